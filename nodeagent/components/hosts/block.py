@@ -17,6 +17,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Literal
@@ -79,7 +80,8 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     the lines next to it that `own` recognizes are nodeagent's, the rest is the user's, and there is a
     Problem. Never fails: any bytes are a hosts file.
     """
-    lines = _split(content)
+    # Not bytes.splitlines(): that also splits at a single CR, which is not a line end for any C library.
+    lines = io.BytesIO(content).readlines()
     claim = _claim(lines, own)
     kept = [number for number in range(len(lines)) if number not in claim.ours]
     begin = claim.last_begin
@@ -114,7 +116,8 @@ def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = F
     kept = without_legacy_lines(user) if adopt else user
     if not block:
         return kept
-    end_of_line = _end_of_line(kept)
+    newlines = kept.count(b"\n")
+    end_of_line = b"\r\n" if newlines and newlines == kept.count(b"\r\n") else b"\n"
     begin = BEGIN
     if kept and not kept.endswith(b"\n"):
         begin += b" (no newline at byte %d)" % len(kept)
@@ -151,7 +154,7 @@ class BlockLines:
             ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
                 newline.
         """
-        removed, added = difference(self.lines, lines, _by_address)
+        removed, added = difference(self.lines, lines, lambda one: (*sort_key(one.address), one.name))
         for line in added:
             if _SAFE_NAME.fullmatch(line.name) is None:
                 raise ApplyError(
@@ -203,10 +206,6 @@ def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> 
     )
 
 
-def _by_address(line: HostsLine) -> tuple[int, int, str]:
-    return (*sort_key(line.address), line.name)
-
-
 def names_and_addresses(block: bytes) -> dict[str, set[str]]:
     """Read the lines of a block; a user's line between the markers also counts by its first field."""
     addresses: dict[str, set[str]] = {}
@@ -219,24 +218,15 @@ def names_and_addresses(block: bytes) -> dict[str, set[str]]:
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
     """Return the same with addresses in place of texts; invalid addresses are left out."""
-    known: dict[str, frozenset[IPAddress]] = {}
+    names = names_and_addresses(block)
+    known: dict[str, IPAddress] = {}
+    for text in set[str]().union(*names.values()):
+        with suppress(ValueError):
+            known[text] = ip_address(text)
     return {
-        name: shared(frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts)))
-        for name, texts in names_and_addresses(block).items()
+        name: shared(frozenset(known[text] for text in texts if text in known))
+        for name, texts in names.items()
     }
-
-
-def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
-    """Return the address, or nothing for an invalid one.
-
-    Few addresses have many names, so each is read once.
-    """
-    if text not in known:
-        try:
-            known[text] = frozenset({ip_address(text)})
-        except ValueError:
-            known[text] = frozenset()
-    return known[text]
 
 
 @dataclass(slots=True)
@@ -257,18 +247,19 @@ def _claim(lines: Sequence[bytes], own: OwnLines) -> _Claim:
     claim = _Claim()
     opened: int | None = None
     for number, line in enumerate(lines):
-        if _is_begin(line):
+        if line.startswith(BEGIN) and line[len(BEGIN) :][:1] in b" \t\r\n":
             if opened is not None:
                 _claim_unmatched(claim, lines, opened, own, 1)
             opened = claim.last_begin = number
-        elif _is_end(line) and opened is not None:
+        elif line.rstrip() == END and opened is not None:
             claim.take((opened, number), range(opened + 1, number))
             opened = None
-        elif _is_end(line):
+        elif line.rstrip() == END:
             _claim_unmatched(claim, lines, number, own, -1)
     if opened is not None:
         _claim_unmatched(claim, lines, opened, own, 1)
-    if lines and len(lines) - 1 not in claim.ours and _is_torn_begin(lines[-1]):
+    last = lines[-1] if lines and len(lines) - 1 not in claim.ours else b""
+    if last.startswith(_TORN_BEGIN_AT_LEAST) and BEGIN.startswith(last) and last != BEGIN:
         claim.take((len(lines) - 1,), ())
         claim.problems.append(Problem(len(lines), "truncated BEGIN marker: it is removed"))
     return claim
@@ -283,7 +274,8 @@ def _claim_unmatched(
         end += step
     inside = sorted(range(marker + step, end, step))
     claim.take((marker,), inside)
-    cut_off = step > 0 and end == len(lines) - 1 and _is_cut_off(lines[end], own)
+    last = lines[end] if step > 0 and end == len(lines) - 1 else b"\n"
+    cut_off = not last.endswith(b"\n") and (END.startswith(last) or own.torn(last))
     if cut_off:
         claim.take((end,), ())
     name, other, beside = ("BEGIN", "END", "below") if step > 0 else ("END", "BEGIN", "above")
@@ -314,29 +306,3 @@ def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[byt
     found = user.removesuffix(added)
     untouched = len(found) == int(noted[1]) > 0 and not found.endswith(b"\n")
     return (found if untouched else user), False
-
-
-def _end_of_line(user: bytes) -> bytes:
-    newlines = user.count(b"\n")
-    return b"\r\n" if newlines and newlines == user.count(b"\r\n") else b"\n"
-
-
-def _split(content: bytes) -> list[bytes]:
-    # Not bytes.splitlines(): that also splits at a single CR, which is not a line end for any C library.
-    return io.BytesIO(content).readlines()
-
-
-def _is_begin(line: bytes) -> bool:
-    return line.startswith(BEGIN) and line[len(BEGIN) : len(BEGIN) + 1] in (b"", b" ", b"\t", b"\r", b"\n")
-
-
-def _is_end(line: bytes) -> bool:
-    return line.startswith(END) and line.rstrip() == END
-
-
-def _is_torn_begin(line: bytes) -> bool:
-    return line.startswith(_TORN_BEGIN_AT_LEAST) and BEGIN.startswith(line) and line != BEGIN
-
-
-def _is_cut_off(line: bytes, own: OwnLines) -> bool:
-    return not line.endswith(b"\n") and (END.startswith(line) or own.torn(line))

@@ -2,7 +2,8 @@
 
 import difflib
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +32,7 @@ from nodeagent.components.hosts.file import (
     read,
     write_atomic,
 )
-from nodeagent.components.hosts.in_place import (
-    WriteState,
-    drop_journal,
-    load_journal,
-    write_in_place,
-    write_state,
-)
+from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.components.hosts.lines import OwnLines, names_set
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, IPNetwork
@@ -84,19 +79,11 @@ class HostsState:
     @property
     def notes(self) -> tuple[str, ...]:
         """Damaged markers, and lines that hairpin-proxy left."""
-        return (
-            *(
-                f"{self.path}:{problem.line_number}: {problem.text}"
-                if problem.line_number
-                else f"{self.path}: {problem.text}"
-                for problem in self.problems
-            ),
-            *(
-                f"{self.path}:{line.line_number}: hairpin-proxy's old line for {', '.join(line.names)}; "
-                "--adopt removes it"
-                for line in self.file.legacy
-            ),
-        )
+        notes = [(one.line_number, one.text) for one in self.problems]
+        for line in self.file.legacy:
+            text = f"hairpin-proxy's old line for {', '.join(line.names)}; --adopt removes it"
+            notes.append((line.line_number, text))
+        return tuple(f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +102,6 @@ class HostsChange:
     def __bool__(self) -> bool:
         return self.before.content != self.after
 
-    @property
-    def only_removes(self) -> bool:
-        """Whether names are removed, and no others change."""
-        return bool(self.names.removed and not self.names.added and not self.names.moved)
-
     def __str__(self) -> str:
         """Return what is done to the file, in one line; empty for nothing."""
         if not self:
@@ -136,13 +118,11 @@ class HostsChange:
         Invalid UTF-8 and control characters are escaped, so that nothing in the file can
         control a terminal. For reading, not for patch(1).
         """
-        if not self:
-            return ""
         before = self.before.content
         return "".join(
             difflib.unified_diff(
-                _shown(before or b""),
-                _shown(self.after or b""),
+                [*_shown(before or b"")],
+                [*_shown(self.after or b"")],
                 fromfile="/dev/null" if before is None else str(self.before.path),
                 tofile="/dev/null" if self.after is None else str(self.before.path),
             )
@@ -200,8 +180,7 @@ class Hosts:
             if self._enabled:
                 raise
             return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
-        how: How = "in place" if is_mount_point(self._path) else "rename"
-        return self._state(reading, how)
+        return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
 
     def diff(self, actual: HostsState, desired: Desired) -> Change[HostsState, HostsChange]:
         """Return the change after which the file has exactly the desired lines; no trace without lines. Pure.
@@ -214,7 +193,8 @@ class Hosts:
         """
         change = self._towards(actual, desired.hosts)
         how = "written in place: it is a mount" if actual.how == "in place" else "replaced in one step"
-        text, later = str(change), change.only_removes
+        text, names = str(change), change.names
+        later = bool(names.removed and not names.added and not names.moved)
         return Change(
             change,
             grow=Half("" if later else text, lambda: actual if later else self._apply(change)),
@@ -223,7 +203,15 @@ class Hosts:
         )
 
     def _state(self, reading: Reading, how: How) -> HostsState:
-        content, notes = self._healed(reading.content)
+        content = reading.content
+        notes: tuple[Problem, ...] = ()
+        write = load_journal(self._state_dir, self._path)
+        if write is not None and content not in (write.old, write.new):
+            text = "a write was interrupted, and the file was edited since: it is kept as edited"
+            if torn(write.old, write.new, content):
+                content = write.new
+                text = "a write was interrupted: the next apply finishes it, nothing is lost"
+            notes = (Problem(None, text),)
         latest = self._latest
         if latest is not None and not notes and not latest.problems and content == latest.reading.content:
             state = latest if (reading, how) == (latest.reading, latest.how) else None
@@ -267,49 +255,26 @@ class Hosts:
 
     def _make(self, change: HostsChange) -> HostsState:
         before = change.before.reading
-        left = before
+        left: Reading | None = None
         if change and change.after is None:
             left = delete(self._path, before)
         elif change and change.after is not None:
-            left = self._write(before, change.after, change.before.how)
+            if change.before.how == "rename":
+                with suppress(MountPointError):  # mounted since, or no /proc to show it: the other way works
+                    left = write_atomic(self._path, before, change.after)
+            left = left or write_in_place(self._path, before, change.after, self._state_dir)
         drop_journal(self._state_dir, self._path)
         self._change = None
-        if not change:
+        if left is None:
             return change.before
         state = self._state(left, change.before.how)
         if change.after == left.content:
             state = self._latest = replace(state, lines=change.lines)
         return state
 
-    def _write(self, before: Reading, after: bytes, how: How) -> Reading:
-        if how == "rename":
-            try:
-                return write_atomic(self._path, before, after)
-            except MountPointError:
-                pass  # mounted since, or no /proc to show it: the other way works
-        return write_in_place(self._path, before, after, self._state_dir)
 
-    def _healed(self, current: bytes) -> tuple[bytes, tuple[Problem, ...]]:
-        """Return the content to start from: the target of an interrupted write, if there was one."""
-        unfinished = load_journal(self._state_dir, self._path)
-        if unfinished is None:
-            return current, ()
-        match write_state(unfinished, current):
-            case WriteState.TORN:
-                text = "a write was interrupted: the next apply finishes it, nothing is lost"
-                return unfinished.new, (Problem(None, text),)
-            case WriteState.FOREIGN:
-                text = "a write was interrupted, and the file was edited since: it is kept as edited"
-                return current, (Problem(None, text),)
-            case WriteState.UNTOUCHED | WriteState.COMPLETE:
-                return current, ()
-
-
-def _shown(content: bytes) -> list[str]:
-    return [_shown_line(line) for line in io.BytesIO(content).readlines()]
-
-
-def _shown_line(line: bytes) -> str:
-    text = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
-    safe = "\t".join(printable(part) for part in text.split("\t"))
-    return safe + ("\n" if line.endswith(b"\n") else "\n\\ No newline at end of file\n")
+def _shown(content: bytes) -> Iterator[str]:
+    for line in io.BytesIO(content).readlines():
+        text = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
+        safe = "\t".join(printable(part) for part in text.split("\t"))
+        yield safe + ("\n" if line.endswith(b"\n") else "\n\\ No newline at end of file\n")

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -133,8 +134,9 @@ def read(path: Path) -> Reading:
                 return reading
             # No name left: either another program replaced the file just now, then the path leads to the new
             # one, or the path still leads to the old one: a mount that kept it.
-            if _has_no_name(path):
-                raise OrphanedMountError(path)
+            with suppress(FileNotFoundError):
+                if path.stat().st_nlink == 0:
+                    raise OrphanedMountError(path)
     except OSError as error:
         raise explained(error, path, doing="read") from error
     raise ChangedMeanwhileError(path)
@@ -159,11 +161,18 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
             stamp = Stamp.of(draft.stat())
             if read(path) != before:
                 raise ChangedMeanwhileError(path)
-            _give_name(draft, path, before)
+            if before.stamp is None:
+                path.hardlink_to(draft)  # unlike a rename, this never replaces a file made meanwhile
+            else:
+                draft.rename(path)
+    except FileExistsError as error:
+        raise ChangedMeanwhileError(path) from error
     except OSError as error:
         if isinstance(error, FileNotFoundError) and path.parent.is_dir():
             # The file was deleted, or another nodeagent removed this draft as a leftover.
             raise ChangedMeanwhileError(path) from error
+        if error.errno == errno.EBUSY:
+            raise MountPointError(path) from error
         raise explained(error, path, doing="replace") from error
     _sync_directory(path)
     return Reading(after, stamp)
@@ -195,15 +204,20 @@ def _read_once(path: Path) -> Reading:
         return Reading(b"", None)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _symbolic_link(path) from error
+            raise RefusedPathError(
+                f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the "
+                f"system's own configuration creates the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT "
+                "alone serves the node), or hosts.file to the target if that can be changed"
+            ) from error
         raise
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
+            kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO"}
+            kind = kinds.get(stat.S_IFMT(status.st_mode), "device or socket")
             raise RefusedPathError(
-                f"{path} is not a regular file but a {_kind(status.st_mode)}. {AS_IT_WAS}. Set hosts.file "
-                "to the "
-                "node's hosts file"
+                f"{path} is not a regular file but a {kind}. {AS_IT_WAS}. Set hosts.file to the node's hosts "
+                "file"
             )
         with open(descriptor, "rb", closefd=False) as file:
             # A buffer of its size costs a tenth of one of 16 MB. One byte more shows if it has grown since.
@@ -218,41 +232,6 @@ def _read_once(path: Path) -> Reading:
         return Reading(content, Stamp.of(status))
     finally:
         os.close(descriptor)
-
-
-def _has_no_name(path: Path) -> bool:
-    try:
-        return path.stat().st_nlink == 0
-    except FileNotFoundError:
-        return False
-
-
-def _symbolic_link(path: Path) -> RefusedPathError:
-    return RefusedPathError(
-        f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the system's own "
-        f"configuration creates the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT alone serves the "
-        "node), or hosts.file to the target if that can be changed"
-    )
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "directory"
-    return "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
-
-
-def _give_name(draft: Path, path: Path, before: Reading) -> None:
-    try:
-        if before.stamp is None:
-            path.hardlink_to(draft)  # unlike a rename, this never replaces a file made meanwhile
-        else:
-            draft.rename(path)
-    except FileExistsError as error:
-        raise ChangedMeanwhileError(path) from error
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            raise MountPointError(path) from error
-        raise
 
 
 def _sync_directory(path: Path) -> None:

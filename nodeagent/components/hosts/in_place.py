@@ -6,7 +6,6 @@ failure, /run is empty, and `block.parse` handles what is then between or around
 """
 
 import os
-from enum import Enum
 from pathlib import Path
 
 import msgspec
@@ -18,9 +17,7 @@ from nodeagent.typed_values import from_json
 
 
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
-    """Write `after` over the file's content, from the first differing byte on, then cut it to length.
-
-    Returns what was left.
+    """Write `after` from the first differing byte on, cut the file to length; return what was left.
 
     Since the block is last, the user's lines above it are not written at all. With a journal in `state_dir`,
     the next run can finish a write that a crash interrupted. Mode, owner and attributes stay, as the file
@@ -45,7 +42,16 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
         _overwrite(descriptor, path, before.content, after)
         left = Reading(after, Stamp.of(os.fstat(descriptor)))
     except OSError as error:
-        _undo(descriptor, path, before.content, error)
+        # Mostly there was no space to grow. The old bytes need none: their blocks belong to the file already
+        # (except on a copy-on-write file system).
+        try:
+            _overwrite(descriptor, path, b"", before.content)
+        except OSError:
+            state = (
+                "Its old content could not be restored either: it might hold parts of the old block and the "
+                "new one. The journal is kept, so that the next pass can repair it"
+            )
+            raise explained(error, path, doing="write", state=state) from error
         restore_journal(state_dir, path, earlier)
         raise explained(error, path, doing="write") from error
     finally:
@@ -66,21 +72,6 @@ def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
     os.fsync(descriptor)
 
 
-def _undo(descriptor: int, path: Path, old: bytes, cause: OSError) -> None:
-    """Restore the old content after a write failed, mostly because there was no space to grow.
-
-    The old bytes need none: their blocks belong to the file already (except on a copy-on-write file system).
-    """
-    try:
-        _overwrite(descriptor, path, b"", old)
-    except OSError as error:
-        state = (
-            "Its old content could not be restored either: it might hold parts of the old block and the new "
-            "one. The journal is kept, so that the next pass can repair it"
-        )
-        raise explained(cause, path, doing="write", state=state) from error
-
-
 _NAME = "hosts.journal"
 
 
@@ -90,15 +81,6 @@ class Journal(Struct, frozen=True):
     path: bytes
     old: bytes
     new: bytes
-
-
-class WriteState(Enum):
-    """What a file's content shows about the write that its journal announced."""
-
-    UNTOUCHED = "not started"
-    COMPLETE = "done"
-    TORN = "interrupted"
-    FOREIGN = "edited by another program since"
 
 
 def torn(old: bytes, new: bytes, current: bytes) -> bool:
@@ -114,15 +96,6 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
         return current == new
     written = shared_prefix(current, new)
     return current[written:] == old[written:]
-
-
-def write_state(journal: Journal, current: bytes) -> WriteState:
-    """Judge the file's `current` content by its journal."""
-    if current == journal.new:
-        return WriteState.COMPLETE
-    if current == journal.old:
-        return WriteState.UNTOUCHED
-    return WriteState.TORN if torn(journal.old, journal.new, current) else WriteState.FOREIGN
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:
