@@ -223,10 +223,10 @@ def end_tcp(sockets: Sequence[Any]) -> None:
                     raise OSError(-error, os.strerror(-error))
 
 
-def _waiting(source: socket.socket) -> bytes | None:
+def _waiting(source: Any) -> bytes | None:  # noqa: ANN401 - a socket, or pyroute2's, which has no types
     """Return the next datagram that has arrived; None if there is none."""
     try:
-        return source.recv(_DATAGRAM_BYTES, socket.MSG_DONTWAIT)
+        return bytes(source.recv(_DATAGRAM_BYTES, socket.MSG_DONTWAIT))
     except BlockingIOError:
         return None
 
@@ -289,11 +289,7 @@ class Notifications:
         Raises:
             OSError: ENOBUFS if more came than the socket can hold; then some are missing.
         """
-        while True:
-            try:
-                datagram = self._source.recv(_DATAGRAM_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
+        while (datagram := _waiting(self._source)) is not None:
             if self._relevant(datagram):
                 yield from self._source.marshal.parse(datagram)
 
@@ -343,16 +339,14 @@ def _await_route(address: IPv6Address, name: str) -> None:
     It is on the address's own device (Linux 4.14 or newer): one on another device says nothing about it.
     """
     deadline = time.monotonic() + _ROUTE_SECONDS
-    while not _has_route(address, name):
+    host = f"{address.packed.hex()} 80 "
+    while True:
+        lines = _IPV6_ROUTES.read_text(encoding="ascii").splitlines()
+        if any(line.startswith(host) and line.split()[-1] == name for line in lines):
+            return
         if time.monotonic() > deadline:
             raise NetlinkRefusedError(ETIMEDOUT, f"{address} is on {name}, but there is no route to it")
         time.sleep(_PAUSE_SECONDS)
-
-
-def _has_route(address: IPv6Address, name: str) -> bool:
-    host = f"{address.packed.hex()} 80 "
-    lines = _IPV6_ROUTES.read_text(encoding="ascii").splitlines()
-    return any(line.startswith(host) and line.split()[-1] == name for line in lines)
 
 
 @contextmanager

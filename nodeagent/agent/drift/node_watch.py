@@ -12,9 +12,8 @@ from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.component import ComponentName, State
+from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.config.options import Config
-
-_MASTER_SOCKET = "master.sock"
 
 
 class NodeWatch:
@@ -39,7 +38,7 @@ class NodeWatch:
             ranges = (relay.ipv4, relay.ipv6)
             self._watchers += [
                 AddressWatcher(Addresses(relay.interface, ranges), relay.interface, ranges, on_drift),
-                RelayWatcher(Path(relay.haproxy_directory) / _MASTER_SOCKET, on_drift),
+                RelayWatcher(RunDirectory(Path(relay.haproxy_directory)).master_socket, on_drift),
             ]
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
 """The relay addresses as a component of the node. Effects by netlink; state.py decides."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
 from nodeagent.components.addresses.state import (
@@ -75,7 +75,12 @@ class Addresses:
             except NetlinkRefusedError as error:
                 failures |= {one.address: f"{error}{_hint(error)}" for one in change.add}
             else:
-                failures |= self._add(netlink, (one.address for one in change.add), home)
+                label = label_on_lo(self._interface) if home == "lo" else home
+                for one in change.add:
+                    try:
+                        netlink.add(one.address, home, attributes(one.address, label))
+                    except NetlinkRefusedError as error:
+                        failures[one.address] = f"{error}{_hint_for(error, one.address, home)}"
             state = self._read(netlink)
         added = {one.address: one for one in state.ours}
         for one in change.add:
@@ -132,19 +137,16 @@ class Addresses:
         return link.kind == self._kind and link.alias in ("", ALIAS)
 
     def _ready(self, netlink: Netlink, change: AddressChange) -> str:
-        """Make the device ready; return the one to use."""
-        if change.step == "create":
-            return self._made(netlink, change.home)
+        """Make the device ready and return it, or `lo` if the kernel has no such kind."""
+        name = change.home
         if change.step == "set up":
-            netlink.set_up(change.home)
-        return change.home
-
-    def _made(self, netlink: Netlink, name: str) -> str:
-        """Make the device; return `lo` if the kernel has no such kind ("Unknown device type")."""
+            netlink.set_up(name)
+        if change.step != "create":
+            return name
         try:
             netlink.make(name, self._kind, ALIAS)
         except NetlinkRefusedError as error:
-            if error.errno == EOPNOTSUPP:
+            if error.errno == EOPNOTSUPP:  # "Unknown device type"
                 return "lo"
             link = netlink.link(name)
             if error.errno != EEXIST or link is None or not self._is_usable(link):
@@ -152,21 +154,11 @@ class Addresses:
             netlink.set_up(name)  # another program was faster
         return name
 
-    def _add(self, netlink: Netlink, addresses: Iterable[IPAddress], home: str) -> dict[IPAddress, str]:
-        label = label_on_lo(self._interface) if home == "lo" else home
-        failures: dict[IPAddress, str] = {}
-        for address in addresses:
-            try:
-                netlink.add(address, home, attributes(address, label))
-            except NetlinkRefusedError as error:
-                failures[address] = f"{error}{_hint_for(error, address, home)}"
-        return failures
-
 
 def _whole(
     state: AddressState, failures: Mapping[IPAddress, str], consequence: str = "", applied: str = ""
 ) -> AddressState:
-    """Return the state; raises PartlyAppliedError if there are failures."""
+    """Return the state. Raises PartlyAppliedError if there are failures."""
     if failures:
         lines = (f"relay address {address}: {why}{consequence}" for address, why in failures.items())
         raise PartlyAppliedError("\n".join(lines), state, applied)

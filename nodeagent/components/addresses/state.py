@@ -9,7 +9,7 @@ system, only an address in the ranges that has a mark:
   prefix route, as nodeagent adds it and hardly any other program would.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
@@ -111,42 +111,22 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
         # What is on the device is removed with it.
         elsewhere = tuple(one for one in state.ours if one.interface != state.device)
         return AddressChange(before=state, home=state.device, step="delete", remove=elsewhere)
-    home = _home(state)
+    # `lo` only while nodeagent's addresses are there and the device does not exist.
+    home = "lo" if state.status == "absent" and state.ours else state.device
     refused = _refusals(state, desired)
     at_home = {one.address for one in state.ours if one.interface == home}
     add = tuple(one for one in desired if one.address not in refused and one.address not in at_home)
     wanted = {one.address for one in desired}
-    return AddressChange(
-        before=state,
-        home=home,
-        step=_step(state, home, needed=bool(add or wanted & at_home)),
-        add=add,
-        remove=tuple(one for one in state.ours if not _stays(one, wanted, home, refused)),
-        refused=refused,
+    step: DeviceStep = "keep"
+    if home == state.device and (add or wanted & at_home):
+        step = "create" if state.status == "absent" else "set up" if state.status == "down" else "keep"
+    # One that is desired stays on the right device; or on any, if the right one is not available.
+    remove = tuple(
+        one
+        for one in state.ours
+        if one.address not in wanted or (one.interface != home and one.address not in refused)
     )
-
-
-def _home(state: AddressState) -> str:
-    """Return the device for new addresses.
-
-    `lo` only while nodeagent's addresses are there and the device does not exist.
-    """
-    return "lo" if state.status == "absent" and state.ours else state.device
-
-
-def _step(state: AddressState, home: str, *, needed: bool) -> DeviceStep:
-    if home != state.device or not needed:
-        return "keep"
-    if state.status == "absent":
-        return "create"
-    return "set up" if state.status == "down" else "keep"
-
-
-def _stays(
-    one: InterfaceAddress, wanted: Iterable[IPAddress], home: str, refused: Iterable[IPAddress]
-) -> bool:
-    """Whether it is desired, and on the right device; or on any, if the right one is not available."""
-    return one.address in wanted and (one.interface == home or one.address in refused)
+    return AddressChange(state, home, step, add, remove, refused)
 
 
 def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IPAddress, str]:

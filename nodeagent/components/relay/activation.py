@@ -1,7 +1,6 @@
 """Makes HAProxy run a configuration: a reload of the one that runs, or a start. EFFECTS."""
 
 import time
-from collections.abc import Iterable
 
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
@@ -16,6 +15,7 @@ from nodeagent.components.relay.ports import missing
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
+from nodeagent.programs import find_program
 
 _ASK_SECONDS = 2.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
@@ -52,7 +52,7 @@ class Activation:
         Raises:
             ApplyError: the text says what is there now.
         """
-        haproxy = process.program()
+        haproxy = find_program("haproxy")
         if haproxy is None and self._launch:
             raise ApplyError(
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
@@ -72,8 +72,12 @@ class Activation:
                 # It hangs, and would continue to take its share of the new connections.
                 process.stop(self._directory.config, self._drain_seconds)
             self._start(haproxy, text)
-        else:
-            self._await_sidecar(text, before, needed=bool(listeners))
+        elif listeners and not self._await_active(text, _SIDECAR_SECONDS):
+            raise ApplyError(
+                f"no HAProxy answers at {before}. Nothing new is relayed. The configuration is in "
+                f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
+                "or set relay.launch: true so that nodeagent starts HAProxy itself."
+            )
         return None
 
     def stop(self) -> None:
@@ -106,26 +110,20 @@ class Activation:
             return worker
         if answer.refused or self._has_failed(reloads):
             self._directory.restore(previous)
-            haproxy = process.program()
+            haproxy = find_program("haproxy")
             if haproxy is not None and not answer.log:
                 process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
-            raise ApplyError(
-                "HAProxy could not use its new configuration; the earlier file was restored and the "
-                f"earlier process continues.{_causes(listeners, answer.log)}"
-            )
+            problem = "HAProxy could not use its new configuration"
+            lines = [f"{problem}; the earlier file was restored and the earlier process continues."]
+            if words := process.complaints(answer.log):
+                lines += ["It says:", words]
+            if unbindable := missing(listener.bind for listener in listeners):
+                lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
+            raise ApplyError("\n".join(lines))
         raise ApplyError(
             f"HAProxy was asked to reload but does not run {self._directory.config} "
             f"after {_ACTIVE_SECONDS:.0f} s; what it ran before might still be active. "
             "Apply again; if that does not help, see HAProxy's log."
-        )
-
-    def _await_sidecar(self, text: str, silence: Unreachable, *, needed: bool) -> None:
-        if not needed or self._await_active(text, _SIDECAR_SECONDS):
-            return
-        raise ApplyError(
-            f"no HAProxy answers at {silence}. Nothing new is relayed. The configuration is in "
-            f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
-            "or set relay.launch: true so that nodeagent starts HAProxy itself."
         )
 
     def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
@@ -149,10 +147,8 @@ class Activation:
             elif reloads is not None and self._has_failed(reloads):
                 return None
             time.sleep(_PAUSE_SECONDS)
-        unusable = isinstance(serving, Unreachable) and serving.why.is_running
-        return self._reported_by_master(digest, reloads) if unusable else None
-
-    def _reported_by_master(self, digest: str, reloads: int | None) -> Worker | None:
+        if not isinstance(serving, Unreachable) or not serving.why.is_running:
+            return None
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(found, Unreachable) or not found.workers:
             return None
@@ -180,13 +176,3 @@ class Activation:
     def _has_failed(self, reloads: int) -> bool:
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
         return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
-
-
-def _causes(listeners: Iterable[Listener], log: str) -> str:
-    """Return HAProxy's messages about a failed reload, and which listeners can't be bound, one line each."""
-    lines = []
-    if words := process.complaints(log):
-        lines += ["It says:", words]
-    if unbindable := missing(listener.bind for listener in listeners):
-        lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
-    return "\n".join(["", *lines])

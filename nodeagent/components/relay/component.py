@@ -16,7 +16,6 @@ from nodeagent.components.relay.haproxy_sockets import (
     ServerState,
     Silence,
     Unreachable,
-    Worker,
     read_processes,
     read_servers,
     read_worker,
@@ -62,7 +61,9 @@ class Relay:
         self._ranges = (options.ipv4, options.ipv6)
         self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
         # A change renders the same listeners twice: for the digest, and for the file.
-        self._text = lru_cache(2)(self._render)
+        self._text = lru_cache(2)(
+            lambda listeners: haproxy_config.render(listeners, self._directory.path, self._limits)
+        )
         self._activation = Activation(self._directory, drain_seconds, launch=options.launch)
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
@@ -153,7 +154,10 @@ class Relay:
             told = self.statistics()
             own = held_by(listening_sockets(), uid) & wanted.keys()
             if isinstance(told, Unreachable):
-                ready = own if self._serves(own, told.why) else frozenset()
+                serves = told.why is Silence.FORBIDDEN or (
+                    told.why.is_running and own and responds(min(own, key=Endpoint.sort_key))
+                )
+                ready = own if serves else frozenset()
             else:
                 serving = {(server.bind, server.load_balancer) for server in told}
                 ready = frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
@@ -179,12 +183,6 @@ class Relay:
                     "Steered new connections to this HAProxy, which shares its ports with another one",
                     extra={"fields": {"listeners": len(steered)}},
                 )
-
-    @staticmethod
-    def _serves(own: AbstractSet[Endpoint], why: Silence) -> bool:
-        if why is Silence.FORBIDDEN:
-            return True
-        return why.is_running and bool(own) and responds(min(own, key=Endpoint.sort_key))
 
     def port_holders(self) -> dict[Endpoint, int]:
         """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
@@ -230,9 +228,6 @@ class Relay:
         digest = haproxy_config.digest(self._text(frozenset(listeners)))
         return compare(state, listeners, digest, launch=self._launch)
 
-    def _render(self, listeners: frozenset[Listener]) -> str:
-        return haproxy_config.render(listeners, self._directory.path, self._limits)
-
     def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
         """Apply the change, and return when it is in effect. Idempotent.
 
@@ -261,7 +256,13 @@ class Relay:
         elif change:
             self._make_room()
             worker = self._activation.install(self._text(frozenset(change.listeners)), change.listeners)
-            state = self.read() if worker is None else _running(worker, change.listeners)
+            if worker is None:
+                state = self.read()
+            else:
+                digest = worker.digest
+                state = RelayState(
+                    change.listeners, digest, running=True, active_digest=digest, version=worker.version
+                )
         self._ports.keep(binds)
         missed = {listener.bind for listener in wanted} & taken.keys()
         if missed:
@@ -294,8 +295,3 @@ class Relay:
             except OSError:
                 continue
         return None
-
-
-def _running(worker: Worker, listeners: tuple[Listener, ...]) -> RelayState:
-    digest = worker.digest
-    return RelayState(listeners, digest, running=True, active_digest=digest, version=worker.version)

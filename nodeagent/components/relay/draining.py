@@ -9,7 +9,7 @@ then. The master's socket still reaches each worker, including those of earlier 
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,8 @@ def drain(
             pids: tuple[int, ...] = ()
         else:
             pids = (*found.workers, *found.old_workers)
-            if began_at is None and all(_is_stopping(master_socket, pid) for pid in found.workers):
+            infos = (_answer(master_socket, pid, "show info") for pid in found.workers)
+            if began_at is None and all("\nStopping: 1\n" in info for info in infos):
                 began_at = now
         if began_at is None:
             if now - asked_at >= begin_seconds:
@@ -115,7 +116,8 @@ def trim(
     Raises:
         OSError: as `end_tcp`.
     """
-    if sum(_count(master_socket, pid) for pid in pids) <= most:
+    infos = (_COUNT.search(_answer(master_socket, pid, "show info")) for pid in pids)
+    if sum(int(count[1]) for count in infos if count) <= most:
         return
     held: dict[str, list[Any]] = {}
     for each in tcp_sockets(_OPEN):
@@ -147,7 +149,8 @@ def idle_of(session: str) -> tuple[str, float] | None:
         None for a line that is not a client's, or has no timeout.
     """
     match = _SESSION.match(session)
-    left = [_seconds(found["left"]) for found in _LEFT.finditer(session)]
+    parts = [_PART.findall(found["left"]) for found in _LEFT.finditer(session)]
+    left = [sum(int(number) * _UNITS[unit] for number, unit in each) for each in parts]
     if match is None or not left:
         return None
     if _PENDING.search(session):
@@ -159,29 +162,18 @@ def idle_of(session: str) -> tuple[str, float] | None:
 
 
 def _close_idle(path: Path, pid: int, idle_seconds: float) -> DrainProgress:
-    answer = ask(path, f"@!{pid} show sess", _ASK_SECONDS, _MOST_BYTES)
-    # It has ended meanwhile, or is too busy to answer: the next round shows it.
-    sessions = [] if isinstance(answer, Unreachable) else [*filter(None, map(idle_of, answer.splitlines()))]
+    sessions = [*filter(None, map(idle_of, _answer(path, pid, "show sess").splitlines()))]
     idle = [identifier for identifier, seconds in sessions if seconds >= idle_seconds]
-    _close(path, pid, idle)
+    for first in range(0, len(idle), _COMMANDS):
+        some = idle[first : first + _COMMANDS]
+        ask(path, ";".join(f"@!{pid} shutdown session {each}" for each in some), _ASK_SECONDS)
     return DrainProgress(len(idle), len(sessions) - len(idle))
 
 
-def _count(path: Path, pid: int) -> int:
-    answer = ask(path, f"@!{pid} show info", _ASK_SECONDS)
-    count = None if isinstance(answer, Unreachable) else _COUNT.search(answer)
-    return int(count[1]) if count else 0
-
-
-def _close(path: Path, pid: int, sessions: Sequence[str]) -> None:
-    for first in range(0, len(sessions), _COMMANDS):
-        some = sessions[first : first + _COMMANDS]
-        ask(path, ";".join(f"@!{pid} shutdown session {each}" for each in some), _ASK_SECONDS)
-
-
-def _is_stopping(path: Path, pid: int) -> bool:
-    answer = ask(path, f"@!{pid} show info", _ASK_SECONDS)
-    return not isinstance(answer, Unreachable) and "\nStopping: 1\n" in answer
+def _answer(path: Path, pid: int, command: str) -> str:
+    """Return nothing for a process that has ended, or is too busy to answer: the next round shows it."""
+    answer = ask(path, f"@!{pid} {command}", _ASK_SECONDS, _MOST_BYTES)
+    return "" if isinstance(answer, Unreachable) else answer
 
 
 def _await_end(path: Path, seconds: float) -> None:
@@ -195,7 +187,3 @@ def _await_end(path: Path, seconds: float) -> None:
             time.sleep(seconds)
         except OSError:
             return
-
-
-def _seconds(text: str) -> float:
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))

@@ -9,11 +9,11 @@ process, and a HAProxy whose run directory was deleted is still found.
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,11 +25,6 @@ _CHECK_SECONDS = 10.0
 _START_SECONDS = 15.0
 _TERMINATE_SECONDS = 2.0
 _STDIN = "/proc/self/fd/0"
-
-
-def program() -> str | None:
-    """Return the path of the `haproxy` program, by PATH; None if there is none (as with a sidecar)."""
-    return shutil.which("haproxy")
 
 
 def check(text: str, haproxy: str) -> None:
@@ -116,8 +111,11 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
     ends after them (management manual 4).
     """
     for pid in pids:
-        if _parent(pid) not in pids:
-            _signal(pid, config, signal.SIGUSR1)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            # "12 (its name, which may hold anything) S 1 ...": proc_pid_stat(5), with the parent's id.
+            status = Path("/proc", str(pid), "stat").read_text()
+            if int(status.rpartition(")")[2].split()[1]) not in pids:
+                _signal(pid, config, signal.SIGUSR1)
 
 
 def stop(config: Path, seconds: float) -> None:
@@ -129,13 +127,14 @@ def stop(config: Path, seconds: float) -> None:
         ApplyError: a process still exists after SIGKILL.
     """
     drain(running(config), config)
-    if _gone(config, seconds):
-        return
-    for number, patience in ((signal.SIGTERM, _TERMINATE_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if _gone(config, seconds):
+            return
         for pid in running(config):
             _signal(pid, config, number)
-        if _gone(config, patience):
-            return
+        seconds = _TERMINATE_SECONDS
+    if _gone(config, seconds):
+        return
     left = ", ".join(map(str, running(config)))
     raise ApplyError(
         f"HAProxy (process {left}) does not end, not even on SIGKILL. {config.parent} was left as it was."
@@ -167,16 +166,6 @@ def _arguments(pid: int) -> list[bytes]:
         return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
-
-
-def _parent(pid: int) -> int | None:
-    """Return the process id of its parent; None if it has ended."""
-    try:
-        status = Path("/proc", str(pid), "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # "12 (its name, which may hold anything) S 1 ...": proc_pid_stat(5).
-    return int(status.rpartition(")")[2].split()[1])
 
 
 def _signal(pid: int, config: Path, number: signal.Signals) -> None:

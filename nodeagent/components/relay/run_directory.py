@@ -37,7 +37,8 @@ class RunDirectory:
             ApplyError: it exists, but can't be read.
         """
         try:
-            with open(self.config, "rb", opener=_open_unfollowed) as file:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open(self.config, flags), "rb") as file:  # noqa: PTH123 - pathlib has no such flags
                 if not S_ISREG(os.fstat(file.fileno()).st_mode):
                     return None
                 content = file.read(_LARGEST + 1)
@@ -98,7 +99,3 @@ class RunDirectory:
                 self.path.rmdir()
         except OSError as error:
             raise ApplyError(f"the relay's files in {self.path} can't all be removed: {error}.") from error
-
-
-def _open_unfollowed(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

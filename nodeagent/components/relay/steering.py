@@ -98,8 +98,11 @@ def _steer(
     left = set(groups)
     for index in reversed(range(max(groups.values()))):
         tried = [each for each in left & own.keys() if index < groups[each]]
+        # The kernel chooses the socket with this index in each group.
+        instruction = ctypes.create_string_buffer(_INSTRUCTION.pack(_RETURN, 0, 0, index))
         for each in tried:
-            _attach(own[each], index)
+            program = _PROGRAM.pack(1, ctypes.addressof(instruction))
+            own[each].setsockopt(socket.SOL_SOCKET, _ATTACH, program)
         for first in range(0, len(tried), _AT_ONCE):
             left -= _arriving(tried[first : first + _AT_ONCE], stats_socket)
     # If one has ended meanwhile, a hash may have led the connection here.
@@ -165,9 +168,3 @@ def _sockets_of(stats_socket: PurePath) -> Iterator[dict[Endpoint, socket.socket
             if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
             for name in [each.getsockname()]
         }
-
-
-def _attach(own: socket.socket, index: int) -> None:
-    """Make the kernel choose the socket with this index in the group of that one."""
-    instruction = ctypes.create_string_buffer(_INSTRUCTION.pack(_RETURN, 0, 0, index))
-    own.setsockopt(socket.SOL_SOCKET, _ATTACH, _PROGRAM.pack(1, ctypes.addressof(instruction)))
