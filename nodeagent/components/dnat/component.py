@@ -11,7 +11,7 @@ from typing import Literal
 
 from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
-from nodeagent.components.dnat.nft_script import replacement
+from nodeagent.components.dnat.nft_script import FAMILIES, TABLE, replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
     NftBusyError,
@@ -22,7 +22,6 @@ from nodeagent.components.dnat.nftables import (
 )
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference, grown
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Family
 from nodeagent.model.desired import NO_RULES, Desired
 
 _LOG = logging.getLogger("nodeagent")
@@ -51,7 +50,7 @@ class Dnat:
             self._backend()
 
     @property
-    def backend(self) -> Literal["auto", "nftables", "iptables", "none"]:
+    def backend(self) -> Option:
         """The name of the active backend; the option, while there is none or none is wanted."""
         if self._found is None or self._option == "none":
             return self._option
@@ -70,11 +69,13 @@ class Dnat:
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
         whole = difference(actual, rules)
         growing = difference(actual, grown(actual.rules, whole.desired))
+        off = "off, but for the guard; " if self._option == "none" else ""
+        how = f"{off}{self._backend().name} transaction"
         return Change(
             whole,
             grow=Half(str(growing), lambda: self._run(growing), growing.displaced),
             shrink=Half(whole.shrinkage, lambda: self._run(whole)),
-            preview=lambda: self._preview(whole),
+            preview=lambda: Preview(self._backend().script(whole) if whole else "", how),
         )
 
     def _run(self, change: DnatChange) -> DnatState:
@@ -93,11 +94,6 @@ class Dnat:
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False
             return state
-
-    def _preview(self, change: DnatChange) -> Preview:
-        text = self._backend().script(change) if change else ""
-        how = f"{self._backend().name} transaction"
-        return Preview(text, f"off, but for the guard; {how}" if self._option == "none" else how)
 
     def _backend(self) -> DnatBackend:
         if self._found is None:
@@ -135,11 +131,12 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
         return iptables
     if option == "nftables":
         raise obstacle
-    if missing := _iptables_obstacle():
+    missing = [missing_table(family, "nat") for family in FAMILIES]
+    if all(missing):
         raise ApplyError(
             "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "
             f"changed. Hostnames in the hosts file are still served.\n  nftables: {obstacle}\n"
-            f"  iptables: {missing}"
+            f"  iptables: {'; '.join(missing)}"
         ) from obstacle
     return iptables
 
@@ -147,7 +144,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
 def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
-        nft.check(replacement(NO_RULES, table=_SCRATCH))
+        nft.check(replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}"))
     except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:
@@ -159,13 +156,6 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
             f"on the host), or dnat.backend: iptables, or none.\n  {error}"
         )
     return None
-
-
-def _iptables_obstacle() -> str:
-    """Return what legacy iptables lacks in both families; empty if it works in one."""
-    families: tuple[Family, Family] = (4, 6)
-    missing = [missing_table(family, "nat") for family in families]
-    return "" if "" in missing else "; ".join(missing)
 
 
 class ExclusiveBackend:

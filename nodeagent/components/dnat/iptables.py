@@ -99,7 +99,7 @@ class IptablesBackend:
 
     def _state(self, family: Family, table: TableName) -> TableState:
         try:
-            if table not in _tables_with_ours(family):
+            if not _holds_ours(family, table):
                 return TableState()
         except OSError as error:
             if _is_denied(error):
@@ -153,33 +153,6 @@ _SOCKETS: Final[dict[Family, tuple[int, int]]] = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _existing_tables(family: Family) -> frozenset[str]:
-    """Return the names of the family's legacy tables in this network namespace.
-
-    An empty set without the kernel's module.
-
-    Raises:
-        PermissionError: only root may read that.
-    """
-    # thread-self: /proc/net is that of the process's first thread, in whatever namespace that is.
-    try:
-        text = Path("/proc/thread-self/net", _NAMES[family]).read_text(encoding="ascii")
-    except FileNotFoundError:
-        return frozenset()
-    return frozenset(text.split())
-
-
-def _tables_with_ours(family: Family) -> tuple[TableName, ...]:
-    """Return the tables that have one of nodeagent's chains.
-
-    Raises:
-        PermissionError: it needs CAP_NET_ADMIN.
-        OSError: the kernel does not answer.
-    """
-    existing = _existing_tables(family)
-    return tuple(table for table in TABLES if table in existing and _holds_ours(family, table))
-
-
 def missing_table(family: Family, table: TableName) -> str:
     """Return what the family's table lacks, for a person; empty if the table exists, or if that is unknown.
 
@@ -200,6 +173,18 @@ def missing_table(family: Family, table: TableName) -> str:
 
 
 def _holds_ours(family: Family, table: TableName) -> bool:
+    """Whether the table exists in this network namespace, with one of nodeagent's chains.
+
+    Raises:
+        OSError: it needs root or CAP_NET_ADMIN, or the kernel does not answer.
+    """
+    # thread-self: /proc/net is that of the process's first thread, in whatever namespace that is.
+    try:
+        existing = Path("/proc/thread-self/net", _NAMES[family]).read_text(encoding="ascii").split()
+    except FileNotFoundError:  # without the kernel's module
+        return False
+    if table not in existing:
+        return False
     kind, level = _SOCKETS[family]
     name = table.encode("ascii")
     with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:

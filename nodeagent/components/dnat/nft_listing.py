@@ -7,7 +7,7 @@ of the rule implies (`meta l4proto tcp` next to `tcp dport`, the `meta nfproto` 
 versions add `type_flags` to a translation. The normal form leaves all of this out.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import ip_address, ip_network
@@ -15,14 +15,7 @@ from ipaddress import ip_address, ip_network
 import msgspec
 from msgspec import Raw, Struct
 
-from nodeagent.components.dnat.nft_script import (
-    FAMILIES,
-    GUARD_PRIORITY,
-    INPUT_PRIORITY,
-    PRIORITY,
-    RANGES,
-    protocol_name,
-)
+from nodeagent.components.dnat.nft_script import CHAINS, FAMILIES, RANGES, protocol_name
 from nodeagent.components.dnat.state import DnatState, owner_of
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
@@ -52,13 +45,10 @@ class _Listing(Struct):
     nftables: list[dict[str, Raw]]
 
 
-# nodeagent's chains: type, hook, priority, policy.
-_CHAINS = {
-    "output": ("nat", "output", PRIORITY, "accept"),
-    "prerouting": ("nat", "prerouting", PRIORITY, "accept"),
-    "guard": ("filter", "prerouting", GUARD_PRIORITY, "accept"),
-    "guard_input": ("filter", "input", INPUT_PRIORITY, "accept"),
-    "users": ("filter", "output", INPUT_PRIORITY, "accept"),
+# nodeagent's maps and sets: types of the keys and of a map's values, flags.
+_SETS: dict[str, tuple[str, str, list[str]]] = {
+    **{f"map lb{one}": (f"ipv{one}_addr . inet_service",) * 2 + ([],) for one in FAMILIES},
+    **{f"set {name}{one}": (f"ipv{one}_addr", "", ["interval"]) for one in FAMILIES for name in RANGES},
 }
 
 
@@ -119,13 +109,9 @@ def state_of(listing: bytes) -> DnatState:
     """
     gathered = _Gathered()
     try:
-        for kind, body in _objects(listing):
-            if kind == "metainfo":  # nft's version, on which nothing here depends
-                continue
-            if (reader := _READERS.get(kind)) is None:
-                gathered.in_the_way.append(f"a {kind} that is not nodeagent's")
-            else:
-                reader(gathered, body)
+        for item in from_json(listing, _Listing).nftables:
+            for kind, body in item.items():
+                _gather(gathered, kind, body)
     except msgspec.DecodeError as error:
         raise ApplyError(
             f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
@@ -158,99 +144,60 @@ def _ranges(gathered: _Gathered, name: str) -> tuple[IPNetwork, ...]:
     return tuple(sorted(found, key=lambda one: (one.version, int(one.network_address))))
 
 
-def _objects(listing: bytes) -> Iterator[tuple[str, Raw]]:
-    for item in from_json(listing, _Listing).nftables:
-        yield from item.items()
+def _gather(gathered: _Gathered, kind: str, body: Raw) -> None:
+    match kind:
+        case "metainfo":  # nft's version, on which nothing here depends
+            pass
+        case "table":
+            if flags := _words(from_json(body, _Table).flags):
+                gathered.in_the_way.append(f"the table has flags ({', '.join(flags)})")
+        case "chain":
+            _read_chain(gathered, from_json(body, _Chain))
+        case "map" | "set":
+            _read_set(gathered, kind, from_json(body, _Set))
+        case "rule":
+            rule = from_json(body, _Rule)
+            gathered.rules.setdefault(rule.chain, []).append(normal_rule(rule.expr))
+        case _:
+            gathered.in_the_way.append(f"a {kind} that is not nodeagent's")
 
 
-def _read_table(gathered: _Gathered, body: Raw) -> None:
-    if flags := _words(from_json(body, _Table).flags):
-        gathered.in_the_way.append(f"the table has flags ({', '.join(flags)})")
-
-
-def _read_chain(gathered: _Gathered, body: Raw) -> None:
-    chain = from_json(body, _Chain)
-    if chain.name not in _CHAINS:
+def _read_chain(gathered: _Gathered, chain: _Chain) -> None:
+    if chain.name not in CHAINS:
         gathered.in_the_way.append(f"a chain {chain.name} that is not nodeagent's")
         return
     gathered.seen.add(f"chain {chain.name}")
-    kind, hook, priority, policy = _CHAINS[chain.name]
+    kind, hook, priority = CHAINS[chain.name]
     if chain.prio != priority:
         gathered.in_the_way.append(f"chain {chain.name} has priority {chain.prio}, not {priority}")
-    if (chain.type, chain.hook, chain.policy) != (kind, hook, policy):
+    if (chain.type, chain.hook, chain.policy) != (kind, hook, "accept"):
         gathered.in_the_way.append(
             f"chain {chain.name} is altered ({chain.type} {chain.hook} {chain.policy})"
         )
 
 
-def _read_map(gathered: _Gathered, body: Raw) -> None:
-    table = from_json(body, _Set)
-    for family in FAMILIES:
-        if table.name == f"lb{family}":
-            endpoint = f"ipv{family}_addr . inet_service"
-            if _is_set(gathered, "map", table, (endpoint, endpoint, [])):
-                _read_elements(gathered, table, _read_redirects)
-            return
-    gathered.in_the_way.append(f"a map {table.name} that is not nodeagent's")
-
-
-def _read_set(gathered: _Gathered, body: Raw) -> None:
-    table = from_json(body, _Set)
-    for family in FAMILIES:
-        if table.name in {f"{name}{family}" for name in RANGES}:
-            if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
-                _read_elements(gathered, table, _networks_of(table.name))
-            return
-    gathered.in_the_way.append(f"a set {table.name} that is not nodeagent's")
-
-
-def _read_rule(gathered: _Gathered, body: Raw) -> None:
-    rule = from_json(body, _Rule)
-    gathered.rules.setdefault(rule.chain, []).append(normal_rule(rule.expr))
-
-
-_READERS: dict[str, Callable[[_Gathered, Raw], None]] = {
-    "table": _read_table,
-    "chain": _read_chain,
-    "map": _read_map,
-    "set": _read_set,
-    "rule": _read_rule,
-}
-
-
-def _is_set(gathered: _Gathered, kind: str, table: _Set, expected: tuple[str, str, list[str]]) -> bool:
-    """Note the map or set as present, and as damaged if its key, value, flags or size are not nodeagent's."""
-    gathered.seen.add(f"{kind} {table.name}")
-    if (_joined(table.type), _joined(table.map), _words(table.flags)) == expected and table.size is None:
-        return True
-    gathered.in_the_way.append(f"{kind} {table.name} has another type")
-    return False
-
-
-def _read_elements(gathered: _Gathered, table: _Set, read: Callable[[_Gathered, Raw], None]) -> None:
+def _read_set(gathered: _Gathered, kind: str, table: _Set) -> None:
+    """Note the map or set and its elements, and as damage if it or an element can't be nodeagent's."""
+    title = f"{kind} {table.name}"
+    if title not in _SETS:
+        gathered.in_the_way.append(f"a {title} that is not nodeagent's")
+        return
+    gathered.seen.add(title)
+    found = (_joined(table.type), _joined(table.map), _words(table.flags))
+    if found != _SETS[title] or table.size is not None:
+        gathered.in_the_way.append(f"{title} has another type")
+        return
     try:
-        read(gathered, table.elem)
+        if kind == "map":
+            gathered.redirects += [
+                Redirect(_endpoint(key), _endpoint(value), owner_of(key.elem.comment if key.elem else ""))
+                for key, value in from_json(table.elem, list[tuple[_Value, _Value]])
+            ]
+        else:
+            elements = from_json(table.elem, list[str | _Value])
+            gathered.ranges[table.name] = [_network(element) for element in elements]
     except (msgspec.ValidationError, ValueError) as error:
         gathered.in_the_way.append(f"{table.name} has an element that can't be nodeagent's ({error})")
-
-
-def _read_redirects(gathered: _Gathered, elements: Raw) -> None:
-    gathered.redirects += [
-        Redirect(_endpoint(key), _endpoint(value), owner_of(_comment(key)))
-        for key, value in from_json(elements, list[tuple[_Value, _Value]])
-    ]
-
-
-def _networks_of(name: str) -> Callable[[_Gathered, Raw], None]:
-    def read(gathered: _Gathered, elements: Raw) -> None:
-        decoded = from_json(elements, list[str | _Value])
-        gathered.ranges.setdefault(name, []).extend(_network(element) for element in decoded)
-
-    return read
-
-
-def _comment(value: _Value) -> str:
-    return value.elem.comment if value.elem else ""
 
 
 def _bare(value: str | _Value) -> str | _Value:
@@ -300,9 +247,7 @@ def _words(value: str | list[str]) -> list[str]:
 
 def _check_whole(gathered: _Gathered) -> None:
     """Note what is missing, and every chain whose rules are not exactly nodeagent's in order."""
-    wanted = [f"chain {name}" for name in _CHAINS]
-    wanted += [f"map lb{family}" for family in FAMILIES]
-    wanted += [f"set {name}{family}" for family in FAMILIES for name in RANGES]
+    wanted = [*(f"chain {name}" for name in CHAINS), *_SETS]
     gathered.lacking += [f"{name} is missing" for name in wanted if name not in gathered.seen]
     for chain, rules in expected_rules(_users(gathered)).items():
         if f"chain {chain}" in gathered.seen and gathered.rules.get(chain, []) != rules:

@@ -11,20 +11,29 @@ from collections.abc import Iterator
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
 from nodeagent.model.addresses import Endpoint, Family
-from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
+from nodeagent.model.desired import NO_RULES, DnatRules
 
 TABLE = "nodeagent"
 
-PRIORITY = -105
+_PRIORITY = -105
 """Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
 connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
 
-GUARD_PRIORITY = -300
+_GUARD_PRIORITY = -300
 """NF_IP_PRI_RAW: a packet dropped here costs no entry of connection tracking, and a packet that will be
 redirected to the relay still has the load balancer's address."""
 
-INPUT_PRIORITY = 0
+_INPUT_PRIORITY = 0
 """NF_IP_PRI_FILTER, after every translation."""
+
+CHAINS = {
+    "output": ("nat", "output", _PRIORITY),
+    "prerouting": ("nat", "prerouting", _PRIORITY),
+    "guard": ("filter", "prerouting", _GUARD_PRIORITY),
+    "guard_input": ("filter", "input", _INPUT_PRIORITY),
+    "users": ("filter", "output", _INPUT_PRIORITY),
+}
+"""Type, hook and priority of each; all have the policy `accept`."""
 
 FAMILIES: tuple[Family, Family] = (4, 6)
 RANGES = tuple(NO_RULES.ranges)
@@ -41,23 +50,24 @@ def script(change: DnatChange) -> str:
         case "alter":
             return _delta(change)
         case "repair":
-            return _repair(change)
+            # Rewrite every rule, make what is missing, change only differing elements. Existing chains and
+            # maps stay: a packet reads the generation once when it enters a chain, so it sees the old rules
+            # or the new ones (nft_do_chain()). Stating again what exists as stated changes nothing.
+            return f"flush table inet {TABLE}\n" + _structure(change.desired.users) + _delta(change)
         case "create" | "rebuild":
             return replacement(change.desired)
 
 
-def replacement(desired: DnatRules, table: str = TABLE) -> str:
+def replacement(desired: DnatRules) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
 
     With `add` before `delete`, the deletion also succeeds without a table. A packet sees the old table or the
     new one, except for one that is between the old table's chain and the new one's at the moment of the
     commit: it has seen the new chain before it had rules, and the old one after it lost them
-    (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
+    (nf_hook_entries_grow() puts a hook before others of its priority). A repair has no such moment.
     """
-    elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
-    elements += [_add(element, table) for element in _ranges(desired)]
-    head = f"add table inet {table}\ndelete table inet {table}\n"
-    return head + _structure(table, desired.users) + "".join(elements)
+    head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
+    return head + _structure(desired.users) + "".join(_additions(desired))
 
 
 def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
@@ -66,99 +76,51 @@ def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
         yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
 
-def _repair(change: DnatChange) -> str:
-    """Rewrite every rule, make what is missing, change only differing elements, in one transaction.
-
-    Existing chains and maps stay: a packet reads the generation once when it enters a chain, so it sees the
-    old rules or the new ones (nft_do_chain()). Stating again what exists as stated changes nothing.
-    """
-    return f"flush table inet {TABLE}\n" + _structure(TABLE, change.desired.users) + _delta(change)
-
-
-def _structure(table: str, users: int) -> str:
-    sets = "".join(
-        f"\tmap lb{family} {{\n"
-        f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
-        + _sets_of_ranges(family)
-        for family in FAMILIES
-    )
-    kept = "".join(f"\t\t{_kept(family)}\n" for family in FAMILIES)
-    output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
-    prerouting = "".join(
-        f"\t\t{protocol_name(family)} saddr @pods{family} {_dnat(family)}\n" for family in FAMILIES
-    )
-    chains = _chain("output", output + kept) + _chain("prerouting", prerouting + kept) + _guard_chains(users)
-    return f"table inet {table} {{\n{sets}{chains}}}\n"
-
-
-def _chain(hook: str, rules: str) -> str:
-    # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
-    return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
-
-
-def _sets_of_ranges(family: Family) -> str:
-    """Return the definitions of the sets of ranges.
-
-    With `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of the namespace has a
-    set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types do no harm.
-    """
-    return "".join(
-        f"\tset {name}{family} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
-        for name in RANGES
-    )
-
-
-def _guard_chains(users: int) -> str:
-    """Return the definitions of the chains that keep others from the relay.
+def _structure(users: int) -> str:
+    """Return the definition of the whole table, without elements.
 
     `guard` sees packets before every translation, `guard_input` after them: a NodePort, or the address of a
     Service whose EndpointSlice names a relay address, would lead there as well, and HAProxy to itself.
     `users` sees the node's own connections after their translation.
+
+    The last rules of `output` and `prerouting` keep what is sent to the relay from all later chains. A pod's
+    hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local address, the
+    relay's among them: anyone who can create a pod or a Service could answer in its place. A translation to
+    the packet's own address counts as one, so no later chain makes another.
+
+    The sets of ranges have `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of
+    the namespace has a set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types
+    do no harm.
     """
-    guard = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
-    translated = "".join(f"\t\t{_guard_translated(family)}\n" for family in FAMILIES)
-    return (
-        f"\tchain guard {{\n\t\ttype filter hook prerouting priority {GUARD_PRIORITY}; policy accept;\n"
-        f"{guard}\t}}\n"
-        f"\tchain guard_input {{\n\t\ttype filter hook input priority {INPUT_PRIORITY}; policy accept;\n"
-        f"{guard}{translated}\t}}\n"
-        f"\tchain users {{\n\t\ttype filter hook output priority {INPUT_PRIORITY}; policy accept;\n"
-        f"{''.join(_users(family, users) for family in FAMILIES if users)}\t}}\n"
-    )
-
-
-def _guard(family: Family) -> str:
-    protocol = protocol_name(family)
-    ranges = f"{protocol} daddr @guarded{family} {protocol} saddr != @admitted{family}"
-    return f'iif != "lo" {ranges} drop'
-
-
-def _guard_translated(family: Family) -> str:
-    protocol = protocol_name(family)
-    original = f"ct original {protocol} daddr"
-    known = f"{original} != @guarded{family} {original} != @balancers{family}"
-    return f"ct state new {protocol} daddr @guarded{family} {known} drop"
-
-
-def _users(family: Family, most: int) -> str:
-    new = f"{protocol_name(family)} daddr @guarded{family} meta skuid != 0 ct state new"
-    return f"\t\t{new} ct count over {most} drop\n"
-
-
-def _dnat(family: Family) -> str:
-    protocol = protocol_name(family)
-    return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @lb{family}"
-
-
-def _kept(family: Family) -> str:
-    """Return the rule that keeps what is sent to the relay from all later chains.
-
-    A pod's hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local
-    address, the relay's among them: anyone who can create a pod or a Service could answer in its place. A
-    translation to the packet's own address counts as one, so no later chain makes another.
-    """
-    protocol = protocol_name(family)
-    return f"{protocol} daddr @guarded{family} dnat {protocol} to {protocol} daddr"
+    lines: list[str] = []
+    rules: dict[str, list[str]] = {chain: [] for chain in CHAINS}
+    kept: list[str] = []
+    translated: list[str] = []
+    for family in FAMILIES:
+        ip, endpoint = protocol_name(family), f"ipv{family}_addr . inet_service"
+        lines += [f"map lb{family} {{", f"\ttype {endpoint} : {endpoint}", "}"]
+        for name in RANGES:
+            lines += [f"set {name}{family} {{", f"\ttypeof {ip} saddr", "\tflags interval", "}"]
+        dnat = f"meta l4proto tcp dnat {ip} to {ip} daddr . tcp dport map @lb{family}"
+        rules["output"].append(dnat)
+        rules["prerouting"].append(f"{ip} saddr @pods{family} {dnat}")
+        to_guarded = f"{ip} daddr @guarded{family}"
+        kept.append(f"{to_guarded} dnat {ip} to {ip} daddr")
+        guard = f'iif != "lo" {to_guarded} {ip} saddr != @admitted{family} drop'
+        rules["guard"].append(guard)
+        rules["guard_input"].append(guard)
+        known = " ".join(f"ct original {ip} daddr != @{name}{family}" for name in ("guarded", "balancers"))
+        translated.append(f"ct state new {to_guarded} {known} drop")
+        if users:
+            rules["users"].append(f"{to_guarded} meta skuid != 0 ct state new ct count over {users} drop")
+    rules["output"] += kept
+    rules["prerouting"] += kept
+    rules["guard_input"] += translated
+    for chain, (kind, hook, priority) in CHAINS.items():
+        # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
+        head = f"\ttype {kind} hook {hook} priority {priority}; policy accept;"
+        lines += [f"chain {chain} {{", head, *(f"\t{rule}" for rule in rules[chain]), "}"]
+    return "\n\t".join([f"table inet {TABLE} {{", *lines]) + "\n}\n"
 
 
 def protocol_name(family: Family) -> str:
@@ -167,36 +129,24 @@ def protocol_name(family: Family) -> str:
 
 
 def _delta(change: DnatChange) -> str:
-    """Return deletions first.
-
-    An added element may replace a deleted one (another value, an overlapping range).
+    """Return deletions first: an added element may replace one (another value, an overlapping range).
 
     An element is deleted by its key; its value and comment need not be known.
     """
-    gone = [_delete(_map_key(redirect)) for redirect in change.removed.redirects]
-    gone += [_delete(element) for element in _ranges(change.removed)]
-    new = [_add(_map_element(redirect)) for redirect in change.added.redirects]
-    new += [_add(element) for element in _ranges(change.added)]
-    return "".join(gone + new)
+    keys = [(f"lb{one.match.address.version}", _endpoint(one.match)) for one in change.removed.redirects]
+    gone = (
+        f"delete element inet {TABLE} {where} {{ {key} }}\n"
+        for where, key in (*keys, *_ranges(change.removed))
+    )
+    return "".join((*gone, *_additions(change.added)))
 
 
-def _add(element: tuple[str, str], table: str = TABLE) -> str:
-    where, text = element
-    return f"add element inet {table} {where} {{ {text} }}\n"
-
-
-def _delete(element: tuple[str, str]) -> str:
-    where, text = element
-    return f"delete element inet {TABLE} {where} {{ {text} }}\n"
-
-
-def _map_key(redirect: Redirect) -> tuple[str, str]:
-    return f"lb{redirect.match.address.version}", _endpoint(redirect.match)
-
-
-def _map_element(redirect: Redirect) -> tuple[str, str]:
-    where, key = _map_key(redirect)
-    return where, f'{key} comment "{comment_of(redirect.load_balancer)}" : {_endpoint(redirect.to)}'
+def _additions(rules: DnatRules) -> Iterator[str]:
+    for one in rules.redirects:
+        element = f'{_endpoint(one.match)} comment "{comment_of(one.load_balancer)}" : {_endpoint(one.to)}'
+        yield f"add element inet {TABLE} lb{one.match.address.version} {{ {element} }}\n"
+    for where, element in _ranges(rules):
+        yield f"add element inet {TABLE} {where} {{ {element} }}\n"
 
 
 def _endpoint(endpoint: Endpoint) -> str:

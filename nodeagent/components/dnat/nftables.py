@@ -79,8 +79,11 @@ class NftProgram:
     def _run_script(self, arguments: list[str], script: str) -> None:
         done = self._start(arguments, script)
         if done.returncode != 0:
-            message = _message(done)
-            at = f'\n  line of the transaction: "{line}"' if (line := _failing_line(message, script)) else ""
+            message, lines = _message(done), script.splitlines()
+            found = _AT_LINE.match(message)
+            number = int(found[1]) if found else 0
+            text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            at = f'\n  line of the transaction: "{text}"' if text else ""
             raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
 
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
@@ -89,7 +92,12 @@ class NftProgram:
         The input is a file in memory, complete before nft starts. With a pipe, an agent that is killed while
         it writes would leave nft a shorter script that ends at a line end, and nft would run it.
         """
-        program = _find()
+        program = find_program("nft")
+        if program is None:
+            raise NftMissingError(
+                "There is no nft program on this node (Debian and Ubuntu: apt-get install nftables); no DNAT "
+                "rule was read or changed. Install it, or set dnat.backend: none."
+            )
         with os.fdopen(os.memfd_create("nft"), "w+b") as standard_input:
             standard_input.write(script.encode("ascii"))
             standard_input.seek(0)
@@ -105,25 +113,9 @@ class NftProgram:
                 raise kind(f"{program} could not be started: {error.strerror}.") from error
 
 
-def _find() -> str:
-    program = find_program("nft")
-    if program is None:
-        raise NftMissingError(
-            "There is no nft program on this node (Debian and Ubuntu: apt-get install nftables); no DNAT "
-            "rule was read or changed. Install it, or set dnat.backend: none."
-        )
-    return program
-
-
 def _message(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode(errors="replace").splitlines()
     return lines[0] if lines else f"exit code {done.returncode} without a message"
-
-
-def _failing_line(message: str, script: str) -> str:
-    found = _AT_LINE.match(message)
-    lines = script.splitlines()
-    return lines[int(found[1]) - 1].strip() if found and 0 < int(found[1]) <= len(lines) else ""
 
 
 def _error(message: str, text: str) -> NftError:

@@ -87,7 +87,7 @@ class DnatChange:
         if self.action == "create":
             lines.append("+ nodeagent's tables and chains")
         for sign, rules in (("-", self.removed), ("+", self.added)):
-            lines += [f"{sign} {_line(redirect)}" for redirect in rules.redirects]
+            lines += [f"{sign} {one.match} -> {one.to} ({one.load_balancer})" for one in rules.redirects]
             lines += [f"{sign} pods {network}" for network in rules.pods]
             lines += [f"{sign} guard {network}" for network in rules.guarded]
             lines += [f"{sign} admitted to the relay {network}" for network in rules.admitted]
@@ -149,13 +149,21 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
         before = replace(before, damage=(*before.damage, words))
     added, removed = _beyond(desired, before.rules), _beyond(before.rules, desired)
     altered = bool(added != NO_RULES or removed != NO_RULES)
-    action = _action(before, desired, altered=altered)
-    repaired = action in ("repair", "rebuild")
+    repaired = bool(desired and before.present and before.damage)
     superseded = before.superseded[0] if before.superseded else ""
+    action: Action = "supersede" if superseded else "none"
+    if not desired and before.present:
+        action = "delete"
+    elif desired and not before.present:
+        action = "create"
+    elif repaired:
+        action = "rebuild" if before.obstructed else "repair"
+    elif altered and desired:
+        action = "alter"
     return DnatChange(
         before,
         desired,
-        "supersede" if superseded and action == "none" else action,
+        action,
         added,
         removed,
         damage=before.damage if repaired else (),
@@ -195,16 +203,6 @@ def _meaning(redirect: Redirect) -> tuple[Endpoint, Endpoint, str]:
     return redirect.match, redirect.to, comment_of(redirect.load_balancer)
 
 
-def _action(before: DnatState, desired: DnatRules, *, altered: bool) -> Action:
-    if not desired:
-        return "delete" if before.present else "none"
-    if not before.present:
-        return "create"
-    if before.damage:
-        return "rebuild" if before.obstructed else "repair"
-    return "alter" if altered else "none"
-
-
 def _check(redirect: Redirect) -> None:
     match, to = redirect.match, redirect.to
     problem = ""
@@ -231,10 +229,6 @@ def _collapsed(networks: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
 
 def _networks(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(sorted(networks, key=lambda network: (network.version, int(network.network_address))))
-
-
-def _line(redirect: Redirect) -> str:
-    return f"{redirect.match} -> {redirect.to} ({redirect.load_balancer})"
 
 
 # Only here does a name from the cluster become part of a script, so this decides which bytes it may have.

@@ -60,11 +60,8 @@ def layout(desired: DnatRules) -> Layout:
     Args:
         desired: As `state.normalised` returns it.
     """
-    made: dict[Key, TableLayout] = {}
-    for family in FAMILIES:
-        made[family, "mangle"] = _guard(desired, family)
-        made[family, "nat"] = _nat(desired, family)
-    return made
+    makers = {"mangle": _guard, "nat": _nat}
+    return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
 
 
 def _guard(desired: DnatRules, family: Family) -> TableLayout:
@@ -97,24 +94,23 @@ def _nat(desired: DnatRules, family: Family) -> TableLayout:
         pods = [network for network in desired.pods if network.version == family]
         chains[OUTPUT] = (XtRule(ENTRIES, tcp=True), *kept)
         chains[PREROUTING] = (*(XtRule(ENTRIES, source=where(network), tcp=True) for network in pods), *kept)
-        chains[ENTRIES] = tuple(_entry(redirect) for redirect in redirects)
+        chains[ENTRIES] = tuple(
+            XtRule(
+                "DNAT",
+                destination=one.match.address,
+                tcp=True,
+                port=one.match.port,
+                comment=comment_of(one.load_balancer),
+                to=one.to,
+            )
+            for one in redirects
+        )
     elif kept:
         chains = {OUTPUT: kept, PREROUTING: kept}
     else:
         return TableLayout()
     jumps = {"OUTPUT": (XtRule(OUTPUT),), "PREROUTING": (XtRule(PREROUTING),)}
     return TableLayout(chains, jumps)
-
-
-def _entry(redirect: Redirect) -> XtRule:
-    return XtRule(
-        "DNAT",
-        destination=redirect.match.address,
-        tcp=True,
-        port=redirect.match.port,
-        comment=comment_of(redirect.load_balancer),
-        to=redirect.to,
-    )
 
 
 PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
@@ -163,8 +159,11 @@ def state_of(tables: Tables) -> XtState:
     known: list[IPNetwork] = []
     users = 0
     for (family, _), state in tables.items():
-        for redirect in _redirects(state):
-            redirects.setdefault(redirect.match, redirect)
+        for rule in (rule for rules in state.chains.values() for rule in rules):
+            address = rule.destination
+            if rule.to and rule.port and isinstance(address, (IPv4Address, IPv6Address)):
+                redirect = Redirect(Endpoint(address, rule.port), rule.to, owner_of(rule.comment))
+                redirects.setdefault(redirect.match, redirect)
         jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
         pods += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
         admitted += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
@@ -187,14 +186,6 @@ def state_of(tables: Tables) -> XtState:
         displaced=bool(damage) and all(displaced for _, displaced in damage),
         tables=tables,
     )
-
-
-def _redirects(state: TableState) -> Iterator[Redirect]:
-    for rules in state.chains.values():
-        for rule in rules:
-            address = rule.destination
-            if rule.to and rule.port and isinstance(address, (IPv4Address, IPv6Address)):
-                yield Redirect(Endpoint(address, rule.port), rule.to, owner_of(rule.comment))
 
 
 def _ranges(

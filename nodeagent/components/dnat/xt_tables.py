@@ -57,10 +57,6 @@ class XtPermissionError(XtError):
     """The kernel requires CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
 
 
-class _ChangedMeanwhileError(Exception):
-    """A program that takes no lock committed between nodeagent's read and commit."""
-
-
 class XtTable:
     """One table of one family, in the caller's network namespace.
 
@@ -98,10 +94,11 @@ class XtTable:
                     for step in todo:
                         self._take(handle, step)
                     if todo:
-                        self._commit(handle)
+                        handle.commit()
                     return bool(todo)
-            except _ChangedMeanwhileError:
-                continue
+            except XtError as error:
+                if "temporarily unavailable" not in str(error):  # EAGAIN: xt_replace_table()
+                    raise
         raise XtError(
             f"{PROGRAMS[self._family]}: another program changed table {self._name} {_ATTEMPTS} times "
             "between reading and commit, and takes no lock; none of its rules was changed"
@@ -125,15 +122,7 @@ class XtTable:
             finally:
                 handle.close()
 
-    def _commit(self, handle: Any) -> None:  # noqa: ANN401 - python-iptables has no types
-        try:
-            handle.commit()
-        except _library().IPTCError as error:
-            if "temporarily unavailable" in str(error):  # EAGAIN: xt_replace_table()
-                raise _ChangedMeanwhileError from error
-            raise
-
-    def _state(self, handle: Any) -> TableState:  # noqa: ANN401
+    def _state(self, handle: Any) -> TableState:  # noqa: ANN401 - python-iptables has no types
         chains: dict[str, tuple[XtRule, ...]] = {}
         jumps: dict[str, tuple[tuple[int, XtRule], ...]] = {}
         for chain in [found.name for found in handle.chains]:
@@ -252,23 +241,22 @@ def xtables_lock() -> Iterator[None]:
     try:
         # The kubelet makes it readable for all, and each user who can open it could hold it.
         os.fchmod(descriptor, 0o600)
-        _acquire(descriptor, path)
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not _acquired(descriptor):
+            if time.monotonic() >= deadline:
+                raise ApplyError(
+                    f"another program has held {path} for {_WAIT_SECONDS:g} seconds; no iptables rule was "
+                    f"changed. It is tried again. `fuser -v {path}` on the host shows which program it is."
+                )
+            time.sleep(_PAUSE_SECONDS)
         yield
     finally:
         os.close(descriptor)  # which releases the lock
 
 
-def _acquire(descriptor: int, path: Path) -> None:
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise ApplyError(
-                    f"another program has held {path} for {_WAIT_SECONDS:g} seconds; no iptables rule was "
-                    f"changed. It is tried again. `fuser -v {path}` on the host shows which program it is."
-                ) from None
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
+def _acquired(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """Makes HAProxy run a configuration: a reload of the one that runs, or a start. EFFECTS."""
 
+import shutil
 import time
 
 from nodeagent.components.relay import haproxy_config, process
@@ -15,7 +16,6 @@ from nodeagent.components.relay.ports import missing
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
-from nodeagent.programs import find_program
 
 _ASK_SECONDS = 2.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
@@ -52,7 +52,7 @@ class Activation:
         Raises:
             ApplyError: the text says what is there now.
         """
-        haproxy = find_program("haproxy")
+        haproxy = shutil.which("haproxy")
         if haproxy is None and self._launch:
             raise ApplyError(
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
@@ -110,7 +110,7 @@ class Activation:
             return worker
         if answer.refused or self._has_failed(reloads):
             self._directory.restore(previous)
-            haproxy = find_program("haproxy")
+            haproxy = shutil.which("haproxy")
             if haproxy is not None and not answer.log:
                 process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
             problem = "HAProxy could not use its new configuration"

@@ -28,7 +28,7 @@ from nodeagent.components.relay.ports import (
     port_sockets,
 )
 from nodeagent.components.relay.run_directory import RunDirectory
-from nodeagent.components.relay.state import RelayChange, RelayState, compare
+from nodeagent.components.relay.state import RelayChange, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
@@ -225,8 +225,9 @@ class Relay:
             yield from drain(self._directory.master_socket, *self._patience)
 
     def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
+        wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
         digest = haproxy_config.digest(self._text(frozenset(listeners)))
-        return compare(state, listeners, digest, launch=self._launch)
+        return RelayChange(state, wanted, *action_towards(state, wanted, digest, launch=self._launch))
 
     def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
         """Apply the change, and return when it is in effect. Idempotent.

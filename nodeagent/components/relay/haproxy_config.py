@@ -255,21 +255,19 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
         buffer=_SOCKET_BUFFER,
         idle=IDLE_SECONDS,
         fin=FIN_SECONDS,
-        reloads=_most_reloads(len(ordered)),
+        # How many reloads a process may outlive, so that all that do take 384 MiB of memory at most.
+        reloads=max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + len(ordered) // 40)),
     )
     admission = _admission(ordered, limits)
     shares = Counter(listener.load_balancer.namespace for listener in ordered)
     sections = [head]
     for each in ordered:
-        intervals = _intervals(len(ordered), shares[each.load_balancer.namespace])
-        sections.append(_section(each, admission, intervals))
+        of_namespace = -(-shares[each.load_balancer.namespace] // _CHECKS_OF_A_NAMESPACE)
+        pace = max(1, -(-len(ordered) // _CHECKS_PER_SECOND), of_namespace)
+        interval = f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
+        sections.append(_section(each, admission, interval))
     text = "\n".join(sections)
     return text.replace("global\n", f"global\n    description nodeagent-{digest(text)}\n", 1)
-
-
-def _most_reloads(listeners: int) -> int:
-    """How many reloads a process may outlive, so that all that do take 384 MiB of memory at most."""
-    return max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + listeners // 40))
 
 
 def parse(text: str) -> tuple[Listener, ...]:
@@ -291,10 +289,7 @@ def digest(text: str) -> str:
 
 
 def proxy_name(listener: Listener) -> str:
-    """Return the name of a listener's section.
-
-    `namespace_name_address_port`, unique as its address and port are.
-    """
+    """Return the name of a listener's section, `namespace_name_address_port`, unique as the last two are."""
     ref, bind = listener.load_balancer, listener.bind
     return f"{ref.namespace}_{ref.name}_{bind.address}_{bind.port}"
 
@@ -331,12 +326,6 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
     )
 
 
-def _intervals(servers: int, of_namespace: int) -> str:
-    """Return how often a server is checked: one of so many in all, and in its namespace."""
-    pace = max(1, -(-servers // _CHECKS_PER_SECOND), -(-of_namespace // _CHECKS_OF_A_NAMESPACE))
-    return f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
-
-
 def _section(listener: Listener, admission: str, intervals: str) -> str:
     address, node = listener.bind.address, listener.node_address
     ref = listener.load_balancer
@@ -362,13 +351,13 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
 
 def _listener(section: str) -> Listener:
     title = section.partition("\n")[0]
+    problem = ValueError(f"section {title!r} is not as nodeagent writes it")
     # A blank line follows each section but the last.
     section = section.rstrip("\n") + "\n"
     match = _SECTION.fullmatch(section)
     named = parse_proxy_name(match["name"]) if match else None
-    problem = f"section {title!r} is not as nodeagent writes it"
     if match is None or named is None:
-        raise ValueError(problem)
+        raise problem
     listener = Listener(
         bind=_endpoint(match["bind"]),
         server=_endpoint(match["server"]),
@@ -379,9 +368,9 @@ def _listener(section: str) -> Listener:
     try:
         written = _section(listener, match["limits"], match["intervals"])
     except ApplyError as error:
-        raise ValueError(problem) from error
+        raise problem from error
     if written != section:
-        raise ValueError(problem)
+        raise problem
     return listener
 
 

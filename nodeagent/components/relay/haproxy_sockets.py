@@ -85,23 +85,17 @@ def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 26) -> st
                 if len(answer) >= most:
                     return answer[:most].decode(errors="replace")
     except OSError as error:
-        return Unreachable(str(path), _silence(error))
+        return Unreachable(str(path), next(why for kinds, why in _SILENCES if isinstance(error, kinds)))
 
 
-def _silence(error: OSError) -> Silence:
-    match error:
-        case FileNotFoundError() | NotADirectoryError():
-            return Silence.ABSENT
-        case ConnectionRefusedError():
-            return Silence.REFUSED
-        case PermissionError():
-            return Silence.FORBIDDEN
-        case ConnectionResetError() | BrokenPipeError():
-            return Silence.CUT
-        case TimeoutError() | BlockingIOError():
-            return Silence.LATE
-        case _:
-            return Silence.IMPOSSIBLE
+_SILENCES: tuple[tuple[tuple[type[OSError], ...], Silence], ...] = (
+    ((FileNotFoundError, NotADirectoryError), Silence.ABSENT),
+    ((ConnectionRefusedError,), Silence.REFUSED),
+    ((PermissionError,), Silence.FORBIDDEN),
+    ((ConnectionResetError, BrokenPipeError), Silence.CUT),
+    ((TimeoutError, BlockingIOError), Silence.LATE),
+    ((OSError,), Silence.IMPOSSIBLE),
+)
 
 
 # 1162   master   5 [failed: 0]   0d00h02m07s   2.6.12
@@ -145,7 +139,7 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
     """
     deadline = time.monotonic() + timeout
     while True:
-        found = _parsed(path, ask(path, "show proc", max(0.0, deadline - time.monotonic())), _processes)
+        found = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
         if not isinstance(found, Unreachable) or found.why is not Silence.CUT:
             return found
         if time.monotonic() + _PAUSE_SECONDS >= deadline:
@@ -186,12 +180,13 @@ def _processes(answer: str) -> Processes:
 
 
 def _parsed(
-    path: PurePath, answer: str | Unreachable, parse: Callable[[str], _Parsed]
+    path: PurePath, command: str, timeout: float, parse: Callable[[str], _Parsed]
 ) -> _Parsed | Unreachable:
     """Parse an answer that is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
 
     A HAProxy that is killed leaves a part of one, which must not count as the whole.
     """
+    answer = ask(path, command, timeout)
     if isinstance(answer, Unreachable):
         return answer
     if not answer.endswith("\n\n"):
@@ -238,7 +233,7 @@ class ServerState(Struct, frozen=True):
 
 def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
     """Return the worker behind the socket at `path`; `timeout` in seconds."""
-    return _parsed(path, ask(path, "show info", timeout), _worker)
+    return _parsed(path, "show info", timeout, _worker)
 
 
 def _worker(answer: str) -> Worker:
@@ -252,7 +247,7 @@ def _worker(answer: str) -> Worker:
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
     """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
-    return _parsed(path, ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout), _servers)
+    return _parsed(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout, _servers)
 
 
 def _servers(answer: str) -> tuple[ServerState, ...]:
@@ -261,25 +256,22 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
     for row in csv.DictReader(answer.removeprefix("# ").splitlines()):
         if row["svname"] == _FRONTEND:
             frontends[row["pxname"]] = row
-        elif (state := _server(row, frontends.get(row["pxname"], {}))) is not None:
-            found.append(state)
+        named = parse_proxy_name(row["pxname"])
+        if named is None or row["svname"] != SERVER_NAME:
+            continue
+        load_balancer, bind = named
+        words = (row.get("check_desc") or row.get("check_status", ""), row.get("last_chk", ""))
+        frontend = frontends.get(row["pxname"], {})
+        state = ServerState(
+            bind=bind,
+            load_balancer=load_balancer,
+            # "UP 1/3" is a server on its way down that still serves.
+            up=row["status"].startswith("UP"),
+            status=row["status"],
+            check=": ".join(word for word in words if word),
+            connections=int(frontend.get("scur") or 0),
+            # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
+            rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),
+        )
+        found.append(state)
     return tuple(sorted(found, key=lambda state: state.bind.sort_key()))
-
-
-def _server(row: dict[str, str], frontend: dict[str, str]) -> ServerState | None:
-    named = parse_proxy_name(row["pxname"])
-    if named is None or row["svname"] != SERVER_NAME:
-        return None
-    load_balancer, bind = named
-    words = (row.get("check_desc") or row.get("check_status", ""), row.get("last_chk", ""))
-    return ServerState(
-        bind=bind,
-        load_balancer=load_balancer,
-        # "UP 1/3" is a server on its way down that still serves.
-        up=row["status"].startswith("UP"),
-        status=row["status"],
-        check=": ".join(word for word in words if word),
-        connections=int(frontend.get("scur") or 0),
-        # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
-        rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),
-    )

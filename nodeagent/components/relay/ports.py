@@ -49,19 +49,6 @@ class PortSocket(Struct, frozen=True):
     listening: bool = True
 
 
-def diagnose(*states: int) -> tuple[PortSocket, ...]:
-    """Return the TCP sockets of this network namespace in these states, by sock_diag. Needs no privilege."""
-    return tuple(
-        PortSocket(
-            endpoint=Endpoint(ip_address(each["idiag_src"]), each["idiag_sport"]),
-            uid=each["idiag_uid"],
-            v6only=bool(each.get_attr("INET_DIAG_SKV6ONLY")),
-            listening=each["idiag_state"] == _LISTEN,
-        )
-        for each in tcp_sockets(states)
-    )
-
-
 _LISTEN_IN_PROC = "0A"
 _ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
 
@@ -78,18 +65,24 @@ def listening_sockets() -> tuple[PortSocket, ...]:
 
 def _sockets(*states: int) -> tuple[PortSocket, ...]:
     """Return what sock_diag shows; if that is nothing, or it fails for whatever reason, what /proc shows."""
+    found: tuple[PortSocket, ...] = ()
     try:
-        found = diagnose(*states)
+        found = tuple(
+            PortSocket(
+                endpoint=Endpoint(ip_address(each["idiag_src"]), each["idiag_sport"]),
+                uid=each["idiag_uid"],
+                v6only=bool(each.get_attr("INET_DIAG_SKV6ONLY")),
+                listening=each["idiag_state"] == _LISTEN,
+            )
+            for each in tcp_sockets(states)
+        )
     except Exception as error:  # noqa: BLE001 - as it says
         _LOG.debug("Could not use sock_diag", extra={"fields": {"err": repr(error)}})
-        found = ()
     return found or from_tables(Path("/proc/thread-self/net"))
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
-    """Return the same from /proc/net/tcp and tcp6, if the kernel has no sock_diag.
-
-    Only listening sockets.
+    """Return the listening sockets by /proc/net/tcp and tcp6, if the kernel has no sock_diag.
 
     These tables don't show IPV6_V6ONLY. A missing one (a kernel without IPv6) counts as empty.
     """
@@ -132,10 +125,7 @@ def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
 
 
 def _plain(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address of an IPv4-mapped one.
-
-    A socket on ::ffff:192.0.2.1 has that port of 192.0.2.1.
-    """
+    """Return 192.0.2.1 for ::ffff:192.0.2.1: a socket on an IPv4-mapped address has the IPv4 port."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
@@ -147,14 +137,10 @@ def _rows(table: Path) -> Iterable[PortSocket]:
         return
     for row in map(str.split, lines):
         if row[3] == _LISTEN_IN_PROC:
-            address, _, port = row[1].rpartition(":")
-            yield PortSocket(Endpoint(_address(address), int(port, 16)), int(row[7]))
-
-
-def _address(text: str) -> IPAddress:
-    """Return words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs."""
-    packed = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
-    return IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed)
+            text, _, port = row[1].rpartition(":")
+            # Words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs.
+            words = (bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+            yield PortSocket(Endpoint(ip_address(b"".join(words)), int(port, 16)), int(row[7]))
 
 
 # Lower numbers are left for the rest of the process: select(2) can't handle higher ones, and watchdog uses
@@ -187,7 +173,13 @@ class HeldPorts:
             ApplyError: there are too few file descriptors; the ports held before are still held.
         """
         new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
-        _make_room(len(self._descriptors) + len(new))
+        # Raise this process's own soft limit of descriptors if this many ports don't fit.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = _FIRST_DESCRIPTOR + len(self._descriptors) + len(new)
+        if hard != resource.RLIM_INFINITY:
+            needed = min(needed, hard)
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
         try:
             refused = {endpoint: reason for endpoint in new if (reason := self._bind(endpoint))}
         except OSError as error:
@@ -233,15 +225,6 @@ def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
         if reason not in {0, errno.EACCES}:
             found.append((endpoint, os.strerror(reason)))
     return tuple(found)
-
-
-def _make_room(count: int) -> None:
-    """Raise this process's own soft limit of descriptors if this many ports don't fit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _FIRST_DESCRIPTOR + count
-    if soft != resource.RLIM_INFINITY and soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
-        room = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
 
 
 def _bind(attempt: socket.socket, endpoint: Endpoint) -> int:

@@ -1,6 +1,5 @@
 """The actual state of the relay, and a change of it: values, and the comparison of them. Pure."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,28 +80,17 @@ class RelayChange:
         return "\n".join(lines)
 
 
-def compare(
-    state: RelayState,
-    listeners: Iterable[Listener],
-    desired_digest: str,
-    *,
-    launch: bool,
-) -> RelayChange:
-    """Return the change from `state` to `listeners`.
+def action_towards(
+    state: RelayState, wanted: tuple[Listener, ...], desired_digest: str, *, launch: bool
+) -> tuple[Action, str]:
+    """Return what leads from `state` to the listeners, and why, if they alone don't say it.
 
     Args:
         state: As read.
-        listeners: The desired ones.
+        wanted: The desired listeners.
         desired_digest: Of their rendering.
         launch: Whether HAProxy is started and stopped by nodeagent.
     """
-    wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
-    return RelayChange(state, wanted, *_action(state, wanted, desired_digest, launch=launch))
-
-
-def _action(
-    state: RelayState, wanted: tuple[Listener, ...], desired_digest: str, *, launch: bool
-) -> tuple[Action, str]:
     if not wanted and launch:
         exists = state.running or state.stray or state.file_digest is not None
         return ("stop", "nothing is to be relayed") if exists else ("none", "")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.components.dnat import nft_script
 from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.nftables import NftProgram
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
 from nodeagent.model.desired import Desired, DnatRules
 from tests.components.dnat.network import Namespace
@@ -186,7 +186,8 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
     node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one does that has no nft_connlimit."""
-    monkeypatch.setattr(nft_script, "_users", lambda *_: "\t\tct unknown 5 drop\n")
+    run = NftProgram.run
+    monkeypatch.setattr(NftProgram, "run", lambda nft, text: run(nft, text.replace("ct count", "ct unknown")))
     dnat = Dnat("nftables")
     desired = Desired(dnat=replace(guarded(), users=5))
     dnat.diff(dnat.read(), desired).shrink.apply()
