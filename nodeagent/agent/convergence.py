@@ -82,10 +82,6 @@ class NodePass:
             self.errors[component] = f"{earlier}\n{reason}"
 
 
-def _whole(desired: Desired, _: ActualState) -> Desired:
-    return desired
-
-
 def _guard(desired: Desired, actual: ActualState) -> Desired | None:
     """Return the guard alone, before anything listens that other hosts should not reach."""
     guard = replace(desired.dnat, redirects=(), pods=())
@@ -126,7 +122,7 @@ class _Step(Struct, frozen=True):
 
     component: ComponentName
     half: Literal["grow", "shrink"]
-    aim: _Aim = _whole
+    aim: _Aim = lambda desired, _: desired
     unless: frozenset[ComponentName] = frozenset()
 
 
@@ -174,8 +170,8 @@ def converge(
         ready = ready_listeners(desired, actual)
         actual.components.relay.steer(ready)
     done.ready = ready
-    done.desired = defer_until_ready(desired, done.ready)
-    silent = {listener.bind for listener in desired.listeners} - done.ready
+    done.desired = defer_until_ready(desired, ready)
+    silent = {listener.bind for listener in desired.listeners} - ready
     if silent:
         binds = ", ".join(map(str, sorted(silent, key=Endpoint.sort_key)))
         done.failed("relay", f"HAProxy does not listen on {binds}: until it does, nothing new points there")

@@ -25,6 +25,7 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.runtime.decision_log import Fields, say
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.driver import BEAT_SECONDS, Driver
 from nodeagent.runtime.event_recorder import EventRecorder
@@ -164,15 +165,11 @@ class Daemon:
             return BEAT_SECONDS
         if self._last_everything is None:
             return 0.0
-        now = time.monotonic()
-        times = [self._last_everything + _EVERYTHING_SECONDS - now]
-        due = self._reconciler.next_due()
-        if due is not None:
-            times.append(due - now)
-        waiting = self.triggers.waiting()
-        if waiting is not None:
-            times.append(seconds_until_pass(waiting, self._last_pass, now))
-        return min(times)
+        now, due, waiting = time.monotonic(), self._reconciler.next_due(), self.triggers.waiting()
+        until = self._last_everything + _EVERYTHING_SECONDS
+        until = until if due is None else min(until, due)
+        pause = until - now
+        return pause if waiting is None else min(pause, seconds_until_pass(waiting, self._last_pass, now))
 
     def make_pass(self) -> None:
         """Make one, of everything if that is due."""
@@ -219,22 +216,25 @@ class Daemon:
         self._cluster.stop()
         self._watch.stop()
         if self.driver.writing and self._is_leaving_for_good():
-            self._clean_up()
+            done = clean_up(self._components)
+            for change in done.changes:
+                for line in change.text.splitlines():
+                    say(
+                        logging.INFO,
+                        "Cleaned up a component",
+                        {"component": change.component, "change": line},
+                    )
+            for component, reason in done.errors.items():
+                say(
+                    logging.ERROR,
+                    "Could not clean up a component",
+                    {"component": component, "reason": reason},
+                )
         else:
             _LOG.info("Stopping; the node is left as it is")
         self._verifier.stop()
         self.service.close()
         self._status_file.close()
-
-    def _clean_up(self) -> None:
-        done = clean_up(self._components)
-        for change in done.changes:
-            for line in change.text.splitlines():
-                fields = {"component": change.component, "change": line}
-                _LOG.info("Cleaned up a component", extra={"fields": fields})
-        for component, reason in done.errors.items():
-            fields = {"component": component, "reason": reason}
-            _LOG.error("Could not clean up a component", extra={"fields": fields})
 
     def _begin(self) -> None:
         self._reconciler, self._watch = self._new_reconciler(), self._new_watch()
@@ -266,15 +266,11 @@ class Daemon:
         try:
             going = is_going(self._connection, daemonset)
         except SourceError as error:
-            fields = {"reason": str(error)}
-            _LOG.warning(
-                "Could not check if the DaemonSet was deleted; the node is not cleaned up",
-                extra={"fields": fields},
-            )
+            text = "Could not check if the DaemonSet was deleted; the node is not cleaned up"
+            say(logging.WARNING, text, {"reason": str(error)})
             return False
         if going:
-            fields = {"daemonset": str(daemonset)}
-            _LOG.info("Cleaning up because the DaemonSet was deleted", extra={"fields": fields})
+            say(logging.INFO, "Cleaning up because the DaemonSet was deleted", {"daemonset": str(daemonset)})
         return going
 
     def _drain_relay(self) -> None:
@@ -285,8 +281,8 @@ class Daemon:
             signal.signal(number, signal.SIG_DFL)
         for look in self._components.relay.drain():
             if look.closed:
-                fields = {"closed": look.closed, "left": look.left}
-                _LOG.info("Closed idle connections of the ending relay", extra={"fields": fields})
+                fields: Fields = {"closed": look.closed, "left": look.left}
+                say(logging.INFO, "Closed idle connections of the ending relay", fields)
 
 
 def spare_what_stays() -> None:

@@ -79,8 +79,8 @@ _HISTOGRAMS = (
 )
 
 
-class AgentMetrics(Metrics):
-    """The agent's metrics.
+class AgentMetrics(Metrics, Collector):
+    """The agent's metrics; it collects those itself that are computed at each scrape.
 
     Attributes:
         desired: The plan, whose load balancers and hostnames are counted by state and reason. It is replaced
@@ -94,19 +94,12 @@ class AgentMetrics(Metrics):
         self.desired = Desired()
         self.failing_since: Callable[[], Mapping[str, float]] = dict
         self.statistics: Callable[[], tuple[ServerState, ...] | Unreachable] | None = None
-        super().__init__("nodeagent_", _COUNTERS, _GAUGES, _HISTOGRAMS, [_AtScrape(self)])
+        super().__init__("nodeagent_", _COUNTERS, _GAUGES, _HISTOGRAMS, [self])
         self.set("build_info", 1, __version__)
 
-
-class _AtScrape(Collector):
-    """The series that are computed at each scrape."""
-
-    def __init__(self, source: AgentMetrics) -> None:
-        self._source = source
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Return their families."""
-        desired = self._source.desired
+        """Return the families that are computed at each scrape."""
+        desired = self.desired
         yield _counted(
             "nodeagent_load_balancers",
             "Number of Services of type LoadBalancer, by decision and reason.",
@@ -125,9 +118,9 @@ class _AtScrape(Collector):
         yield GaugeMetricFamily(
             "nodeagent_dns_kept_seconds",
             "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
-            value=_kept_seconds(desired.names, self._source.failing_since()),
+            value=_kept_seconds(desired.names, self.failing_since()),
         )
-        yield from _relay_families(self._source.statistics() if self._source.statistics else None)
+        yield from _relay_families(self.statistics() if self.statistics else None)
 
 
 def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> GaugeMetricFamily:
@@ -139,8 +132,6 @@ def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> 
 
 def _kept_seconds(names: Iterable[NameDecision], failing: Mapping[str, float]) -> float:
     """Return how long the oldest is kept; hostnames that were never verified don't count."""
-    if not failing:
-        return 0.0
     since = [failing[one.name] for one in names if one.code == "Kept" and one.name in failing]
     return time.monotonic() - min(since) if since else 0.0
 

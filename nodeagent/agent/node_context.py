@@ -1,6 +1,7 @@
 """Gathers the facts of this node into one value: those of its components, and those of no component."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -29,10 +30,7 @@ class NodeContext:
 
 
 def read_node_context(
-    config: Config,
-    snapshot: Snapshot,
-    actual: ActualState,
-    api: ApiServers,
+    config: Config, snapshot: Snapshot, actual: ActualState, api: ApiServers
 ) -> NodeContext:
     """Read them once; changes nothing, and needs no right that an ordinary user lacks.
 
@@ -69,19 +67,16 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     """
     user_names: Mapping[str, UserHostsLine] = {}
     standing_names: Mapping[str, frozenset[IPAddress]] = {}
-    try:
+    with suppress(ApplyError):
         user_names = actual.hosts.state().user_names
         if config.hosts.verify == "dns" and (not wanted or actual.hosts.state().lines is not wanted):
             standing_names = actual.hosts.state().own_names
-    except ApplyError:
-        pass
     if adopt:
         user_names = {name: line for name, line in user_names.items() if not line.by_hairpin_proxy}
-    node_kind = config.relay.kind == "node"
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=context.addresses if node_kind else (),
+        addresses=context.addresses if config.relay.kind == "node" else (),
         api_servers=context.api.endpoints,
         api_server_names=context.api.names,
         source_addresses=context.source_addresses,

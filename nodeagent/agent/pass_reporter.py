@@ -10,6 +10,7 @@ from nodeagent.components.component import COMPONENTS
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.decision_log import (
+    Fields,
     NameChanges,
     NameCounts,
     changed_names,
@@ -70,26 +71,14 @@ class PassReporter:
             self._events.record(PendingEvent(node, "RemovalHeld", guard.reason, self._node_name))
         self._told = desired
         self._board.component_ok(PLAN)
-        self._components(done)
-        self._repairs(done, reconciler)
-        if not done.errors and not reconciler.retries.due_at:
-            self._metrics.set("last_sync_timestamp_seconds", time.time())
-            self._board.synced()
-            if calls.events and calls.first is not None:
-                self._metrics.observe("event_to_applied_seconds", time.monotonic() - calls.first)
-
-    def _components(self, done: NodePass) -> None:
-        errors = done.errors
         for component in done.components:
             self._metrics.count("applies_total", component)
             self._metrics.observe("apply_duration_seconds", done.seconds.get(component, 0.0), component)
-            if component in errors:
+            if component in done.errors:
                 self._metrics.count("apply_failures_total", component)
-                self._board.component_failed(component, errors[component])
+                self._board.component_failed(component, done.errors[component])
             else:
                 self._board.component_ok(component)
-
-    def _repairs(self, done: NodePass, reconciler: Reconciler) -> None:
         for component, repair in done.repairs.items():
             self._metrics.count("drift_repairs_total", component)
             if repair.verdict.is_news and component not in self._in_conflict:
@@ -97,6 +86,11 @@ class PassReporter:
         self._in_conflict = reconciler.conflicting
         for component in COMPONENTS:
             self._metrics.set("drift_conflict", component in self._in_conflict, component)
+        if not done.errors and not reconciler.retries.due_at:
+            self._metrics.set("last_sync_timestamp_seconds", time.time())
+            self._board.synced()
+            if calls.events and calls.first is not None:
+                self._metrics.observe("event_to_applied_seconds", time.monotonic() - calls.first)
 
 
 def log_pass(done: NodePass, before: Desired | None, names: NameChanges) -> None:
@@ -108,11 +102,8 @@ def log_pass(done: NodePass, before: Desired | None, names: NameChanges) -> None
     for component, repair in done.repairs.items():
         say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
         if repair.verdict.is_news:
-            say(
-                logging.ERROR,
-                "Another program keeps reverting a component",
-                {"component": component, "reason": str(repair.verdict)},
-            )
+            fields: Fields = {"component": component, "reason": str(repair.verdict)}
+            say(logging.ERROR, "Another program keeps reverting a component", fields)
     log_lines(
         logging.INFO,
         (
@@ -124,8 +115,5 @@ def log_pass(done: NodePass, before: Desired | None, names: NameChanges) -> None
     for component in sorted(done.recovered):
         say(logging.INFO, "Applied a component again", {"component": component})
     for component, reason in done.errors.items():
-        say(
-            logging.ERROR,
-            "Could not apply a component; it is tried again",
-            {"component": component, "reason": reason},
-        )
+        fields = {"component": component, "reason": reason}
+        say(logging.ERROR, "Could not apply a component; it is tried again", fields)

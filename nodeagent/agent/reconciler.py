@@ -117,8 +117,10 @@ class Reconciler:
         times = {name: when for name, (when, _) in self._held.items()}
         # A held component is not tried before its time, whatever else is wrong with it.
         times = self.retries.due_at | times
-        if self._ports_due is not None and self._ports_due <= self._clock() and not self._ports_changed():
-            self._ports_due = self._clock() + _PORTS_SECONDS
+        relay, context, now = self._components.relay, self._context, self._clock()
+        ports_due = self._ports_due is not None and self._ports_due <= now
+        if ports_due and context and relay.port_holders() == context.port_holders:
+            self._ports_due = now + _PORTS_SECONDS
         others = (when for when in (self._ports_due, self.guard.until) if when is not None)
         return min([*times.values(), *others], default=None)
 
@@ -136,8 +138,8 @@ class Reconciler:
         due = self.retries.due(self._clock()) - held
         ports_due = self._ports_due is not None and self._ports_due <= self._clock()
         actual = ActualState(self._components)
-        self._refresh_context(snapshot, actual, anew=everything or bool(drift) or bool(due) or ports_due)
-        desired = self._plan(snapshot, actual)
+        context = self._refreshed(snapshot, actual, anew=everything or bool(drift or due) or ports_due)
+        desired = self._plan(snapshot, actual, context)
         if self._wanted is not None and self.guard.holds(self._wanted, desired, snapshot):
             desired = self._wanted
         # No event reports that another program has released a port.
@@ -156,10 +158,14 @@ class Reconciler:
             self.relay_notes = done.left["relay"].notes
         self._unfinished = (self._unfinished | components) if done.errors else frozenset()
         done.repairs = self._repairs(done, drift, changed)
-        done.recovered = self._recovered(done, components)
+        for name in done.errors.keys() & components:
+            # A component that was not checked did not fail again: its next retry stays as it was.
+            self.retries.failed(name, self._clock())
+        fine = components - done.errors.keys()
+        done.recovered = frozenset(name for name in fine if self.retries.succeeded(name))
         return done
 
-    def _refresh_context(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
+    def _refreshed(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> NodeContext:
         inputs = (snapshot.services, snapshot.node, snapshot.config_maps, snapshot.api_servers)
         if inputs != self._context_of:
             # Probably a load balancer: nft lists the rules while the rest is read and decided.
@@ -169,19 +175,14 @@ class Reconciler:
             if self._context is not None:  # what could be read earlier, but can't be now, still counts
                 rules = context.service_rules.after(self._context.service_rules)
                 context = replace(context, service_rules=rules)
-            self._context = context
-            self._context_of = inputs
+            self._context, self._context_of = context, inputs
+        return self._context
 
-    def _ports_changed(self) -> bool:
-        return self._context is None or self._components.relay.port_holders() != self._context.port_holders
-
-    def _plan(self, snapshot: Snapshot, actual: ActualState) -> Desired:
-        if self._context is None:
-            raise AssertionError("a plan without a context")
+    def _plan(self, snapshot: Snapshot, actual: ActualState, context: NodeContext) -> Desired:
         wanted = self._wanted.hosts if self._wanted else ()
         facts = gather_facts(
             self._node_name,
-            self._context,
+            context,
             self._config,
             actual,
             adopt=self._adopt,
@@ -195,16 +196,12 @@ class Reconciler:
     def _admitted(
         self, drift: Mapping[ComponentName, str]
     ) -> tuple[dict[ComponentName, str], frozenset[ComponentName]]:
-        """Return the drift to repair now, with what was held and is due.
-
-        And the components that remain held.
-        """
+        """Return the drift to repair now, with what was held and is due; and the components still held."""
         now = self._clock()
         due = {name: what for name, (when, what) in self._held.items() if when <= now}
         self._held = {name: entry for name, entry in self._held.items() if entry[0] > now}
-        return {
-            name: what for name, what in (due | dict(drift)).items() if name not in self._held
-        }, frozenset(self._held)
+        all_drift = due | dict(drift)
+        return {name: all_drift[name] for name in all_drift if name not in self._held}, frozenset(self._held)
 
     def _repairs(
         self, done: NodePass, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
@@ -220,14 +217,6 @@ class Reconciler:
                 self._held[name] = (self._clock() + verdict.delay, drift[name])
         return repairs
 
-    def _recovered(self, done: NodePass, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
-        now = self._clock()
-        for name in done.errors.keys() & components:
-            # A component that was not checked did not fail again: its next retry stays as it was.
-            self.retries.failed(name, now)
-        fine = components - set(done.errors)
-        return frozenset(name for name in fine if self.retries.succeeded(name))
-
 
 # A component's change can affect what depends on it: the relay on addresses, DNAT and hosts on the relay.
 _RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
@@ -239,10 +228,7 @@ _RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
 
 
 def changed_components(before: Desired | None, after: Desired) -> frozenset[ComponentName]:
-    """Return the components whose desired state differs between `before` and `after`.
-
-    All of them without a `before`.
-    """
+    """Return the components whose desired state differs; all of them without a `before`."""
     if before is None:
         return ALL
     compared: dict[ComponentName, bool] = {

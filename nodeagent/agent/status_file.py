@@ -195,17 +195,12 @@ class StatusFile:
                 self.write()
                 self._failure = ""
             except Exception as error:  # noqa: BLE001 - whatever it is: the agent goes on, and shows that it lives
-                self._failed(error)
+                before, self._failure = self._failure, f"{type(error).__name__}: {error}"
+                if self._failure != before:  # it is logged once as long as it is the same
+                    fields = {"file": str(self._path), "err": self._failure}
+                    _LOG.error("Could not write the status file", extra={"fields": fields})
             if self._closing.wait(_SECONDS if self._board.ready().ok else _SECONDS_UNREADY):
                 return
-
-    def _failed(self, error: Exception) -> None:
-        """Log the error, once as long as it is the same."""
-        reason = f"{type(error).__name__}: {error}"
-        if reason != self._failure:
-            self._failure = reason
-            fields = {"file": str(self._path), "err": reason}
-            _LOG.error("Could not write the status file", extra={"fields": fields})
 
 
 def remove_status(run_dir: Path) -> None:

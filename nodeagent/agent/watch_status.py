@@ -39,9 +39,14 @@ class ApiState:
         """Take over the state of the watches; the loop calls it now and then."""
         objects: Counter[str] = Counter({"configmaps": 0})
         for state in states:
-            objects[_resource(state)] += state.objects
-            self._count(state)
-            self._tell(state)
+            resource, before = _resource(state), self._seen.get(state.name)
+            objects[resource] += state.objects
+            for each in Coverage:
+                self._metrics.set("resource_coverage", each is state.coverage, resource, each)
+            restarts, relists = (before.restarts, before.relists) if before else (0, 0)
+            self._metrics.count("watch_restarts_total", resource, by=state.restarts - restarts)
+            self._metrics.count("relists_total", resource, by=state.relists - relists)
+            self._tell(state, before)
             self._seen[state.name] = state
         for resource, count in objects.items():
             self._metrics.set("objects", count, resource)
@@ -56,44 +61,25 @@ class ApiState:
             self._metrics.set("api_up", 1)
             self._board.component_ok(API)
 
-    def _count(self, state: ResourceState) -> None:
-        before = self._seen.get(state.name)
-        resource = _resource(state)
-        for each in Coverage:
-            self._metrics.set("resource_coverage", each is state.coverage, resource, each)
-        restarts, relists = (before.restarts, before.relists) if before else (0, 0)
-        self._metrics.count("watch_restarts_total", resource, by=state.restarts - restarts)
-        self._metrics.count("relists_total", resource, by=state.relists - relists)
-
-    def _tell(self, state: ResourceState) -> None:
-        before = self._seen.get(state.name)
+    def _tell(self, state: ResourceState, before: ResourceState | None) -> None:
+        fields = {"resource": state.name, "reason": state.error}
         if _is_done_without(state):
             if state.error and (before is None or before.coverage is not state.coverage):
-                _LOG.warning(
-                    "Could not read a resource because RBAC denied it; what was known of it stays",
-                    extra={"fields": {"resource": state.name, "reason": state.error}},
-                )
+                text = "Could not read a resource because RBAC denied it; what was known of it stays"
+                _LOG.warning(text, extra={"fields": fields})
         elif state.error:
             now = time.monotonic()
-            if (
-                before is None
-                or before.error is None
-                or now - self._told.get(state.name, 0.0) > _REPEAT_SECONDS
-            ):
+            lasts = before is not None and before.error is not None
+            if not lasts or now - self._told.get(state.name, 0.0) > _REPEAT_SECONDS:
                 self._told[state.name] = now
-                _LOG.warning(
-                    "Could not read from the API server; the node keeps what it has",
-                    extra={"fields": {"resource": state.name, "reason": state.error}},
-                )
+                text = "Could not read from the API server; the node keeps what it has"
+                _LOG.warning(text, extra={"fields": fields})
         elif before is not None and before.error:
             _LOG.info("Read from the API server again", extra={"fields": {"resource": state.name}})
 
 
 def _resource(state: ResourceState) -> str:
-    """Return the metrics' name of it.
-
-    The number of ConfigMaps, and their names, must not become labels.
-    """
+    """Return the metrics' name of it: the number of ConfigMaps, and their names, must not become labels."""
     return "configmaps" if state.name.startswith("configmap ") else state.name
 
 

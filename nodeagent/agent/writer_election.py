@@ -56,17 +56,12 @@ class NodeClaim:
 
     def _make(self) -> int:
         draft = self._path.with_name(f"{CLAIM}.{secrets.token_hex(8)}")
+        problem = (
+            "this agent could not claim the node there; nothing was changed. Run as root, and make "
+            "relay.runDir writable."
+        )
         while True:
-            try:
-                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:
-                continue  # an agent that left removed the empty directory
-            except OSError as error:
-                raise ApplyError(
-                    f"{self._path.parent}: {error.strerror}: this agent could not claim the node there; "
-                    "nothing was changed. Run as root, and make relay.runDir writable."
-                ) from error
+            descriptor = _made(draft, os.O_EXCL, problem)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 draft.rename(self._path)
@@ -77,6 +72,18 @@ class NodeClaim:
                 raise
             else:
                 return descriptor
+
+
+def _made(path: Path, flags: int, problem: str) -> int:
+    """Open a file of the run directory, make both if needed. Raises ApplyError with the problem."""
+    while True:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+        except FileNotFoundError:
+            continue  # an agent that left removed the empty directory
+        except OSError as error:
+            raise ApplyError(f"{path.parent}: {error.strerror}: {problem}") from error
 
 
 def sweep(run_dir: Path) -> None:
@@ -135,7 +142,8 @@ class NodeLock:
         if self._descriptor >= 0 and not self._is_current(self._descriptor):
             self.release()
         while self._descriptor < 0:
-            descriptor = self._open()
+            problem = "could not take the node lock there; nothing was changed. Run as root."
+            descriptor = _made(self._path, os.O_NOFOLLOW, problem)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -188,19 +196,6 @@ class NodeLock:
             return os.path.samestat(os.fstat(descriptor), self._path.stat())
         except FileNotFoundError:
             return False
-
-    def _open(self) -> int:
-        while True:
-            try:
-                self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            except FileNotFoundError:
-                continue  # its last owner removed the empty directory meanwhile
-            except OSError as error:
-                raise ApplyError(
-                    f"{self._run_dir}: {error.strerror}: could not take the node lock there; nothing was "
-                    "changed. Run as root."
-                ) from error
 
 
 @contextmanager

@@ -10,8 +10,9 @@ occasional check finds changes by a program that takes no lock.
 """
 
 import time
+from collections import Counter
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import ComparingWatcher, OnDrift, Watcher
@@ -55,7 +56,7 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
-        self._kinds: dict[str, int] = {}
+        self._kinds: Counter[str] = Counter()
         self._transactions: list[str] = []
         self._own = 0
 
@@ -73,7 +74,16 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
 
     def _read(self, source: Notifications) -> None:
         for message in source.messages():
-            self._take(message)
+            kind = message["header"]["type"] & 0xFF
+            if kind == _NEWGEN and self._kinds:
+                process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
+                told = ", ".join(
+                    f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
+                )
+                self._transactions.append(f"{told} (by {name or 'unknown'}, process {process} of the host)")
+                self._kinds.clear()
+            elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
+                self._kinds[_WORDS.get(kind, "something else changed")] += 1
 
     def _judge(self) -> str:
         own, self._own = self._own, 0
@@ -82,19 +92,6 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
             return ""
         # It is unknown which of them were nodeagent's: all are shown.
         return f"table inet {TABLE} was changed: {'; '.join(dict.fromkeys(transactions))}"
-
-    def _take(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
-        kind = message["header"]["type"] & 0xFF
-        if kind == _NEWGEN and self._kinds:
-            process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
-            told = ", ".join(
-                f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
-            )
-            self._transactions.append(f"{told} (by {name or 'unknown'}, process {process} of the host)")
-            self._kinds.clear()
-        elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
-            what = _WORDS.get(kind, "something else changed")
-            self._kinds[what] = self._kinds.get(what, 0) + 1
 
 
 _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE

@@ -111,9 +111,6 @@ class RelayWatcher(Watcher[RelayState, _Master]):
         source.refresh()
         self._known = source.identity
 
-    def _descriptors(self) -> tuple[int, ...]:
-        return () if self._source is None or self._source.identity is None else super()._descriptors()
-
     def _timeout(self) -> float | None:
         if self._source is not None and self._source.identity is not None:
             return None

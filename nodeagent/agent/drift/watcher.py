@@ -40,7 +40,7 @@ class EventSource(Protocol):
     """The source of a watcher: notifications of the kernel, over netlink or inotify."""
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the descriptor to wait for; -1 if there is none now."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -144,16 +144,6 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
     def _begin(self, source: _SourceT) -> None:
         """Subscribe to the events, and read what is there. Raises OSError as `_open` does."""
 
-    def _close(self) -> None:
-        """Release everything; also if the start failed half way."""
-        source, self._source = self._source, None
-        if source is not None:
-            source.close()
-
-    def _descriptors(self) -> tuple[int, ...]:
-        """Return what to wait for."""
-        return () if self._source is None else (self._source.fileno(),)
-
     @abstractmethod
     def _read(self, source: _SourceT) -> None:
         """Read the events, without waiting. Raises OSError if the watch is broken.
@@ -199,7 +189,9 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                         self._tell(f"the watch was interrupted: {interrupted}")
                 finally:
                     self._tried.set()
-                    self._close()
+                    listened, self._source = self._source, None
+                    if listened is not None:
+                        listened.close()
                 if time.monotonic() - began > _STABLE_SECONDS:
                     failures = 0
                 failures += 1
@@ -222,16 +214,17 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
             self._tried.set()
             if what:
                 self._tell(what)
-            self._wait(self._descriptors(), self._timeout())
+            self._wait(self._timeout(), source.fileno())
 
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not self._stopping and (left := deadline - time.monotonic()) > 0:
-            self._wait((), left)
+            self._wait(left)
 
-    def _wait(self, descriptors: tuple[int, ...], seconds: float | None) -> None:
+    def _wait(self, seconds: float | None, descriptor: int = -1) -> None:
         poll = select.poll()
-        for descriptor in (self._bell, *descriptors):
+        poll.register(self._bell, select.POLLIN)
+        if descriptor >= 0:
             poll.register(descriptor, select.POLLIN)
         # Rounded up: a rest below a millisecond would cause a busy loop.
         ready = poll.poll(None if seconds is None else int(seconds * 1000) + 1)
