@@ -63,31 +63,18 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
     What the Node says about the cloud stays: load balancers are detected by it.
     """
-    node = snapshot.node and replace(snapshot.node, names=(), addresses=(), pod_cidrs=())
-    families = _families(snapshot)
+    known = snapshot.node
+    node = known and replace(known, names=(), addresses=(), pod_cidrs=())
+    # Those that the cluster's pods support, according to a Node; both if nothing is known. The relay of a
+    # family that no node supports has no address: a pod would try in vain.
+    families = {one.version for one in (*known.pod_cidrs, *known.addresses)} if known else set[int]()
+    families = families or {4, 6}
     hosts = msgspec.structs.replace(config.hosts, enabled=True)
     dnat = msgspec.structs.replace(config.dnat, backend="none", pods=False)
     coredns = msgspec.structs.replace(config.coredns, serves_pods=True)
     config = msgspec.structs.replace(config, hosts=hosts, dnat=dnat, coredns=coredns)
     desired = plan(replace(snapshot, node=node), facts, config)
     return replace(desired, hosts=tuple(line for line in desired.hosts if line.address.version in families))
-
-
-def _families(snapshot: Snapshot) -> frozenset[int]:
-    """Return the address families that the cluster's pods support, according to a Node.
-
-    Both if nothing is known.
-
-    The relay of a family that no node supports has no address: a pod would try in vain.
-    """
-    node = snapshot.node
-    told = (*node.pod_cidrs, *node.addresses) if node else ()
-    return frozenset(one.version for one in told) or frozenset({4, 6})
-
-
-_REPAIRS, _WITHIN = 3, 3600.0
-_FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
-"""Seconds. Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds."""
 
 
 class OwnerConflict(Struct, frozen=True):
@@ -145,13 +132,9 @@ class CoreDnsReconciler:
         self._api = api
         self._may_write = may_write
         self._adopt = adopt
+        # Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds.
         self._conflicts: RepairConflicts[str] = RepairConflicts(
-            clock,
-            limit=_REPAIRS,
-            window=_WITHIN,
-            first=_FIRST_DELAY,
-            longest=_LONGEST_DELAY,
-            forget=_FORGET,
+            clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
         self._guard = RemovalGuard(clock)
         self._wanted: Desired | None = None
@@ -183,7 +166,10 @@ class CoreDnsReconciler:
                 continue
             if self._conflicts.remaining(path) > 0:
                 continue  # Its owner reverts it.
-            put_back = self._was_put_back(group)
+            # It wrote the new text before: the desired text is the same, the actual is not.
+            put_back = all(
+                self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in group
+            )
             try:
                 write(self._connection, config_map, _texts(group), self._may_write)
             except NodeagentError as error:
@@ -191,23 +177,13 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back:
-                conflicts += self._judged(path, config_map)
+            if put_back and (verdict := self._conflicts.repaired(path)).conflicting:
+                conflicts.append(OwnerConflict(config_map, verdict, config_map.last_writer))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:
         for edit in edits:
             self._ours[edit.config_map, edit.key] = blocks_of(edit.after or "")
-
-    def _was_put_back(self, edits: list[Edit]) -> bool:
-        """Whether nodeagent wrote the new text before: the desired text is the same, the actual is not."""
-        return all(
-            self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in edits
-        )
-
-    def _judged(self, path: str, config_map: CoreDnsConfigMap) -> list[OwnerConflict]:
-        verdict = self._conflicts.repaired(path)
-        return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.conflicting else []
 
 
 def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
@@ -268,10 +244,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
 
 
 def _standing(contents: MapContents, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
-    """Return the hostnames that CoreDNS answers now, with their addresses.
-
-    A rewritten one has the relay Service's.
-    """
+    """Return the hostnames that CoreDNS answers now; a rewritten one has the relay Service's addresses."""
     try:
         found = block_names([*contents.main.values(), *(contents.imported or {}).values()])
     except CorefileError:
@@ -341,23 +314,21 @@ def keeping_others_out(
     if not elector.exists():
         yield False
         return
-    _take_over(elector, lease, wait)
+    for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):
+        elector.try_once()
+        if elector.is_writer():
+            break
+        if elector.error is not None:
+            raise elector.error
+        wait(CLIENT_GO.retry)
+    else:
+        raise NotLeaderError(
+            f"{elector.holder or 'a controller'} holds {lease} and would write the hostnames again; nothing "
+            f"was changed. Stop it first: kubectl -n {lease.namespace} scale deployment {lease.name} "
+            "--replicas 0"
+        )
     try:
         yield True
         elector.remove()
     finally:
         elector.release()
-
-
-def _take_over(elector: LeaderElector, lease: ObjectRef, wait: Callable[[float], None]) -> None:
-    for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):
-        elector.try_once()
-        if elector.is_writer():
-            return
-        if elector.error is not None:
-            raise elector.error
-        wait(CLIENT_GO.retry)
-    raise NotLeaderError(
-        f"{elector.holder or 'a controller'} holds {lease} and would write the hostnames again; nothing was "
-        f"changed. Stop it first: kubectl -n {lease.namespace} scale deployment {lease.name} --replicas 0"
-    )

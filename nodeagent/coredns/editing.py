@@ -67,7 +67,13 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
     """
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
-    remarks = [*_without_reload(corefile, config)]
+    remarks = []
+    if all(plugin.name != "reload" for root in corefile.roots for plugin in corefile.plugins(root)):
+        restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
+        remarks.append(
+            f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
+            f"({restart})"
+        )
     key = _import_key(corefile)
     if options.mode == "corefile":
         return Way(None, tuple(remarks))
@@ -104,16 +110,6 @@ def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[So
                 yield Source(parse(user), where)
         except CorefileError:
             continue
-
-
-def _without_reload(corefile: Corefile, config: Config) -> Iterator[str]:
-    plugins = (plugin for root in corefile.roots for plugin in corefile.plugins(root))
-    if all(plugin.name != "reload" for plugin in plugins):
-        options = config.coredns
-        yield (
-            f"{path_of(config, options.config_map)}: the Corefile has no `reload`: CoreDNS reads changes "
-            f"only when its pods restart (kubectl -n {options.namespace} rollout restart deployment coredns)"
-        )
 
 
 def _import_key(corefile: Corefile) -> str | None:

@@ -245,18 +245,15 @@ class LeaderElector:
 
     def _try(self, began: float) -> None:
         found = self._read()
-        if found and found.holder not in {"", self._identity} and not self._has_expired(found, began):
-            self._mine_until = None
-            return
+        if found and found.holder not in {"", self._identity}:
+            if self._seen is None or self._seen.version != found.version:
+                self._seen, self._seen_since = found, began
+            if began - self._seen_since < (found.spec.lease_duration_seconds or self._timing.duration):
+                self._mine_until = None
+                return
         self._version = self._write(found, self._identity).version
         self._mine_until = began + self._timing.renew
         self._seen = None
-
-    def _has_expired(self, found: _Lease, now: float) -> bool:
-        """Whether another's lease has been unchanged for so long that it may be taken."""
-        if self._seen is None or self._seen.version != found.version:
-            self._seen, self._seen_since = found, now
-        return now - self._seen_since >= (found.spec.lease_duration_seconds or self._timing.duration)
 
     def _read(self) -> _Lease | None:
         try:
@@ -278,17 +275,18 @@ class LeaderElector:
             now,
             (before.lease_transitions or 0) + int(found is not None and not again),
         )
-        lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "spec": msgspec.to_builtins(spec)}
-        if found is not None:
-            body = lease | {"metadata": found.metadata}
-            return self._decoded(
-                self._connection.write("update", object_path(self._lease), body, self._timing.request)
-            )
-        body = lease | {"metadata": {"namespace": self._lease.namespace, "name": self._lease.name}}
+        lease, new = self._lease, {"namespace": self._lease.namespace, "name": self._lease.name}
+        body = {
+            "kind": "Lease",
+            "apiVersion": "coordination.k8s.io/v1",
+            "metadata": found.metadata if found else new,
+            "spec": msgspec.to_builtins(spec),
+        }
+        seconds = self._timing.request
         try:
-            return self._decoded(
-                self._connection.write("create", collection_path(self._lease), body, self._timing.request)
-            )
+            if found is not None:
+                return self._decoded(self._connection.write("update", object_path(lease), body, seconds))
+            return self._decoded(self._connection.write("create", collection_path(lease), body, seconds))
         except AlreadyExistsError as error:
             raise ConflictError(str(error)) from error
 

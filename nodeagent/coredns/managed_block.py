@@ -9,18 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import chain
 
 from msgspec import Struct
 
-from nodeagent.coredns.parsing import (
-    Block,
-    Corefile,
-    CorefileError,
-    Directive,
-    Token,
-    lex,
-    parse,
-)
+from nodeagent.coredns.parsing import Block, Corefile, CorefileError, Directive, Token, lex, parse
 from nodeagent.model.addresses import IPAddress
 from nodeagent.plan.hostnames import canonical
 
@@ -39,12 +32,9 @@ def without_blocks(text: str) -> str:
     Raises:
         CorefileError: a marker is unmatched: it is unknown which lines after it are nodeagent's.
     """
-    kept: list[str] = []
-    position = 0
-    for start, end in _blocks(text):
-        kept.append(text[position:start])
-        position = end
-    return "".join([*kept, text[position:]])
+    for start, end in reversed(_blocks(text)):
+        text = text[:start] + text[end:]
+    return text
 
 
 def blocks_of(text: str) -> list[str]:
@@ -109,11 +99,8 @@ def _lost(marker: Token) -> CorefileError:
 def _place(text: str, block: Block) -> int:
     """Return where a line of the block begins that is not inside a directive."""
     after = block.opening or block.keys[-1]
-    rest = [directive.tokens[0] for directive in block.directives]
-    if block.closing is not None:
-        rest.append(block.closing)
-    following = rest[0] if rest else None
-    if following is not None and following.is_on_new_line_after(after):
+    rest = [*(directive.tokens[0] for directive in block.directives), *filter(None, [block.closing])]
+    if rest and rest[0].is_on_new_line_after(after):
         # Right below the brace, above the comments that may belong to the first directive.
         return _line_end(text, after.end)
     for before, token in zip(block.directives, rest[1:], strict=False):
@@ -137,10 +124,7 @@ def _written(text: str, place: int, lines: Sequence[str]) -> str:
 
 
 def _indent_at(text: str, place: int) -> str:
-    """Return the indent of the first line from `place` on that has one.
-
-    Four spaces if the block has none.
-    """
+    """Return the indent of the first line from `place` on that has one; four spaces if none has."""
     for line in text[place:].splitlines():
         found = _INDENT.match(line)
         if line.strip() == "}" or found is None:
@@ -207,29 +191,25 @@ def _names(directive: Directive) -> Iterator[Token]:
             if line[0].text[:1].isdigit() or ":" in line[0].text:
                 yield from line[1:]
     elif directive.name == "rewrite":
-        yield from _rewritten(directive.lines()[0][1:])
-
-
-def _rewritten(words: list[Token]) -> Iterator[Token]:
-    """Yield the name that `rewrite [continue|stop] name [exact] FROM TO` is about."""
-    rest = words[1:] if words and words[0].text in {"continue", "stop"} else words
-    if not rest or rest[0].text != "name":
-        return
-    rest = rest[1:]
-    if rest and rest[0].text == "exact":
-        rest = rest[1:]
-    elif rest and rest[0].text in {"prefix", "suffix", "substring", "regex"}:
-        return
-    if len(rest) >= 2:
-        yield rest[0]
-
-
-# The names that the existing block answers: the memory of what was verified, while DNS is not available.
+        # [continue|stop] name [exact] FROM TO
+        words = directive.lines()[0][1:]
+        if words and words[0].text in {"continue", "stop"}:
+            words = words[1:]
+        match [word.text for word in words]:
+            case ["name", "exact", _, _, *_]:
+                yield words[2]
+            case ["name", "exact" | "prefix" | "suffix" | "substring" | "regex", *_]:
+                pass
+            case ["name", _, _, *_]:
+                yield words[1]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockNames:
-    """The names with their addresses, and those that are rewritten to a relay Service."""
+    """The names that the existing block answers, and those that it rewrites to a relay Service.
+
+    They are the memory of what was verified, while DNS is not available.
+    """
 
     answered: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
     rewritten: frozenset[str] = frozenset()
@@ -254,23 +234,18 @@ def block_names(texts: Iterable[str]) -> BlockNames:
             for directive in server.directives:
                 if directive.name == "rewrite":
                     rewritten.add(directive.arguments[3])
-                else:
-                    for name, addresses in _of_template(directive):
-                        answered[name] = answered.get(name, frozenset()) | addresses
+                    continue
+                lines = [[token.text for token in line] for line in directive.lines()[1:]]
+                answers = (line[1].split() for line in lines if line[0] == "answer")
+                addresses = frozenset(ip_address(answer[-1]) for answer in answers)
+                matches = (line[1] for line in lines if line[0] == "match" and addresses)
+                for name in chain.from_iterable(map(_matched, matches)):
+                    answered[name] = answered.get(name, frozenset()) | addresses
     return BlockNames(answered, frozenset(rewritten))
 
 
-def _of_template(directive: Directive) -> Iterator[tuple[str, frozenset[IPAddress]]]:
-    lines = [[token.text for token in line] for line in directive.lines()[1:]]
-    answers = (line[1].split() for line in lines if line[0] == "answer")
-    addresses = frozenset(ip_address(answer[-1]) for answer in answers)
-    for line in lines:
-        if line[0] == "match" and addresses:
-            yield from ((name, addresses) for name in _matched(line[1]))
-
-
-def _matched(expression: str) -> Iterator[str]:
-    """Yield the names of an expression as naming.py writes it; of a wildcard's, the wildcard."""
+def _matched(expression: str) -> list[str]:
+    """Return the names of an expression as naming.py writes it; of a wildcard's, the wildcard."""
     label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
     labels = ["*"] if "[^" in label else label.removeprefix("(?:").removesuffix(")").split("|")
-    yield from (".".join([one, *parents]) for one in labels)
+    return [".".join([one, *parents]) for one in labels]

@@ -256,25 +256,17 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
         return left(decision, "HairpinProxyLine", reason)
     if line is not None:
         return left(decision, "UserLine", f"left to {line.where}, which sets it ({line.plugin})")
-    server = _closer(decision.name, sources)
-    if server is not None:
-        return left(decision, "ServerBlock", f"left to {server}, which serves all names of its zone")
+    for source in sources:
+        for server in source.corefile.servers:
+            if covering(decision.name.removeprefix("*."), server.zones):  # CoreDNS hands it the name
+                where = f"the server block {server} of {source.where}"
+                return left(decision, "ServerBlock", f"left to {where}, which serves all names of its zone")
     return decision
 
 
 def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
     """Return the decision, changed into one that skips the name."""
     return replace(decision, ruling=skipped(code, reason))
-
-
-def _closer(name: str, sources: Sequence[Source]) -> str | None:
-    """Return the server block of a zone below `.` to which CoreDNS hands the name, for a person."""
-    bare = name.removeprefix("*.")
-    for source in sources:
-        for server in source.corefile.servers:
-            if covering(bare, server.zones):
-                return f"the server block {server} of {source.where}"
-    return None
 
 
 def by_parent(names: Iterable[str]) -> Mapping[str, list[str]]:
@@ -343,10 +335,7 @@ def fit(
 
 
 def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
-    """Return the exact names, or the wildcards.
-
-    The namespaces take turns, with equal numbers of bytes.
-    """
+    """Return the exact names, or the wildcards; the namespaces take turns, with equal numbers of bytes."""
     owners: dict[str, str] = {}
     for decision in naming.decisions:
         if decision.verdict is Verdict.SERVED:

@@ -101,10 +101,7 @@ class Directive(Struct, frozen=True):
         return tuple(token.text for token in self.lines()[0][1:])
 
     def lines(self) -> list[list[Token]]:
-        """Return the words line by line, without the braces.
-
-        The directive itself first, then those of its block.
-        """
+        """Return the words line by line, without the braces: the directive itself, then its block."""
         lines: list[list[Token]] = [[]]
         before: Token | None = None
         for token in self.tokens:
@@ -127,7 +124,8 @@ class Block(Struct, frozen=True):
     @property
     def zones(self) -> frozenset[str]:
         """The zones it serves, in lower case without a final dot; `.` is the root."""
-        return frozenset(_zone(key.text) for key in self.keys)
+        bare = (_PORT.sub("", _SCHEME.sub("", key.text.lower(), count=1)) for key in self.keys)
+        return frozenset(zone.removesuffix(".") or "." for zone in bare)
 
     def __str__(self) -> str:
         """For a person."""
@@ -250,8 +248,3 @@ class _Reader:
         if depth:
             raise CorefileError(f"line {tokens[0].line}: the block of {tokens[0].text} is never closed")
         return Directive(tuple(tokens))
-
-
-def _zone(key: str) -> str:
-    bare = _PORT.sub("", _SCHEME.sub("", key.lower(), count=1))
-    return bare.removesuffix(".") or "."

@@ -101,16 +101,8 @@ def _key(decision: NameDecision) -> tuple[object, ...]:
 
 
 def _said(decision: NameDecision) -> tuple[object, ...]:
-    """Return what is worth a line.
-
-    An answer of DNS that differs from the last only in its addresses is not.
-    """
-    return (
-        decision.verdict,
-        decision.code,
-        decision.load_balancer,
-        decision.stable_reason,
-    )
+    """Return what is worth a line: an answer of DNS that differs only in its addresses is not."""
+    return (decision.verdict, decision.code, decision.load_balancer, decision.stable_reason)
 
 
 def log_lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:

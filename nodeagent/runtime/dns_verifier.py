@@ -146,7 +146,9 @@ class DnsVerifier:
                     del self._known[name]
                     self._answers = None
                 self._suspected.clear()
-                self._start_threads(len(wanted))
+                while not self._ended and len(self._threads) < min(_THREADS, len(wanted)):
+                    self._threads.append(threading.Thread(target=self._work, name="dns", daemon=True))
+                    self._threads[-1].start()
             self._queue.hasten(changed, now, Lane.FIRST)
             for name in self._known.keys() & changed:
                 self._known[name].same = -1
@@ -154,10 +156,7 @@ class DnsVerifier:
             self._news.notify()
 
     def answers(self) -> Mapping[str, DnsAnswer]:
-        """Return what is known now, without hostnames that were not looked up yet.
-
-        The same object until that changes.
-        """
+        """Return what is known now of hostnames that were looked up; the same object until that changes."""
         with self._lock:
             if self._answers is None:
                 self._answers = {name: known.answer for name, known in self._known.items()}
@@ -191,12 +190,6 @@ class DnsVerifier:
             for waiting in (self._news, self._turn, self._answered):
                 waiting.notify_all()
 
-    def _start_threads(self, names: int) -> None:
-        while not self._ended and len(self._threads) < min(_THREADS, names):
-            thread = threading.Thread(target=self._work, name="dns", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
     def _work(self) -> None:
         while True:
             taken = self._await_turn()
@@ -215,14 +208,13 @@ class DnsVerifier:
                 self._note(name, reply, began)
 
     def _await_turn(self) -> tuple[str, Ask, float] | None:
-        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile.
-
-        The number is the clock's.
-        """
+        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
         with self._lock:
             while not self._ended:
                 now = self._clock()
-                self._tell(now)
+                if now >= self._tell_due:
+                    self._tell_due, self._told = math.inf, now
+                    self._on_change()
                 name = self._queue.take(now)
                 if name is not None:
                     if not self._watched:
@@ -292,11 +284,6 @@ class DnsVerifier:
         siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
         self._queue.hasten(siblings, now, Lane.LIVELY)
 
-    def _tell(self, now: float) -> None:
-        if now >= self._tell_due:
-            self._tell_due, self._told = math.inf, now
-            self._on_change()
-
 
 def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Known:
     if reply.outcome.tells:
@@ -308,10 +295,7 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
 
 
 def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
-    """Return what of a reply can change a decision.
-
-    So servers that rotate their addresses change nothing.
-    """
+    """Return what of a reply can change a decision: servers that rotate their addresses change nothing."""
     addresses = frozenset(reply.addresses)
     matter = addresses if question.every else addresses & question.addresses
     return reply.outcome, matter, reply.unanswered

@@ -156,7 +156,9 @@ class Driver:
         self._board.beat()
         self._reload_config()
         self._take_role()
-        pause = self._seconds_until_pass()
+        pause = BEAT_SECONDS
+        if self.writing:
+            pause = max(self._stumbled_until - self._clock(), self._work.seconds_until_pass())
         if pause > 0:
             self._work.rest()
             self._wait(min(pause, BEAT_SECONDS))
@@ -203,11 +205,6 @@ class Driver:
             self._work.become_standby()
         if before or writer:  # before another is seen, this process is starting
             self._board.became_standby(writer)
-
-    def _seconds_until_pass(self) -> float:
-        if not self.writing:
-            return BEAT_SECONDS
-        return max(self._stumbled_until - self._clock(), self._work.seconds_until_pass())
 
     def _wait(self, seconds: float) -> None:
         """Wait for a trigger, for another role, or so long."""

@@ -99,10 +99,7 @@ class HealthBoard:
         )
 
     def ready(self) -> ProbeAnswer:
-        """Return the answer of /readyz: whether the first sync is applied, or the agent is on standby.
-
-        With the state of each component.
-        """
+        """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""
         role, note, now = self.role, self._role_note, self._clock()
         if role is Role.STANDBY:
             first = "ready: on standby"
@@ -117,10 +114,7 @@ class HealthBoard:
         return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, line, *components, "")))
 
     def beat(self) -> None:
-        """Report that the loop is alive.
-
-        At least every IDLE_SECONDS between passes, or within a pass.
-        """
+        """Report that the loop is alive: at least every IDLE_SECONDS between passes, or within a pass."""
         self._sign = (self._clock(), self._sign[1])
 
     def pass_began(self) -> None:
@@ -138,10 +132,7 @@ class HealthBoard:
         self.components[name] = ComponentHealth(known=True)
 
     def component_failed(self, name: str, error: str) -> None:
-        """Note that the component fails with these words; the time counts from the first failure in a row.
-
-        Raises KeyError for a component that is none.
-        """
+        """Note a failure with these words; the time counts from the first in a row. Raises KeyError."""
         earlier = self.components[name]
         since = self._clock() if earlier.error is None else earlier.since
         self.components[name] = ComponentHealth(known=True, error=error, since=since)

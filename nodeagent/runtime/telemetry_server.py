@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
+_BACKLOG = 64
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
 
@@ -161,8 +162,13 @@ class TelemetryServer(ThreadingHTTPServer):
 
     def _listen(self, endpoint: Endpoint) -> OSError | None:
         """Listen at the endpoint, or report why that is not possible now."""
+        # With SO_REUSEADDR, so that connections that just ended don't prevent a restart, and without
+        # SO_REUSEPORT: this module's docstring says why. `[::]` accepts IPv4, too.
+        family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+        both = endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6()
+        address = str(endpoint.address), endpoint.port
         try:
-            self.socket = listen_tcp(endpoint)
+            self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         except OSError as error:
             return error
         self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
@@ -224,27 +230,6 @@ class TelemetryServer(ThreadingHTTPServer):
         """Log what failed on a connection in one record; a client that disconnected is not an error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _log.exception("Could not make a page")
-
-
-_BACKLOG = 64
-
-
-def listen_tcp(endpoint: Endpoint) -> socket.socket:
-    """Return a listening socket at the endpoint; `[::]` accepts IPv4, too. Port 0: the kernel chooses.
-
-    With SO_REUSEADDR, so that connections that just ended don't prevent a restart, and without SO_REUSEPORT:
-    this module's docstring says why.
-
-    Raises:
-        OSError: with EADDRINUSE, EADDRNOTAVAIL and so on, as bind raises it.
-    """
-    family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
-    return socket.create_server(
-        (str(endpoint.address), endpoint.port),
-        family=family,
-        backlog=_BACKLOG,
-        dualstack_ipv6=endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6(),
-    )
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -92,10 +92,10 @@ def test_an_agent_that_still_waits_for_the_port_can_end() -> None:
 def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It names the address and the option; nothing is left open."""
 
-    def forbidden(endpoint: Endpoint) -> socket.socket:
-        raise PermissionError(errno.EACCES, "Permission denied", str(endpoint))
+    def forbidden(address: object, **_: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied", str(address))
 
-    monkeypatch.setattr("nodeagent.runtime.telemetry_server.listen_tcp", forbidden)
+    monkeypatch.setattr("nodeagent.runtime.telemetry_server.socket.create_server", forbidden)
     service = TelemetryServer(OLD, Endpoint(ip_address("127.0.0.1"), 80), frozenset())
     with pytest.raises(TelemetryError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
         service.start()
