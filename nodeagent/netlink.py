@@ -173,11 +173,7 @@ class Netlink:
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """Yield a netlink socket, closed at the end.
-
-    Raises:
-        ApplyError: no socket is available.
-    """
+    """Yield a netlink socket, closed at the end. Raises ApplyError if no socket is available."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - loaded where it is used
 
     try:

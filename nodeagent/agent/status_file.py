@@ -97,11 +97,7 @@ def status_path(run_dir: Path) -> Path:
 
 
 def parse_status(text: bytes) -> AgentStatus:
-    """Return what a status file says. Pure.
-
-    Raises:
-        UnreadableStatusError: it is not such a file, or one of another version.
-    """
+    """Return what a status file says. Raises UnreadableStatusError, also for another version's. Pure."""
     _, _, document = text.partition(b"\n")
     try:
         version = from_json(document, _AnyVersion).schema_version
@@ -162,11 +158,7 @@ class StatusFile:
             self._path.parent.rmdir()
 
     def write(self) -> None:
-        """Write the file as it is now; a reader sees the whole of the old or of the new one.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write the file as it is now; a reader sees all of the old or of the new one. Raises OSError."""
         board, now = self._board, time.monotonic()
         uptime, alive, ready = self._uptime(), board.alive().ok, board.ready().ok
         balancers, names = self._counts
@@ -204,11 +196,7 @@ class StatusFile:
 
 
 def remove_status(run_dir: Path) -> None:
-    """Remove the file that a killed agent left in its run directory. Idempotent.
-
-    Raises:
-        OSError: a file can't be removed.
-    """
+    """Remove the file that a killed agent left in its run directory. Idempotent. Raises OSError."""
     path = status_path(run_dir)
     path.unlink(missing_ok=True)
     try:

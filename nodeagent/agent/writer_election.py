@@ -277,10 +277,7 @@ class WriterElection:
         return held
 
     def stop(self) -> None:
-        """Release everything, so that another agent takes over; not during a pass. Idempotent.
-
-        The last agent removes the run directory, if nothing else is in it.
-        """
+        """Release everything, so that another agent takes over; see `NodeLock.leave`. Idempotent."""
         if self._claim is not None:
             self._claim.close()
             self._claim = None

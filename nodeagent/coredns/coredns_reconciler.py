@@ -37,11 +37,7 @@ Maps = tuple[MapContents, Mapping[str, CoreDnsConfigMap]]
 
 
 def read_maps(connection: Connection, config: Config) -> Maps:
-    """Read them all. RBAC: get each by name.
-
-    Raises:
-        SourceError: one could not be read, or the one with the Corefile does not exist.
-    """
+    """Read them all. RBAC: get each by name. Raises SourceError, also if there is none with a Corefile."""
     options = config.coredns
     main = read(connection, options.namespace, options.config_map)
     if main is None:
@@ -96,10 +92,7 @@ class OwnerConflict(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CoreDnsPass:
-    """What one pass decided and did.
-
-    `errors` are by ConfigMap; those maps are as they were.
-    """
+    """What one pass decided and did; `errors` are by ConfigMap, and those maps are as they were."""
 
     desired: Desired
     edits: Edits

@@ -85,7 +85,6 @@ class DnsVerifier:
         first_per_second: How many hostnames that are new, or whose question changed, are looked up per
             second.
         spread_seconds: Such a hostname waits up to this long, at random.
-        clock: Monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913 - whom it asks, whom it tells, and how fast
@@ -97,13 +96,11 @@ class DnsVerifier:
         on_reply: Callable[[DnsOutcome], None] = lambda _: None,
         first_per_second: float = FIRST_PER_SECOND,
         spread_seconds: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask
         self._recheck_seconds = recheck_seconds
         self._on_change = on_change
         self._on_reply = on_reply
-        self._clock = clock
         # One thread watches the clock for all and wakes on changes; the others wait for their turn: so a
         # hostname that is due wakes one thread, not eight.
         self._lock = threading.Lock()
@@ -134,7 +131,7 @@ class DnsVerifier:
         with self._lock:
             if wanted is self._wanted:
                 return
-            before, now = self._wanted, self._clock()
+            before, now = self._wanted, time.monotonic()
             differing = changed_keys(before, wanted)
             staying = differing & before.keys() & wanted.keys()
             changed = {name for name in staying if before[name] != wanted[name]}
@@ -163,7 +160,7 @@ class DnsVerifier:
             return self._answers
 
     def failing_since(self) -> dict[str, float]:
-        """Return the hostnames whose lookups fail now, each with the clock's seconds since when."""
+        """Return the hostnames whose lookups fail now, each with the monotonic seconds since when."""
         with self._lock:
             return {
                 name: known.failing_since
@@ -180,7 +177,7 @@ class DnsVerifier:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._queue.hasten(self._wanted, self._clock(), Lane.FIRST)
+            self._queue.hasten(self._wanted, time.monotonic(), Lane.FIRST)
             self._news.notify()
 
     def stop(self) -> None:
@@ -211,7 +208,7 @@ class DnsVerifier:
         """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
         with self._lock:
             while not self._ended:
-                now = self._clock()
+                now = time.monotonic()
                 if now >= self._tell_due:
                     self._tell_due, self._told = math.inf, now
                     self._on_change()
@@ -230,7 +227,7 @@ class DnsVerifier:
             return None
 
     def _note(self, name: str, reply: DnsReply, began: float) -> None:
-        now = self._clock()
+        now = time.monotonic()
         before = self._known.get(name)
         question = self._wanted.get(name)
         self._news.notify()

@@ -111,11 +111,7 @@ class Driver:
         self._ending = False
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; to be called in the main thread.
-
-        Raises:
-            NodeagentError: it can't begin.
-        """
+        """Run until SIGTERM or SIGINT, in the main thread. Raises NodeagentError if it can't begin."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
         signal.signal(signal.SIGHUP, self.reload)

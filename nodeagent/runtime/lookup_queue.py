@@ -149,10 +149,7 @@ class LookupQueue:
         return min(queue.pause(now, self._may_ask) for queue in self._lanes.values())
 
     def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
-        """Note that the name was looked up and is due again then; at once if it changed meanwhile.
-
-        A name that is no longer wanted is forgotten.
-        """
+        """Note that it was looked up; if wanted, it is due again then, or at once if it changed meanwhile."""
         self._ended(name)
         if name in self._wanted and name not in self._due:
             if name in self._overtaken:

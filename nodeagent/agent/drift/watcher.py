@@ -26,10 +26,7 @@ _STABLE_SECONDS = 10.0
 
 
 class WatcherState(Struct, frozen=True):
-    """Whether a watcher sees what happens to its component.
-
-    `error` says why it does not, or what it waits for.
-    """
+    """Whether a watcher sees what happens to its component; `error`: why not, or what it waits for."""
 
     name: ComponentName
     running: bool
@@ -131,10 +128,9 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
 
     @abstractmethod
     def expect(self, state: _StateT) -> None:
-        """Take the state that a pass has left: any change from it is drift.
+        """Take the state that a pass has left: any change from it is drift. In the `quiet` block of the pass.
 
-        Call it in the `quiet` block of the changes. If another program changed something after this
-        state was read, that change's own event reports it.
+        If another program changed something after it was read, that change's own event reports it.
         """
 
     @abstractmethod

@@ -41,11 +41,7 @@ class Addresses:
         self._kind = kind
 
     def read(self) -> AddressState:
-        """Return all addresses of the node. Needs no privilege.
-
-        Raises:
-            ApplyError: netlink does not answer.
-        """
+        """Return all addresses of the node. Needs no privilege. Raises ApplyError if netlink fails."""
         with opened() as netlink:
             return self._read(netlink)
 
@@ -60,12 +56,7 @@ class Addresses:
         )
 
     def _grow(self, change: AddressChange) -> AddressState:
-        """Make the device if necessary and add the addresses; remove nothing.
-
-        Raises:
-            PartlyAppliedError: some addresses are missing; each with its reason.
-            ApplyError: netlink does not answer.
-        """
+        """Make the device if necessary and add the addresses; remove nothing."""
         if not change.growth:
             return _whole(change.before, change.refused, _NOT_SERVED)
         with opened() as netlink:
@@ -96,12 +87,7 @@ class Addresses:
         return _whole(state, failures, _NOT_SERVED, applied)
 
     def _shrink(self, change: AddressChange) -> AddressState:
-        """Remove the addresses of the change, and the device if the change says so; add nothing.
-
-        Raises:
-            PartlyAppliedError: some addresses could not be removed; each with its reason.
-            ApplyError: netlink does not answer, or the device can't be deleted.
-        """
+        """Remove the addresses of the change, and the device if the change says so; add nothing."""
         if not change.shrinkage:
             return change.before
         failures: dict[IPAddress, str] = {}

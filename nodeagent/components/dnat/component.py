@@ -61,11 +61,7 @@ class Dnat:
         return self._backend().read()
 
     def diff(self, actual: DnatState, desired: Desired) -> Change[DnatState, DnatChange]:
-        """Return the change to the desired rules, each half one transaction. Pure.
-
-        Raises:
-            ApplyError: they contradict each other.
-        """
+        """Return the change, each half one transaction. Pure. Raises ApplyError as `state.normalised`."""
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
         whole = difference(actual, rules)
         growing = difference(actual, grown(actual.rules, whole.desired))

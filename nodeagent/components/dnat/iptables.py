@@ -55,11 +55,7 @@ class IptablesBackend:
         self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
 
     def read(self) -> DnatState:
-        """Read nodeagent's chains; see `DnatBackend.read`. A table that does not exist is not created.
-
-        Raises:
-            ApplyError: the kernel or python-iptables does not answer.
-        """
+        """Read nodeagent's chains; see `DnatBackend.read`. A table that does not exist is not created."""
         try:
             return state_of({key: self._state(*key) for key in self._tables})
         except _DeniedError:
@@ -76,10 +72,7 @@ class IptablesBackend:
     def run(self, change: DnatChange) -> DnatState:
         """Apply the change, table by table, and read back; see `DnatBackend.run`.
 
-        Raises:
-            ApplyError: it was rejected; the table it names, and those after it, are as before.
-            NotConverged: it was accepted, but the tables have other rules now.
-            PartlyAppliedError: one family has no legacy tables on this node.
+        If one is rejected, the table that the error names, and those after it, are as before.
         """
         work = list(self._work(change))
         if not work:

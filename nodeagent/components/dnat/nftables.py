@@ -137,11 +137,7 @@ class NftablesBackend:
         self._program = program or NftProgram()
 
     def read(self) -> DnatState:
-        """Read the table; see `DnatBackend.read`.
-
-        Raises:
-            ApplyError: no nft, or a listing that can't be parsed.
-        """
+        """Read the table; see `DnatBackend.read`."""
         try:
             listing = self._program.list_table()
         except NftPermissionError:
@@ -153,12 +149,7 @@ class NftablesBackend:
         return nft_script(change)
 
     def run(self, change: DnatChange) -> DnatState:
-        """Apply the change and read back; see `DnatBackend.run`.
-
-        Raises:
-            ApplyError: it was rejected; everything is as before.
-            NotConverged: it was accepted, but the table has other rules now.
-        """
+        """Apply the change and read back; see `DnatBackend.run`."""
         if not change:
             return change.before
         self._program.run(nft_script(change))

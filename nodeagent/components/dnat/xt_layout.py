@@ -191,10 +191,7 @@ def state_of(tables: Tables) -> XtState:
 def _ranges(
     family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination", "original"]
 ) -> list[IPNetwork]:
-    """Return the ranges that the rules to this target name.
-
-    A rule that names none holds for all addresses.
-    """
+    """Return the ranges that the rules to this target name; one that names none holds for all addresses."""
     named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
     return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
 

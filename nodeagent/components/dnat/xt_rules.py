@@ -119,10 +119,7 @@ def where(network: IPNetwork) -> Where | None:
 
 
 def encode(family: Family, rule: XtRule) -> bytes:
-    """Return the kernel's bytes for one of nodeagent's rules, as libiptc takes them.
-
-    A jump names its chain as the target.
-    """
+    """Return the kernel's bytes for a rule, as libiptc takes them: a jump names its chain as the target."""
     layout = _LAYOUTS[family]
     matches = b""
     if rule.new:
@@ -246,10 +243,7 @@ def _place(address: bytes, mask: bytes) -> Where | None:
 
 
 def _meaning(family: Family, entry: bytes) -> tuple[bytes, _Extensions]:
-    """Return an entry without its counters, and without what libiptc notes in it.
-
-    Its extensions are the matches, and a target that translates.
-    """
+    """Return an entry's head without what libiptc notes in it; its matches, and a target that translates."""
     layout = _LAYOUTS[family]
     _, target, end = _ENTRY_TAIL.unpack_from(entry, layout.tail)
     extensions = []

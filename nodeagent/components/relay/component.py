@@ -102,11 +102,7 @@ class Relay:
         )
 
     def diff(self, actual: RelayState, desired: Desired) -> Change[RelayState, RelayChange]:
-        """Return the change to the desired listeners. Pure.
-
-        Raises:
-            ApplyError: a listener can't be rendered.
-        """
+        """Return the change to the desired listeners. Pure. Raises ApplyError if one can't be rendered."""
         known = {listener.bind for listener in desired.listeners}
         others = (listener for listener in actual.listeners if listener.bind not in known)
         growing = self._towards(actual, (*desired.listeners, *others))
