@@ -156,11 +156,7 @@ class Netlink:
         """
         with _explained(f"add {address} on {name}", EEXIST):
             self._route.addr(
-                "add",
-                index=_index(name),
-                address=str(address),
-                prefixlen=address.max_prefixlen,
-                **attributes,
+                "add", index=_index(name), address=str(address), prefixlen=address.max_prefixlen, **attributes
             )
         if isinstance(address, IPv6Address):
             _await_route(address, name)

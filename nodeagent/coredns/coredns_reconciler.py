@@ -287,10 +287,7 @@ def restore(connection: Connection, config: Config) -> tuple[str, ...]:
 
 @contextmanager
 def keeping_others_out(
-    connection: Connection,
-    lease: ObjectRef,
-    identity: str,
-    wait: Callable[[float], None] = time.sleep,
+    connection: Connection, lease: ObjectRef, identity: str, wait: Callable[[float], None] = time.sleep
 ) -> Iterator[bool]:
     """Hold the controllers' Lease, so that none of them writes; delete it when the block has succeeded.
 

@@ -283,10 +283,7 @@ def labels_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def fit(
-    naming: Naming,
-    standing: Iterable[str],
-    size: Callable[[Sequence[Answer]], int],
-    most: int,
+    naming: Naming, standing: Iterable[str], size: Callable[[Sequence[Answer]], int], most: int
 ) -> Naming:
     """Return as much of `naming` as has room; the rest is skipped with the code BlockFull.
 

@@ -156,12 +156,7 @@ class EventRecorder:
         while True:
             one = self._queue.get()
             failure = post_event(
-                self._connection,
-                one.service,
-                one.code,
-                one.message,
-                node_name=self._node_name,
-                uid=one.uid,
+                self._connection, one.service, one.code, one.message, node_name=self._node_name, uid=one.uid
             )
             # Logged once for each kind of failure: its words differ with every namespace.
             if failure is not None and type(failure) is not self._told:

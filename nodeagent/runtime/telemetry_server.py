@@ -108,11 +108,7 @@ class TelemetryServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self,
-        pages: Pages,
-        endpoint: Endpoint | None,
-        names: AbstractSet[str],
-        retry_seconds: float = 1.0,
+        self, pages: Pages, endpoint: Endpoint | None, names: AbstractSet[str], retry_seconds: float = 1.0
     ) -> None:
         super().__init__(("", 0), _Handler, bind_and_activate=False)
         self.socket.close()  # the base class makes one, bound to nothing

@@ -20,13 +20,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_servers,
     read_worker,
 )
-from nodeagent.components.relay.ports import (
-    HeldPorts,
-    held_by,
-    listening_sockets,
-    port_holders,
-    port_sockets,
-)
+from nodeagent.components.relay.ports import HeldPorts, held_by, listening_sockets, port_holders, port_sockets
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.relay.state import RelayChange, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
