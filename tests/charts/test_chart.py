@@ -201,6 +201,13 @@ def test_a_copy_without_its_links_says_so(tmp_path: Path) -> None:
         helm.Chart.load(copy).render({"image": IMAGE}, name="nodeagent", namespace="nodeagent")
 
 
+def test_a_change_of_the_configuration_alone_replaces_no_pod() -> None:
+    """The pods' template stays as it is: nothing is restarted, no connection ends."""
+    changed = objects({"config": {"hosts": {"allow": ["corp.example.com"]}}})
+    assert the(changed, "DaemonSet") == the(objects(), "DaemonSet")
+    assert "corp.example.com" in configuration(changed)
+
+
 def test_the_schema_holds_the_configurations_own() -> None:
     assert json.loads(VALUES_SCHEMA.read_text("utf-8"))["properties"]["config"] == chart_config_schema(), (
         "run `make schema`"

@@ -122,7 +122,6 @@ def test_in_another_namespace_everything_is_there() -> None:
         assert {subject["namespace"] for subject in one.get("subjects", [])} <= {"edge"}
     (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
     assert set(re.findall(r"-n (\S+)", json.dumps(rules))) == {"edge"}
-    (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
     assert 'job="edge/nodeagent"' in yaml.safe_dump(rules)
     assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)
     assert 'namespace="edge",daemonset="nodeagent"' in yaml.safe_dump(rules, width=1000)

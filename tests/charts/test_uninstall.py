@@ -67,10 +67,6 @@ class Cluster:
         """Run `helm install`."""
         self._helm.install(str(CHART), "nodeagent", {"image": IMAGE, **values}, timeout=60)
 
-    def upgrade(self, values: dict[str, Any]) -> None:
-        """Run `helm upgrade`."""
-        self._helm.upgrade(str(CHART), "nodeagent", {"image": IMAGE, **values}, timeout=60)
-
     def begin_uninstall(self) -> Future[Any]:
         """Run `helm uninstall`, and let it wait for its hooks."""
         return self._thread.submit(self._helm.uninstall, "nodeagent", timeout=60)
@@ -131,6 +127,17 @@ class Cluster:
         status = {"conditions": [{"type": condition, "status": "True"}]}
         self.api.store.patch("jobs", "nodeagent-uninstall", NAMESPACE, {"status": status})
 
+    def end_well(self, job: subprocess.Popen[str], uninstalled: Future[Any]) -> None:
+        """Let the DaemonSet's pods, its Job and Helm come to a good end; nothing is left."""
+        self.await_deletion("daemonsets", "nodeagent")
+        self.let_pods_end("daemonsets", "nodeagent")
+        output, _ = job.communicate(timeout=60)
+        last = "DaemonSet nodeagent/nodeagent: deleted; its agents have cleaned up their nodes\n"
+        assert (job.returncode, output.endswith(last)) == (0, True), output
+        self.finish_job("Complete")
+        uninstalled.result(timeout=60)
+        assert self.names() == set()
+
     def an_agent_knows_that_it_leaves(self) -> bool:
         """Ask what an agent asks when it is terminated; after a ForbiddenError it changes nothing."""
         with connect(self.kubeconfig_of("nodeagent")) as connection:
@@ -155,15 +162,7 @@ def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: 
     job = release.job_process()
     release.await_deletion("daemonsets", "nodeagent")
     assert release.an_agent_knows_that_it_leaves()
-    release.let_pods_end("daemonsets", "nodeagent")
-    output, _ = job.communicate(timeout=60)
-    assert (job.returncode, output) == (
-        0,
-        "DaemonSet nodeagent/nodeagent: deleted; its agents have cleaned up their nodes\n",
-    )
-    release.finish_job("Complete")
-    done.result(timeout=60)
-    assert release.names() == set()
+    release.end_well(job, done)
 
 
 def test_without_the_hook_they_would_not(release: Cluster) -> None:
@@ -187,14 +186,7 @@ def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster)
     assert before <= release.names()
     assert [one["metadata"]["name"] for one in release.api.store.all("jobs")] == ["nodeagent-uninstall"]
     again = release.begin_uninstall()
-    job = release.job_process()
-    release.await_deletion("daemonsets", "nodeagent")
-    release.let_pods_end("daemonsets", "nodeagent")
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 0, output
-    release.finish_job("Complete")
-    again.result(timeout=60)
-    assert release.names() == set()
+    release.end_well(release.job_process(), again)
 
 
 @pytest.mark.long
@@ -223,30 +215,4 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     release.await_deletion("daemonsets", "nodeagent")
     assert cluster.corefile(api) == original
     assert api.store.all("leases") == []
-    release.let_pods_end("daemonsets", "nodeagent")
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 0, output
-    release.finish_job("Complete")
-    done.result(timeout=60)
-    assert release.names() == set()
-
-
-def test_a_change_of_the_configuration_alone_replaces_no_pod(release: Cluster) -> None:
-    """The pods' template stays as it is: nothing is restarted, no connection ends."""
-    release.install({})
-    before = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)
-    release.upgrade({"config": {"hosts": {"allow": ["corp.example.com"]}}})
-    after = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)
-    assert after["spec"] == before["spec"]
-    text = release.api.store.get("configmaps", "nodeagent", NAMESPACE)["data"]["nodeagent.yaml"]
-    assert "corp.example.com" in text
-
-
-def test_an_upgrade_of_the_image_overlaps(release: Cluster) -> None:
-    """What keeps connections is in the DaemonSet after an upgrade; tests/daemonset shows that they last."""
-    release.install({})
-    release.upgrade({"image": {**IMAGE, "tag": "0.2.0"}})
-    spec = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)["spec"]
-    assert spec["template"]["spec"]["containers"][0]["image"] == "nodeagent:0.2.0"
-    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
-    assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "nodeagent"}}
+    release.end_well(job, done)

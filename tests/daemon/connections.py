@@ -3,10 +3,12 @@
 import hashlib
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from itertools import count
+from pathlib import Path
 from typing import Self
 
 from tests.testbed.addresses import LOAD_BALANCER_IP, NODE1, REGISTRY, SITE
@@ -17,13 +19,6 @@ from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
-# curl's answer and exit code, a line a request. The pause leaves the processor to others.
-_LOOP = """
-while :; do
-    curl -q --silent --output /dev/null --max-time 10 --write-out '%{http_code} %{exitcode}\\n' "$1"
-    sleep 0.02
-done
-"""
 _numbers = count(1)
 
 
@@ -142,37 +137,57 @@ class InFlight:
         self._download.finish()
 
 
-class Requests:
-    """Requests without end by curl, one connection after the other, as a user's script makes them."""
+class NewConnections:
+    """One new connection after the other from a host, at an even rate; see new_connections.py."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     @property
-    def answers(self) -> list[str]:
-        """The answers so far: `200 0` for each that succeeded."""
-        return self._process.log.read_text(encoding="ascii").splitlines()
+    def answered(self) -> int:
+        """How many got the page."""
+        return sum(int(line.split()[1]) for line in self._lines() if line.startswith("answered "))
 
     @property
     def failures(self) -> list[str]:
-        """The answers of those that failed."""
-        return [answer for answer in self.answers if answer != "200 0"]
+        """What became of the others."""
+        return [line for line in self._lines() if not line.startswith(("answered ", "late "))]
 
-    def await_more(self, more: int = 5) -> None:
-        """Wait until so many more were answered, well or not."""
-        wanted = len(self.answers) + more
-        wait_until(lambda: len(self.answers) >= wanted, f"{more} more requests")
+    @property
+    def late(self) -> list[str]:
+        """When one took longer than 250 ms, and how long."""
+        return [line for line in self._lines() if line.startswith("late ")]
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest time that one took."""
+        return max(float(line.split()[3]) for line in self._lines() if line.startswith("answered "))
+
+    def await_more(self, more: int) -> None:
+        """Wait until so many more were answered."""
+        wanted = self.answered + more
+        wait_until(lambda: self.answered >= wanted, f"{more} more connections")
+
+    def _lines(self) -> list[str]:
+        whole, _, _ = self._process.log.read_text(encoding="ascii").rpartition("\n")
+        return whole.splitlines()
 
 
 @contextmanager
-def requests(host: Host, url: str = f"http://{SITE}/") -> Iterator[Requests]:
-    """Let a host make requests as long as this lasts; all of them must be answered."""
-    process = host.popen(["sh", "-c", _LOOP, "sh", url], log=f"requests-{next(_numbers)}")
-    made = Requests(process)
-    made.await_more(1)
+def new_connections(
+    host: Host, per_second: int = 20, target: str = str(LOAD_BALANCER_IP)
+) -> Iterator[NewConnections]:
+    """Let a host make so many a second to the load balancer, as long as this lasts; all must be answered."""
+    process = host.popen(
+        [sys.executable, "-m", "tests.daemon.new_connections", target, str(per_second)],
+        log=f"connections-{next(_numbers)}",
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    made = NewConnections(process)
     try:
+        made.await_more(1)
         yield made
-        made.await_more()
+        made.await_more(5)
     finally:
         process.stop()
-    assert made.failures == [], f"of {len(made.answers)} requests"
+    assert made.failures == [], f"{made.answered} were answered"

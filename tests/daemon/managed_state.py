@@ -64,6 +64,13 @@ def hosts_inode(node: Host) -> tuple[int, int]:
     return status.st_ino, status.st_mtime_ns
 
 
+def metadata_of(node: Host, path: str) -> str:
+    """Return what must not change of a file that is replaced: mode, owner, ACL and extended attributes."""
+    return node.run(
+        ["sh", "-c", 'stat --format="%a %u:%g" "$1"; getfattr --absolute-names -d -m - "$1"', "sh", path]
+    ).stdout
+
+
 def relay_addresses(node: Host) -> frozenset[str]:
     """List the node's own addresses in the relay's range."""
     with inside(node):

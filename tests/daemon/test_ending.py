@@ -11,7 +11,7 @@ from nodeagent.components.hosts.block import BEGIN
 from tests.apiserver import faults, objects
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.connections import InFlight, requests
+from tests.daemon.connections import InFlight, new_connections
 from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
 from tests.daemon.running_agent import RunningAgent
 from tests.testbed import addresses
@@ -42,8 +42,8 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
     assert before[0].names
     with (
         InFlight(world, world.push_image(_LAYER_MIB)) as flight,
-        requests(node),
-        requests(node, f"http://{addresses.LOAD_BALANCER_IP}/"),
+        new_connections(node),
+        new_connections(node, target=addresses.SITE),
     ):
         flight.check()
         assert _end(agent) < _BOUND_SECONDS

@@ -10,7 +10,7 @@ from tests.apiserver.objects import Endpoint, Port
 from tests.daemon import hairpin_proxy
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.connections import OpenConnection, requests
+from tests.daemon.connections import OpenConnection, new_connections
 from tests.daemon.hairpin_proxy import CLUSTER_IP, NAME, NAMESPACE, POD, PORTS, HairpinProxy, PodOnNode1
 from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.running_agent import RunningAgent
@@ -65,7 +65,7 @@ def test_names_and_traffic_go_to_the_relay_service(world: World, beside: Running
 def test_dnat_moves_when_its_endpoint_goes(world: World, api: ClusterApi, beside: RunningAgent) -> None:
     """To the next ready pod and back, and no request is lost; a connection through the old one lives on."""
     node = world.node1
-    with OpenConnection(world) as kept, requests(node, _BY_ADDRESS), requests(world.pod1, _BY_ADDRESS):
+    with OpenConnection(world) as kept, new_connections(node), new_connections(world.pod1):
         assert kept.ask().startswith("client=")
         for ready, target in (([addresses.POD2], addresses.POD2), ([POD, addresses.POD2], POD)):
             _endpoints(api, ready=ready)

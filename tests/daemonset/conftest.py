@@ -1,6 +1,5 @@
 """Fixtures: the image, a world, and the DaemonSet in it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from tests.testbed.world import World
 
 
 @pytest.fixture(scope="session")
-def image(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
+def image(as_root: None) -> Iterator[ImageRoot]:
     """The image; built once, also where several processes share the tests."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with image_root.built(failures=shared) as built:
+    with image_root.built() as built:
         yield built
 
 
@@ -36,7 +33,8 @@ def deployment(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deplo
         yield deployed
 
 
-@pytest.fixture
-def pod(deployment: Deployment) -> Pod:
-    """A pod of it, ready."""
-    return deployment.ready_pod()
+@pytest.fixture(scope="module")
+def pod(world: World, image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
+    """One pod for all tests of a module, ready; work stealing may run some of them later, with another."""
+    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
+        yield deployed.ready_pod()

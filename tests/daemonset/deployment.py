@@ -1,4 +1,4 @@
-"""The DaemonSet in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
+"""A workload in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -13,6 +13,7 @@ from tests.apiserver.manifests import objects_under
 from tests.apiserver.server import Tls
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import the
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LB
 from tests.testbed.agent import Agent
@@ -23,12 +24,14 @@ from tests.testbed.namespaces import Host
 from tests.testbed.world import MANIFESTS, World
 
 NAMESPACE = "nodeagent"
+_DAEMON_SET = ("DaemonSet", NAMESPACE, "nodeagent")
 LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
 """What the kubelet makes on the node because the pod's volumes name it: empty directories."""
 
 _PORT = 6443
+_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
+"""Where the API server mounts a ServiceAccount's token."""
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
-_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:nodeagent"
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     "loadBalancers": {
         "services": [
@@ -41,23 +44,25 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 class Deployment:
-    """`kubectl apply -k daemonset/`: its pods run on node1, or on the node that a test names.
+    """`kubectl apply -k daemonset/`: pods of a workload run on node1, or on the node that a test names.
 
     Args:
         world: The world.
         image: The image of its containers.
         directory: For what belongs to the pods; made here.
         kustomization: What is applied: `daemonset/` itself, or an overlay.
+        workload: Its kind, namespace and name; its ServiceAccount has the same name.
         options: What an administrator of this world would set in the configuration.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an administrator chooses
         self,
         world: World,
         image: ImageRoot,
         directory: Path,
         kustomization: Path = DAEMONSET,
         *,
+        workload: tuple[str, str, str] = _DAEMON_SET,
         options: Mapping[str, Mapping[str, object]] = OPTIONS,
     ) -> None:
         self.node: Host = world.node1
@@ -66,6 +71,7 @@ class Deployment:
         self._directory = directory
         self._kustomization = kustomization
         self._options = options
+        self._kind, self._namespace, self._name = workload
         self._objects = render(kustomization)
         self._pods: list[Pod] = []
         directory.mkdir()
@@ -77,11 +83,12 @@ class Deployment:
     def __enter__(self) -> Self:
         for obj in objects_under(MANIFESTS):
             self.api.store.create(obj)
-        self.api.access.require_token(_TOKEN, _ACCOUNT)
-        self.api.access.allow_only(rules_bound_to(self._objects, NAMESPACE, "nodeagent"), _ACCOUNT)
+        account = f"system:serviceaccount:{self._namespace}:{self._name}"
+        self.api.access.require_token(_TOKEN, account)
+        self.api.access.allow_only(rules_bound_to(self._objects, self._namespace, self._name), account)
         with inside(self._world.lb):
             self.api.start_listening()
-        self.install()
+        self.api.store.apply(deepcopy(the(self._objects, self._kind, self._name)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,11 +105,7 @@ class Deployment:
     @property
     def template(self) -> Object:
         """A copy of the pods' template."""
-        return pod_template(self._kustomization)
-
-    def install(self) -> None:
-        """Make the DaemonSet known to the API server."""
-        self.api.store.apply(deepcopy(self._object("DaemonSet")))
+        return _template(the(self._objects, self._kind, self._name))
 
     def delete(self) -> None:
         """Delete the DaemonSet; the pods are the caller's."""
@@ -126,7 +129,11 @@ class Deployment:
             image=(self._image.path, self._image.environment),
             contents={
                 "config": {"nodeagent.yaml": self._config(hosts)},
-                "token": {"token": _TOKEN, "ca.crt": self._authority.read_text(), "namespace": NAMESPACE},
+                "token": {
+                    "token": _TOKEN,
+                    "ca.crt": self._authority.read_text(),
+                    "namespace": self._namespace,
+                },
             },
             variables={"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)},
         )
@@ -141,19 +148,31 @@ class Deployment:
         return pod
 
     def _config(self, hosts: Mapping[str, object] | None) -> str:
-        document = yaml.safe_load(self._object("ConfigMap")["data"]["nodeagent.yaml"])
+        document = yaml.safe_load(_only(self._objects, "ConfigMap")["data"]["nodeagent.yaml"])
         sections = {**self._options, "hosts": hosts} if hosts is not None else self._options
         for section, options in sections.items():
             document.setdefault(section, {}).update(options)
         return yaml.safe_dump(document)
 
-    def _object(self, kind: str) -> Object:
-        return _only(self._objects, kind)
-
 
 def pod_template(kustomization: Path = DAEMONSET) -> Object:
     """Read the template of the DaemonSet's pods, or of an overlay's."""
-    template: Object = _only(render(kustomization), "DaemonSet")["spec"]["template"]
+    return _template(_only(render(kustomization), "DaemonSet"))
+
+
+def _template(workload: Object) -> Object:
+    """Copy a pod's template as API server and kubelet see it: the user for each container, and the token."""
+    template: Object = deepcopy(workload["spec"]["template"])
+    spec = template["spec"]
+    of_pod = {key: value for key, value in spec["securityContext"].items() if key.startswith("runAs")}
+    of_pod.pop("runAsNonRoot", None)
+    for container in spec["containers"]:
+        container["securityContext"] = {**of_pod, **container["securityContext"]}
+        if spec["automountServiceAccountToken"]:
+            mount = {"name": "token", "mountPath": _TOKEN_PATH, "readOnly": True}
+            container["volumeMounts"].append(mount)
+    if spec["automountServiceAccountToken"]:
+        spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
     return template
 
 

@@ -46,27 +46,22 @@ class ImageRoot:
 
 
 @contextmanager
-def built(failures: Path | None = None, repository: Path = REPOSITORY) -> Iterator[ImageRoot]:
+def built() -> Iterator[ImageRoot]:
     """Build the image, unless it was built of the same sources already, and keep it as long as this lasts.
 
     Any number of processes can do so at the same time: one builds, the others wait.
 
-    Args:
-        failures: A directory that those processes share, if there are several: a build that failed for one of
-            them has failed for all.
-        repository: Whose image.
-
     Raises:
         WorldError: The build failed; with the builder's last words.
     """
-    cache = repository / ".cache" / "image"
+    cache = REPOSITORY / ".cache" / "image"
     cache.mkdir(parents=True, exist_ok=True)
-    directory = cache / _digest_of_sources(repository)
+    directory = cache / _digest_of_sources()
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.exists():
             _remove_unused(cache)
-            _build(repository, directory, failures)
+            _build(directory)
         in_use = (directory / "in-use").open("w")
         fcntl.flock(in_use, fcntl.LOCK_SH)
     with in_use:
@@ -74,12 +69,9 @@ def built(failures: Path | None = None, repository: Path = REPOSITORY) -> Iterat
         yield ImageRoot(directory / "root", image["OCIv1"]["config"])
 
 
-def _build(repository: Path, directory: Path, failures: Path | None) -> None:
-    failure = failures / f"build-{directory.name}-failed" if failures else None
-    if failure is not None and failure.exists():
-        raise WorldError(failure.read_text("utf-8"))
+def _build(directory: Path) -> None:
     done = subprocess.run(
-        ["timeout", f"{_SECONDS}", repository / "scripts" / "build-image", directory],
+        ["timeout", f"{_SECONDS}", REPOSITORY / "scripts" / "build-image", directory],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -87,26 +79,24 @@ def _build(repository: Path, directory: Path, failures: Path | None) -> None:
         check=False,
     )
     if done.returncode != 0:
-        why = f"build-image ended with exit code {done.returncode}; 124: after {_SECONDS} s\n{done.stderr}"
-        if failure is not None:
-            failure.write_text(why, "utf-8")
-        raise WorldError(why)
+        raise WorldError(
+            f"build-image ended with exit code {done.returncode}; 124: after {_SECONDS} s\n{done.stderr}"
+        )
 
 
-def _digest_of_sources(repository: Path) -> str:
+def _digest_of_sources() -> str:
     """Return a digest of all that the image is built of; Debian's packages count as new every day."""
     digest = sha256(datetime.now(UTC).date().isoformat().encode())
-    dockerfile = repository / DOCKERFILE.relative_to(REPOSITORY)
-    ignored = dockerfile.with_name("Dockerfile.dockerignore")
+    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore")
     allowed = (line.removeprefix("!") for line in ignored.read_text("utf-8").splitlines() if line[:1] == "!")
-    sources = [dockerfile, ignored, *(repository / name for name in allowed)]
-    sources += [repository / "scripts" / name for name in _SCRIPTS]
+    sources = [DOCKERFILE, ignored, *(REPOSITORY / name for name in allowed)]
+    sources += [REPOSITORY / "scripts" / name for name in _SCRIPTS]
     for source in sources:
         files = [source] if source.is_file() else sorted(source.rglob("*"))
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
                 digest.update(
-                    f"{file.relative_to(repository)}\0".encode() + sha256(file.read_bytes()).digest()
+                    f"{file.relative_to(REPOSITORY)}\0".encode() + sha256(file.read_bytes()).digest()
                 )
     return digest.hexdigest()[:16]
 

@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -27,9 +26,6 @@ from tests.testbed.processes import Process, children
 from tests.testbed.waiting import wait_until
 
 Object = dict[str, Any]
-
-TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
-"""Where the API server mounts a ServiceAccount's token."""
 
 # $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then four
 # words a mount: file or directory, source, place, ro or rw; then -- and the command.
@@ -418,18 +414,3 @@ class Pod:
             case other:
                 raise WorldError(f"{path}: type {other} of a hostPath is not imitated")
         return path, not source["type"].startswith("File")
-
-
-def admitted(template: Object) -> Object:
-    """Copy a template as API server and kubelet see it: the pod's user for each container, and the token."""
-    found = deepcopy(template)
-    spec = found["spec"]
-    of_pod = {key: spec["securityContext"][key] for key in ("runAsUser", "runAsGroup")}
-    for container in found["spec"]["containers"]:
-        container["securityContext"] = {**of_pod, **container["securityContext"]}
-    if spec["automountServiceAccountToken"]:
-        spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
-        mount = {"name": "token", "mountPath": TOKEN_PATH, "readOnly": True}
-        for container in found["spec"]["containers"]:
-            container["volumeMounts"].append(mount)
-    return found

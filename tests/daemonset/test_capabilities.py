@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from tests.daemon.managed_state import names, read_managed_state
+from tests.daemon.managed_state import metadata_of, names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
-from tests.daemonset.file_metadata import metadata_of
 from tests.daemonset.kustomize import Object
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE

@@ -1,8 +1,9 @@
 """The image that a builder makes of the Dockerfile: it holds all that the agent needs, and no more."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,10 @@ from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
-from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.one_off import OneOff
-from tests.daemonset.pods import Mount, Pod
+from tests.daemonset.pods import Container, Mount, Pod
 from tests.testbed.addresses import SITE
+from tests.testbed.agent import Answer
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
@@ -40,18 +40,35 @@ find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -p
     awk '/^[^\t]/ { file = $0 } /not found/ { print file, $0 } END { exit NR == 0 }'
 """
 
-
-@pytest.fixture(scope="module")
-def pod(world: World, image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
-    """One pod for the tests that need the agent at work, ready."""
-    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
-        yield deployed.ready_pod()
+Once = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def once(world: World, image: ImageRoot) -> OneOff:
-    """Runs one command in a container of the image."""
-    return OneOff(world, image)
+def once(world: World, image: ImageRoot) -> Once:
+    """Run commands on node2, as `docker run --rm --read-only` does; an agent may run on node1."""
+    numbers = count()
+
+    def run(
+        command: list[str], user: int, capabilities: Sequence[str] = (), mounts: Sequence[Mount] = ()
+    ) -> Answer:
+        context = {
+            "runAsUser": user,
+            "runAsGroup": user,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"], "add": capabilities},
+        }
+        container = Container(
+            world.node2,
+            {"name": "once", "command": command, "securityContext": context},
+            image.path,
+            environment=image.environment,
+            mounts=mounts,
+            own=world.tmp / f"once{next(numbers)}",
+        )
+        return Answer(container.process.wait(seconds=60), container.log(), "")
+
+    return run
 
 
 def test_its_size(image: ImageRoot, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,27 +90,18 @@ def test_it_runs_the_command_and_not_as_root(image: ImageRoot) -> None:
     assert image.config["User"] == f"{_NOBODY}:{_NOBODY}"
 
 
-def test_it_begins_without_root(once: OneOff) -> None:
+def test_it_begins_without_root(once: Once) -> None:
     answer = once(["nodeagent", "--version"], user=_NOBODY)
     assert (answer.exit_code, answer.text) == (0, f"nodeagent {__version__}\n")
 
 
-def test_a_plan_needs_no_root(once: OneOff) -> None:
+def test_a_plan_needs_no_root(once: Once) -> None:
     answer = once(
-        [
-            "nodeagent",
-            "plan",
-            "--manifests",
-            "/objects",
-            "--config",
-            "/config/nodeagent.yaml",
-            "--node",
-            "node2",
-        ],
+        ["nodeagent", "plan", "--manifests", "/objects", "--config", "/config.yaml", "--node", "node2"],
         user=_NOBODY,
         mounts=[
             Mount(str(MANIFESTS), "/objects", directory=True, writable=False),
-            Mount(str(NODEAGENT_CONFIG), "/config/nodeagent.yaml", directory=False, writable=False),
+            Mount(str(NODEAGENT_CONFIG), "/config.yaml", directory=False, writable=False),
         ],
     )
     assert answer.exit_code == 2, answer
@@ -101,7 +109,7 @@ def test_a_plan_needs_no_root(once: OneOff) -> None:
     assert f" {SITE}\n" in answer.text
 
 
-def test_no_module_and_no_library_is_missing(once: OneOff) -> None:
+def test_no_module_and_no_library_is_missing(once: Once) -> None:
     answer = once(["python", "-c", _IMPORT_ALL], user=_NOBODY)
     assert answer.exit_code == 0, answer
     assert int(answer.text) > 100
@@ -118,13 +126,13 @@ def test_no_module_and_no_library_is_missing(once: OneOff) -> None:
         ("ip6tables-nft -t nat -S", "-P PREROUTING ACCEPT"),
     ],
 )
-def test_nftables_with_one_capability(once: OneOff, command: str, shows: str) -> None:
+def test_nftables_with_one_capability(once: Once, command: str, shows: str) -> None:
     answer = once(["sh", "-ec", command], user=0, capabilities=["NET_ADMIN"])
     assert answer.exit_code == 0, answer
     assert shows in answer.text
 
 
-def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, once: OneOff) -> None:
+def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, once: Once) -> None:
     """The node's nft lists what the image's made, and the image's what the node's made: neither crashes."""
     rules = DnatRules(
         (Redirect(RELAYED, Endpoint(ip_address("169.254.66.9"), 443), ObjectRef("Service", "a", "b")),),
@@ -146,7 +154,7 @@ def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, on
 
 
 @pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
-def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: OneOff, program: str) -> None:
+def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: Once, program: str) -> None:
     """And the lock that all who change these tables hold."""
     target = "203.0.113.10" if program == "iptables-legacy" else "2001:db8::10"
     rules = f"{program} -t nat -N TRIAL; {program} -t nat -A TRIAL -p tcp -j DNAT --to-destination {target}"

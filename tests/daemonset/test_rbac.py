@@ -25,7 +25,6 @@ from nodeagent.sources.kubernetes.workloads import is_going
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
-from tests.apiserver.wire import request
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import DEPLOYMENTS, containers, pod, with_components
 from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
@@ -157,31 +156,6 @@ def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
         assert "*" not in {*rule.api_groups, *rule.resources, *rule.verbs}
     granted = [(*rule.api_groups, *rule.resources, *rule.resource_names) for rule in _rules(deployment)]
     assert len(granted) == len(set(granted))
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/api/v1/pods"),
-        ("GET", "/api/v1/namespaces/nodeagent/configmaps"),
-        ("GET", f"/api/v1/nodes/{NODE}"),
-        ("GET", "/api/v1/namespaces/default/services/web"),
-        ("GET", "/api/v1/namespaces/default/events"),
-        ("GET", "/apis/apps/v1/daemonsets"),
-        ("GET", "/api/v1/namespaces/default"),
-        ("GET", "/apis/networking.k8s.io/v1/ingressclasses/nginx"),
-        ("GET", "/apis/apps/v1/namespaces/nodeagent/daemonsets/other"),
-        ("GET", "/apis/discovery.k8s.io/v1/endpointslices"),
-        ("GET", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"),
-        ("POST", "/api/v1/namespaces/default/services"),
-        ("PATCH", f"/api/v1/nodes/{NODE}/status"),
-        ("DELETE", "/api/v1/namespaces/default/services/web"),
-    ],
-)
-def test_everything_else_is_refused(api: ApiServer, method: str, path: str) -> None:
-    api.access.allow_only(_rules("base"))
-    body = None if method in {"GET", "DELETE"} else {"metadata": {"name": "x"}}
-    assert request(api, method, path, body)[0] == 403
 
 
 def test_the_daemonset_that_it_asks_for_is_its_own() -> None:

@@ -49,9 +49,6 @@ def _by_identity(objects: list[Object]) -> dict[str, Object]:
 
 def test_the_rendered_file_is_the_base() -> None:
     assert RENDERED.read_text("utf-8") == text(DAEMONSET), "run `make deploy`"
-
-
-def test_the_rendered_file_holds_what_the_base_holds() -> None:
     assert documents(RENDERED.read_text("utf-8")) == render(DAEMONSET / "base")
 
 

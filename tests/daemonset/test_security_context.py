@@ -3,16 +3,14 @@
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.managed_state import hosts_inode, names, read_managed_state
-from tests.daemonset.deployment import Deployment, pod_template
-from tests.daemonset.file_metadata import metadata_of
-from tests.daemonset.image_root import ImageRoot
+from tests.daemon.managed_state import hosts_inode, metadata_of, names, read_managed_state
+from tests.daemonset.deployment import pod_template
 from tests.daemonset.kustomize import Object
 from tests.daemonset.pods import Container, Pod, privileges
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
@@ -54,22 +52,10 @@ _NEEDED: tuple[tuple[str, list[str]], ...] = (
 """How a hosts file is prepared, and the capabilities that its rename needs then."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def hosts_file_before(world: World) -> tuple[int, str]:
     """The inode of node1's hosts file and what else must stay, before there is a pod."""
     return hosts_inode(world.node1)[0], metadata_of(world.node1, "/etc/hosts")
-
-
-@pytest.fixture(scope="module")
-def pod(
-    world: World,
-    image: ImageRoot,
-    hosts_file_before: tuple[int, str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Pod]:
-    """One pod for all of these tests, ready; work stealing may run some of them later, with another one."""
-    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
-        yield deployed.ready_pod()
 
 
 def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:

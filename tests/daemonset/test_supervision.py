@@ -2,9 +2,11 @@
 
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, Signals
@@ -13,7 +15,6 @@ from statistics import median
 import pytest
 
 from tests.daemonset.deployment import Deployment
-from tests.daemonset.kubelet import kubelet
 from tests.daemonset.pods import Container, Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.errors import WorldError
@@ -26,6 +27,31 @@ from tests.testbed.world import World
 pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
 
 _HEALED_SECONDS = 20.0
+
+
+@contextmanager
+def _kubelet(pod: Pod) -> Iterator[dict[str, int]]:
+    """Start a pod's containers again that have ended, as long as this lasts; yields how often, by name.
+
+    At once: the first time a kubelet does so, later it backs off. No container has a liveness probe.
+    """
+    restarts = dict.fromkeys(pod.containers, 0)
+    ending = threading.Event()
+
+    def keep() -> None:
+        while not ending.wait(0.05):
+            for name, container in [*pod.containers.items()]:
+                if not container.running:
+                    pod.restart(name)
+                    restarts[name] += 1
+
+    with ThreadPoolExecutor(1) as thread:
+        keeping = thread.submit(keep)
+        try:
+            yield restarts
+        finally:
+            ending.set()
+        keeping.result()
 
 
 def _program(container: Container) -> int:
@@ -63,14 +89,14 @@ def test_each_process_is_killed_and_stopped(
         pod.await_ready()
 
     def hurt(pod: Pod, user: Host, processes: Mapping[str, Callable[[Pod], int]]) -> dict[str, float]:
-        with kubelet(pod) as keeper:
+        with _kubelet(pod) as restarts:
             lasted = {
                 f"{what}, {number.name}": _heal(pod, user, find(pod), number)
                 for number in (SIGKILL, SIGSTOP)
                 for what, find in processes.items()
             }
             # A kubelet delays restarts: only what it alone can start again, it does.
-            assert sum(keeper.restarts.values()) == 1
+            assert sum(restarts.values()) == 1
         return lasted
 
     with ThreadPoolExecutor() as together:
@@ -121,7 +147,7 @@ def test_a_killed_haproxy_is_back_at_once(
     kills = 10 if soak else 4
     pod = deployment.ready_pod()
     lasted = []
-    with kubelet(pod) as keeper:
+    with _kubelet(pod) as restarts:
         for number in range(kills):
             killed = _OF_RELAY["HAProxy's master" if number % 3 == 2 else "HAProxy's worker"](pod)
             # One that did not live for a second is started again after another.
@@ -131,7 +157,7 @@ def test_a_killed_haproxy_is_back_at_once(
             wait_until(partial(_has_ended, killed), "its end", every=0.001)
             wait_until(lambda: _served(world), "the site being served", every=0.001)
             lasted.append(time.monotonic() - began)
-        assert keeper.restarts == {"agent": 0, "relay": 0}
+        assert restarts == {"agent": 0, "relay": 0}
     assert pod.relay.log().count("starting it again") == kills
     with capsys.disabled():
         print("\nHAProxy killed: served again after", ", ".join(f"{1000 * each:.0f} ms" for each in lasted))
