@@ -36,11 +36,10 @@ from nodeagent.model.objects import (
 )
 from nodeagent.plan.dns_verification import WantedNames
 from tests.plan import odd_values
-from tests.plan.tenant_worlds import ADDRESSES, HOSTS, OTHERS, TENANT, Maker, make_world
+from tests.plan.tenant_worlds import ADDRESSES, COLLECTIONS, HOSTS, OTHERS, TENANT, Maker, make_world
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
-COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
 _CONTROLLERS = ("k8s.io/ingress-nginx", "traefik.io/ingress-controller")
 _RELAY = ip_address("169.254.66.3")
 _TAKEN = Endpoint(ip_address("0.0.0.0"), 443)
@@ -66,10 +65,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)  # noqa: S311 - a test's
         world = make_world(seed)
-        more: dict[str, Any] = {
-            name: (*getattr(world.cluster, name), *getattr(world.tenant, name)) for name in COLLECTIONS
-        }
-        self._snapshot = replace(world.cluster, **more)
+        self._snapshot = world.both
         self._facts = world.facts
         self._config = self._limited(world.config)
         self._maker = Maker(self._chance, (*OTHERS, TENANT), -5, 9, greedy=False)

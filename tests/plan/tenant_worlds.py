@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from ipaddress import ip_address, ip_network
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nodeagent.config.option_types import DnsName, RelayRange4
 from nodeagent.config.options import (
@@ -59,6 +59,7 @@ ODD_HOSTS = ("", "line\nbreak.example.com", "\U0001f60a.example.com", "escape\x1
 OWN_HOSTNAMES = ("lb1.example.net", "lb2.example.net")
 CLASSES = (None, "nginx", "internal")
 PORTS = (80, 443, 8443)
+COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
 
 _Object = TypeVar("_Object", Service, Ingress, Gateway, ListenerSet, Route, ControllerRoute)
 
@@ -72,6 +73,14 @@ class World:
     facts: Facts
     config: Config
 
+    @property
+    def both(self) -> Snapshot:
+        """S + T."""
+        more: dict[str, Any] = {
+            name: (*getattr(self.cluster, name), *getattr(self.tenant, name)) for name in COLLECTIONS
+        }
+        return replace(self.cluster, **more)
+
     @cached_property
     def before(self) -> Desired:
         """plan(S)."""
@@ -80,17 +89,7 @@ class World:
     @cached_property
     def after(self) -> Desired:
         """plan(S + T)."""
-        found, more = self.cluster, self.tenant
-        both = replace(
-            found,
-            services=(*found.services, *more.services),
-            ingresses=(*found.ingresses, *more.ingresses),
-            gateways=(*found.gateways, *more.gateways),
-            listener_sets=(*found.listener_sets, *more.listener_sets),
-            routes=(*found.routes, *more.routes),
-            controller_routes=(*found.controller_routes, *more.controller_routes),
-        )
-        return plan(both, self.facts, self.config)
+        return plan(self.both, self.facts, self.config)
 
 
 @dataclass(frozen=True, slots=True)

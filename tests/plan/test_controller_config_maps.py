@@ -23,18 +23,6 @@ def planned(data: Mapping[str, str] | None, entry: str = ENTRY, found: Service |
     return desired(found or service(), *maps, node=node, options=options)
 
 
-@pytest.mark.parametrize("value", ["true", "True", "1"])
-def test_the_service_of_the_same_name_sends_proxy(value: str) -> None:
-    """As ingress-nginx's chart names them."""
-    plan = planned({"use-proxy-protocol": value})
-    decision = of_service(plan)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "ControllerConfigMap")
-    assert decision.reason == (
-        f"PROXY v1: use-proxy-protocol={value} in ConfigMap ingress/blue (loadBalancers.controllerConfigMaps)"
-    )
-    assert {each.proxy for each in plan.listeners} == {"v1"}
-
-
 def test_another_service_key_version_and_ports_can_be_named() -> None:
     """As for F5's controller behind a load balancer that sends v2."""
     entry = (
@@ -82,9 +70,3 @@ def test_another_clouds_left_over_annotation_is_not() -> None:
     found = service(annotations={AWS: "*"})
     assert of_service(planned({"use-proxy-protocol": "true"}, found=found)).code == "ControllerConfigMap"
     assert of_service(planned({"use-proxy-protocol": "false"}, found=found)).code == "NotProxy"
-
-
-def test_other_services_are_not_affected() -> None:
-    """The ConfigMap is one controller's."""
-    plan = planned({"use-proxy-protocol": "true"}, found=service("red"))
-    assert of_service(plan, "red").code == "NotProxy"

@@ -22,20 +22,6 @@ def annotated(
     return desired(service(annotations=annotations), node=node, options=config(text))
 
 
-def test_version_2_is_spoken_where_the_list_says_so() -> None:
-    """By every listener of the Service."""
-    options = config("loadBalancers: {services: [{namespace: ingress, name: blue, proxyProtocol: v2}]}")
-    planned = desired(service(), options=options)
-    assert of_service(planned).reason == "PROXY v2: listed in loadBalancers.services"
-    assert {listener.proxy for listener in planned.listeners} == {"v2"}
-
-
-def test_the_same_name_in_another_namespace_is_not_listed() -> None:
-    """A Service is its namespace and its name."""
-    options = config("loadBalancers: {services: [{namespace: other, name: blue}]}")
-    assert of_service(desired(service(), options=options)).code == "NotProxy"
-
-
 def test_ignore_is_stronger_than_services() -> None:
     """An administrator's no is a no."""
     entry = "[{namespace: ingress, name: blue}]"
@@ -107,15 +93,6 @@ def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, s
     assert (ignored.verdict, ignored.code) == (Verdict.SKIPPED, "Ignored")
 
 
-def test_an_excluded_service_is_left_alone() -> None:
-    """Whatever else is said of it on the Service."""
-    planned = annotated({EXCLUDE: "true", PROXY_PROTOCOL: "v1", DIGITALOCEAN: "true"})
-    decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
-    assert decision.reason == "annotation nodeagent.io/exclude: true"
-    assert not planned.dnat.redirects
-
-
 @pytest.mark.parametrize("provider_id", ["hcloud://4711", "aws:///eu-west-1a/i-0123", "gce://p/z/i"])
 def test_another_clouds_left_over_annotation_is_reported_and_ignored(provider_id: str) -> None:
     """A manifest that has moved says nothing of this cloud's load balancers."""
@@ -135,18 +112,6 @@ def test_another_clouds_left_over_annotation_is_reported_and_ignored(provider_id
 def test_a_node_of_the_same_or_of_an_unknown_cloud_believes_it(provider_id: str) -> None:
     """Many a node has no providerID, or one that names no cloud."""
     assert of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id)).code == "Annotated"
-
-
-def test_the_clouds_own_annotation_counts_beside_a_left_over_one() -> None:
-    """Which becomes a remark."""
-    planned = annotated({DIGITALOCEAN: "true", AWS: "*"}, provider_id="digitalocean://4711")
-    decision = of_service(planned)
-    assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
-    _, remark = decision.remarks
-    assert remark == (
-        f"annotation {AWS}=* (AWS (Classic Load Balancer)): not believed: this node does not belong to "
-        "AWS (Classic Load Balancer): its providerID is 'digitalocean://4711'"
-    )
 
 
 @pytest.mark.parametrize("value", ["false", "nonsense"])

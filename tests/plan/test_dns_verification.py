@@ -69,13 +69,6 @@ MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 """What matters in an answer for the first load balancer."""
 
 
-def test_a_hostname_is_verified_in_either_family() -> None:
-    """A name with an AAAA alone, and a load balancer with both."""
-    facts = replace(FACTS, dns={NAME: DnsAnswer(told("2001:db8::1"), None)})
-    both = service(ips=("192.0.2.1", "2001:db8::1"))
-    assert of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME).code == "Verified"
-
-
 def test_a_hostname_with_other_addresses_is_rejected() -> None:
     """The answer, and what it should have been; on all nodes in the same words, for Events."""
     decision = decided(told("198.51.100.4", "2001:db8::4"))
@@ -87,10 +80,7 @@ def test_a_hostname_with_other_addresses_is_rejected() -> None:
     assert decision.stable_reason == (
         "not verified: DNS does not answer with an address of Service ingress/blue (192.0.2.1)"
     )
-
-
-def test_many_addresses_are_not_all_shown() -> None:
-    """Four, and how many more."""
+    # Four of many are shown.
     decision = decided(told(*(f"198.51.100.{number}" for number in range(1, 8))))
     assert "DNS answers 198.51.100.1, 198.51.100.2, 198.51.100.3, 198.51.100.4 and 3 more," in decision.reason
 
@@ -107,14 +97,6 @@ def test_a_name_without_addresses_is_refused(outcome: DnsOutcome, code: str, rea
     for stands_at in ((), (RELAY,)):
         decision = decided(DnsReply(outcome, ttl=60), stands_at=stands_at)
         assert (decision.verdict, decision.code, decision.reason) == (Verdict.REFUSED, code, reason)
-
-
-def test_a_name_that_was_not_asked_yet_waits() -> None:
-    """Without an alert; one that is written stays, as at the agent's start."""
-    decision = decided(None)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotAskedYet")
-    kept = decided(None, stands_at=[RELAY])
-    assert (kept.verdict, kept.code) == (Verdict.SERVED, "KeptUnasked")
 
 
 @pytest.mark.parametrize(("outcome", "code"), FAILURES.items())
@@ -164,30 +146,16 @@ def test_what_dns_denied_stays_so_while_dns_is_unavailable() -> None:
     assert decision.reason.endswith("; now DNS can't be queried: 192.0.2.53: no")
 
 
-def test_a_line_of_one_load_balancer_does_not_verify_another() -> None:
+def test_a_line_or_a_remembered_answer_of_one_load_balancer_does_not_verify_another() -> None:
     """Otherwise, a fast claim while DNS is unavailable could take over a hostname verified for another."""
-    facts = replace(
-        FACTS,
-        dns={NAME: DnsAnswer(failed())},
-        standing_names={NAME: frozenset({ip_address(RELAY)})},
-    )
-    taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
-    assert of_name(taken, NAME).code == "DnsTimeout"
-    assert hosts(taken) == []
-
-
-def test_a_remembered_answer_for_one_load_balancer_does_not_verify_another() -> None:
-    """The same, without a restart in between."""
-    facts = replace(FACTS, dns={NAME: DnsAnswer(failed(), told("192.0.2.1"))})
-    taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
-    assert of_name(taken, NAME).code == "NotVerified"
-
-
-def test_a_load_balancer_that_moves_needs_no_new_answer_if_dns_was_there_first() -> None:
-    """The answer is compared with the addresses of the moment."""
-    facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1", "192.0.2.9"))})
-    moved = desired(service(ips=("192.0.2.9",)), ingress(NAME, points=()), facts=facts, options=DNS)
-    assert of_name(moved, NAME).reason.startswith("verified: DNS answers 192.0.2.9")
+    taker = ingress(NAME, points=(point("192.0.2.2"),))
+    for facts, code in (
+        (knowing(failed(), None, [RELAY]), "DnsTimeout"),
+        (knowing(failed(), told("192.0.2.1"), ()), "NotVerified"),
+    ):
+        taken = desired(service(), GREEN, taker, facts=facts, options=DNS)
+        assert of_name(taken, NAME).code == code
+        assert hosts(taken) == []
 
 
 def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None:
@@ -228,13 +196,6 @@ def test_with_verify_allow_nothing_is_asked() -> None:
     desire = desired(service(), ingress(NAME), facts=facts, options=options)
     assert not desire.questions
     assert of_name(desire, NAME).code == "NotVerified"
-
-
-def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
-    """Otherwise, its verification would be forgotten as often as the relay restarts."""
-    assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).questions == {
-        NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)
-    }
 
 
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
@@ -285,41 +246,33 @@ def moving(
     )
 
 
-def verdicts(found: Desired) -> dict[str, tuple[Verdict, str]]:
-    """Of each Ingress, what was decided."""
-    return {decision.claimed_by.name: (decision.verdict, decision.code) for decision in found.names}
-
-
-def test_a_younger_claim_that_dns_confirms_comes_before_an_older_that_it_does_not() -> None:
-    """A site moves to another controller: DNS has moved already, the old Ingress is still there."""
-    found = moving(told("192.0.2.2"))
-    assert verdicts(found) == {
-        "new": (Verdict.SERVED, "Verified"),
-        "old": (Verdict.REFUSED, "NotVerified"),
-    }
-    assert hosts(found) == [f"{relay_of(found, 'green')[4]} {NAME}"]
-
-
-@pytest.mark.parametrize("reply", [told("192.0.2.1"), told("192.0.2.1", "192.0.2.2")])
-def test_a_younger_claim_takes_nothing_from_an_older_that_dns_confirms(reply: DnsReply) -> None:
-    """Also when the name has the addresses of both."""
+@pytest.mark.parametrize(
+    ("reply", "old", "new"),
+    [
+        (told("192.0.2.1"), "Verified", "Conflict"),
+        (told("192.0.2.1", "192.0.2.2"), "Verified", "Conflict"),
+        (told("192.0.2.2"), "NotVerified", "Verified"),
+        (told("192.0.2.77"), "NotVerified", "Conflict"),
+    ],
+)
+def test_a_younger_claim_takes_a_name_from_an_older_that_dns_does_not_confirm(
+    reply: DnsReply, old: str, new: str
+) -> None:
+    """A site moves to another controller: the old Ingress is still there. Both claims are asked for."""
     found = moving(reply)
-    assert verdicts(found) == {"old": (Verdict.SERVED, "Verified"), "new": (Verdict.REFUSED, "Conflict")}
-    assert hosts(found) == [f"{relay_of(found)[4]} {NAME}"]
-
-
-def test_of_two_claims_that_dns_does_not_confirm_the_older_one_gets_the_reason() -> None:
-    """And nothing is written for either."""
-    found = moving(told("192.0.2.77"))
-    assert verdicts(found) == {"old": (Verdict.REFUSED, "NotVerified"), "new": (Verdict.REFUSED, "Conflict")}
-    assert hosts(found) == []
+    assert {each.claimed_by.name: each.code for each in found.names} == {"old": old, "new": new}
+    relay = {"old": relay_of(found)[4], "new": relay_of(found, "green")[4]}
+    assert hosts(found) == [
+        f"{relay[name]} {NAME}" for name, code in (("old", old), ("new", new)) if code == "Verified"
+    ]
+    assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= found.questions[NAME].addresses
 
 
 def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() -> None:
     """By the last answer of DNS; after a restart, by the existing line."""
     relay = relay_of(moving(None), "green")[4]
     for found in (moving(failed(), told("192.0.2.2")), moving(failed(), stands_at=[relay])):
-        assert verdicts(found)["new"] == (Verdict.SERVED, "Kept")
+        assert "Kept" in {decision.code for decision in found.names}
         assert hosts(found) == [f"{relay} {NAME}"]
 
 
@@ -349,14 +302,8 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
         cluster_ips=() if why == "no ClusterIP" else ("10.96.0.8",),
     )
     points = () if why == "pending" else (point("198.51.100.9" if why == "unknown" else "192.0.2.2"),)
-    old = ingress(
-        NAME,
-        name="old",
-        created=-5,
-        points=points,
-        ingress_class="green",
-        annotations={EXCLUDE: "true"} if why == "excluded" else {},
-    )
+    annotations = {EXCLUDE: "true"} if why == "excluded" else {}
+    old = ingress(NAME, name="old", created=-5, points=points, ingress_class="green", annotations=annotations)
     old = replace(old, ref=replace(old.ref, namespace="tenant"))
     options = config("hosts: {verify: dns}\nloadBalancers: {services: [{namespace: ingress, name: blue}]}")
     asking = desired(service(), theirs, old, ingress(NAME), options=options)
@@ -364,12 +311,6 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
     told_so = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"), told("192.0.2.1"))})
     answered = desired(service(), theirs, old, ingress(NAME), facts=told_so, options=options)
     assert hosts(answered) == [f"{RELAY} {NAME}"]
-
-
-def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> None:
-    """Otherwise a name that moves would wait for something else to happen."""
-    matter = moving(told("192.0.2.1")).questions[NAME].addresses
-    assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= matter
 
 
 def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:

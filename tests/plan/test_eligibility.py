@@ -8,15 +8,9 @@ import pytest
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import PROXY_PROTOCOL, LoadBalancerPoint, ServiceRange, Snapshot
+from nodeagent.model.objects import PROXY_PROTOCOL, Service, ServiceRange, Snapshot
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, of_service, point, redirects, service
-
-
-def test_an_address_given_twice_is_redirected_once() -> None:
-    """Some providers repeat it, once with a hostname."""
-    planned = desired(service(points=(point("192.0.2.1"), point("192.0.2.1", hostname="lb")), ports=("443",)))
-    assert len(planned.dnat.redirects) == 1
 
 
 def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
@@ -58,25 +52,18 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
         assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
 
 
-def test_a_service_without_ports_is_refused() -> None:
-    """There is nothing to relay."""
-    decision = of_service(desired(service(ports=())))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoPorts")
-    assert decision.reason == "the Service has no ports"
-
-
-def test_a_service_without_a_cluster_ip_is_refused() -> None:
-    """The relay would have nowhere to send to."""
-    decision = of_service(desired(service(cluster_ips=())))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoClusterIP")
-    assert decision.reason.startswith("the Service has no ClusterIP")
-
-
-def test_the_only_cluster_ip_serves_the_other_family_too() -> None:
-    """The relay supports both."""
-    planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)))
-    assert [str(listener.server) for listener in planned.listeners] == ["10.96.0.7:443", "10.96.0.7:443"]
-    assert [listener.bind.address.version for listener in planned.listeners] == [4, 6]
+@pytest.mark.parametrize(
+    ("found", "code", "reason"),
+    [
+        (service(ports=()), "NoPorts", "the Service has no ports"),
+        (service(cluster_ips=()), "NoClusterIP", "the Service has no ClusterIP"),
+    ],
+)
+def test_a_service_without_ports_or_a_cluster_ip_is_refused(found: Service, code: str, reason: str) -> None:
+    """There is nothing to relay, or nowhere to send it to."""
+    decision = of_service(desired(found))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, code)
+    assert decision.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])
@@ -120,28 +107,11 @@ def test_an_address_alone_in_its_network_is_the_nodes_if_its_node_object_has_it(
     assert of_service(planned).code == code
 
 
-def test_an_impossible_address_leaves_the_others_served() -> None:
-    """It is named in a remark."""
-    planned = desired(service(ips=("127.0.0.1", "192.0.2.1"), ports=("443",)))
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert of_service(planned).remarks == ("127.0.0.1: not redirected: it is loopback",)
-
-
 def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() -> None:
     """The remark is the reader's own."""
     problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
     decision = of_service(desired(service(points=(), problems=(problem,))))
     assert (decision.verdict, decision.code, decision.remarks) == (Verdict.REFUSED, "BadAddress", (problem,))
-
-
-@pytest.mark.parametrize(
-    "points", [(), (point(hostname="lb"),), (point("192.0.2.1", mode="Proxy"),), (point("127.0.0.1"),)]
-)
-def test_what_is_not_served_leaves_no_trace(points: tuple[LoadBalancerPoint, ...]) -> None:
-    """Neither address, listener nor redirect."""
-    planned = desired(service(points=points))
-    assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
-    assert of_service(planned).relay_addresses == ()
 
 
 def test_a_list_of_ranges_is_complete_in_both_families() -> None:

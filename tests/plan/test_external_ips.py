@@ -7,8 +7,8 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import PROXY_PROTOCOL, Service
-from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, redirects, service
+from nodeagent.model.objects import Service
+from tests.plan.made_up import FACTS, desired, endpoint, of_service, redirects, service
 
 
 def with_external(*addresses: str, found: Service | None = None) -> Service:
@@ -21,19 +21,6 @@ def test_a_listed_service_may_have_nothing_else() -> None:
     """Behind a load balancer that no controller of the cluster made."""
     planned = desired(with_external("203.0.113.7", found=service(points=(), ports=("443",))))
     assert set(redirects(planned)) == {"203.0.113.7:443"}
-
-
-def test_those_of_any_other_service_are_reported_and_ignored() -> None:
-    """Anyone who may write a Service could take over an address of the internet on every node."""
-    annotated = service(ports=("443",), annotations={PROXY_PROTOCOL: "v1"})
-    planned = desired(with_external("203.0.113.7", found=annotated), options=config("loadBalancers: {}"))
-    decision = of_service(planned)
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    (remark,) = decision.remarks
-    assert remark == (
-        "203.0.113.7: ignored: externalIPs count only if loadBalancers.services lists the Service "
-        "(CVE-2020-8554)"
-    )
 
 
 @pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])

@@ -58,20 +58,6 @@ def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
     assert planned.remarks == (f"Gateway infra/public: {bad.problems[0]}",)
 
 
-def test_a_route_on_two_gateways_has_its_name_on_the_one_that_is_relayed() -> None:
-    """One without PROXY needs nothing; the other one is reported as excluded."""
-    inside = gateway(name="inside", points=(point("192.0.2.3"),))
-    both = route(NAME, to=[parent("inside"), parent()])
-    planned = desired(service("red", ips=("192.0.2.3",)), service(), inside, gateway(), both)
-    first, second = planned.names
-    assert (first.verdict, first.load_balancer) == (Verdict.SERVED, ObjectRef("Service", "ingress", "blue"))
-    assert (second.verdict, second.code) == (Verdict.SKIPPED, "OtherLoadBalancer")
-    assert (
-        second.reason
-        == "it claims the hostname for Service ingress/blue: a hostname has only one load balancer"
-    )
-
-
 @pytest.mark.parametrize("whose", ["HTTPRoute", "Gateway", "ListenerSet"])
 def test_the_owner_of_a_route_a_listener_set_or_a_gateway_can_keep_its_names_out(whose: str) -> None:
     """The reason says whose annotation it is."""

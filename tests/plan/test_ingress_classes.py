@@ -38,16 +38,6 @@ def served_by(planned: Desired) -> str:
     return decision.load_balancer.name
 
 
-@pytest.mark.parametrize("by", ["nginx", "k8s.io/ingress-nginx"])
-def test_the_configuration_gives_a_class_or_a_controller_to_a_service(by: str) -> None:
-    """And the reason says so."""
-    planned = two(new(), NGINX, TRAEFIK, options=WITH_CLASS % (by, "green"))
-    assert served_by(planned) == "green"
-    assert of_name(planned, NAME).reason.endswith(
-        f"; Service ingress/green by loadBalancers.ingressClasses ({by})"
-    )
-
-
 @pytest.mark.parametrize(
     "found",
     [
@@ -102,19 +92,6 @@ def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> No
         decision.reason == "loadBalancers.ingressClasses gives nginx to Service ingress/missing: "
         "no LoadBalancer Service has that name"
     )
-
-
-def test_the_only_proxy_load_balancer_is_not_given_names_of_another_class_than_it_serves() -> None:
-    """Two controllers of which one has PROXY: the other's names would get its 404s."""
-    planned = desired(
-        service(),
-        service("red", ips=("192.0.2.3",)),
-        ingress(OTHER, name="other", ingress_class="nginx", created=-1),
-        new("traefik"),
-    )
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "OtherClass")
-    assert "Service ingress/blue, serves class nginx and not traefik" in decision.reason
 
 
 def test_where_nothing_speaks_against_it_the_only_proxy_load_balancer_is_meant() -> None:

@@ -5,7 +5,6 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.eligibility import doubtful_endpoints
 from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, point, service
@@ -21,23 +20,10 @@ def options(mode: str) -> str:
     return f"loadBalancers: {{{LISTED}, ipMode: {mode}}}"
 
 
-def test_another_address_that_is_short_circuited_shows_nothing() -> None:
-    """Each address for itself."""
-    seen = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.2")}))
-    assert of_service(desired(IN_PROXY_MODE, facts=seen)).code == "IPModeProxy"
-
-
 def test_honor_believes_it_whatever_the_rules_say() -> None:
     """For who knows better."""
     planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honor")))
     assert of_service(planned).code == "IPModeProxy"
-
-
-def test_ignore_never_believes_it() -> None:
-    """For data planes whose rules can't be read."""
-    planned = desired(IN_PROXY_MODE, options=config(options("ignore")))
-    assert of_service(planned).verdict is Verdict.SERVED
-    assert of_service(planned).remarks == ("192.0.2.1: ipMode Proxy, but loadBalancers.ipMode is ignore",)
 
 
 def test_an_impossible_address_stays_one() -> None:

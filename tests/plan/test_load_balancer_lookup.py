@@ -12,16 +12,6 @@ from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, 
 NAME = "www.example.com"
 
 
-def test_an_ingress_may_name_its_load_balancer_by_hostname() -> None:
-    """If the Service's status has that hostname next to the address."""
-    planned = desired(
-        service(points=(point("192.0.2.1", hostname="lb.example.net"),)),
-        service("green", ips=("192.0.2.2",)),
-        ingress(NAME, points=(point(hostname="lb.example.net"),)),
-    )
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
 def test_an_empty_status_with_two_proxy_load_balancers_means_the_first_that_is_served() -> None:
     """The oldest; a newer one, or an older one without an address, takes nothing away."""
     older = service("green", points=(), created=-1)
@@ -53,20 +43,17 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
 
-@pytest.mark.parametrize("older", ["claim", "unserved", "unserved first", "other class"])
+@pytest.mark.parametrize("older", ["claim", "served", "unserved", "unserved first", "other class"])
 def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> None:
-    """An older claim for another load balancer, a class that leads nowhere, a class that is another one's."""
+    """An older claim for another load balancer, a class that leads there or nowhere, another one's class."""
     unserved = older.startswith("unserved")
     lost = service("green", ips=("192.0.2.2",), created=-9, cluster_ips=() if unserved else ("10.96.0.8",))
     also = ingress(name="also", created=-4, ingress_class="nginx" if older == "unserved first" else "y")
-    tells = {
-        "claim": ingress(NAME, name="older", points=(point("192.0.2.2"),), created=-5),
-        "unserved": ingress(name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="nginx"),
-        "unserved first": ingress(
-            name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="nginx"
-        ),
-        "other class": ingress(name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="x"),
-    }[older]
+    tells = replace(
+        ingress(name="older", points=(point("192.0.2.2"),), created=-5),
+        class_name={"claim": None, "other class": "x"}.get(older, "nginx"),
+        hosts=(NAME,) if older == "claim" else (),
+    )
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
@@ -121,24 +108,6 @@ def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ag
     """Whichever is older, and whatever their names."""
     planned = desired(service("red", created=ages[0]), service(created=ages[1]), ingress(NAME))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-def test_the_report_of_an_older_ingress_of_the_class_does_not_veto_what_dns_confirms() -> None:
-    """It may be anyone's, and report another load balancer than the one that serves this Ingress."""
-    address = ip_address("192.0.2.1")
-    reply = DnsReply(DnsOutcome.ADDRESSES, (address,))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
-    mine = ingress(NAME, points=(), ingress_class="nginx", created=5)
-    teaching = ingress(
-        "t.example.com", name="t", points=(point("192.0.2.2"),), ingress_class="nginx", created=4
-    )
-    options = config("hosts: {allow: []}")
-    balancers = (service(), service("green", ips=("192.0.2.2",)))
-    alone = desired(*balancers, mine, facts=facts, options=options)
-    taught = desired(*balancers, mine, teaching, facts=facts, options=options)
-    for planned in (alone, taught):
-        decision = of_name(planned, NAME)
-        assert (decision.code, str(decision.load_balancer)) == ("Verified", "Service ingress/blue")
 
 
 def test_a_service_without_a_tcp_port_claims_no_hostname() -> None:

@@ -5,9 +5,8 @@ redirects, listeners and hostnames of others, equals plan(S). What is exempt is 
 function each.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,12 +194,12 @@ def load_balancers(planned: Desired, exempt: frozenset[ObjectRef], *, relayed: b
     ]
 
 
-def names(planned: Desired, wanted: Callable[[NameDecision], bool]) -> dict[object, object]:
+def names(planned: Desired, exempt: frozenset[str]) -> dict[object, object]:
     """What is decided for hostnames, and for which load balancer; the words of the reason may differ."""
     return {
         (each.name, each.claimed_by, each.load_balancer): (each.verdict, each.code)
         for each in planned.names
-        if wanted(each)
+        if each.name not in exempt
     }
 
 
@@ -265,14 +264,10 @@ def test_hostnames_of_others_stay_with_their_load_balancers(seed: int) -> None:
     exempt = claimed_by_the_tenant(world) | judged_by_what_is_older(world) | names_the_tenants_address(world)
     if world.config.relay.kind == "service" and before_others(world):
         return
-    before, after = world.before, world.after
-    wanted = partial(compared, exempt | claimed_for(shares_an_address(world), before))
-    assert names(after, wanted) == names(before, wanted)
-
-
-def claimed_for(lost: frozenset[ObjectRef], planned: Desired) -> frozenset[str]:
-    """The hostnames claimed for load balancers that lost an address: the next claim may count."""
-    return frozenset(each.name for each in planned.names if each.load_balancer in lost)
+    lost = shares_an_address(world)
+    # Claimed for load balancers that lost an address: the next claim may count.
+    exempt |= {each.name for each in world.before.names if each.load_balancer in lost}
+    assert names(world.after, exempt) == names(world.before, exempt)
 
 
 def before_others(world: World) -> bool:
@@ -280,11 +275,6 @@ def before_others(world: World) -> bool:
     return any(
         by_age(mine) < by_age(each) for mine in world.tenant.services for each in world.cluster.services
     )
-
-
-def compared(exempt: frozenset[str], each: NameDecision) -> bool:
-    """Whether nothing exempts a decision."""
-    return each.name not in exempt
 
 
 @given(seeds)
@@ -347,32 +337,9 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
 
 def older_for(world: World, decision: NameDecision) -> bool:
     """Whether the tenant has the hostname after all, by an object older than the one that had it."""
-    ages: dict[ObjectRef, tuple[bool, float, str, str, str]] = {}
-    for part in (world.cluster, world.tenant):
-        ages |= {each.ref: by_age(each) for each in part.ingresses}
-        ages |= {each.ref: by_age(each) for each in part.routes}
-        ages |= {each.ref: by_age(each) for each in part.controller_routes}
+    both = world.both
+    ages = {each.ref: by_age(each) for each in (*both.ingresses, *both.routes, *both.controller_routes)}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
         for each in world.after.names
     )
-
-
-def test_the_tenant_in_these_worlds_gets_far_enough() -> None:
-    """Else the properties would say nothing: its Services and hostnames are served, and contested."""
-    planned = [make_world(seed, oldest=6).after for seed in range(160)]
-    served = [
-        sum(
-            each.load_balancer.namespace == TENANT and each.verdict is Verdict.SERVED
-            for each in one.load_balancers
-        )
-        for one in planned
-    ]
-    written = [
-        sum(each.claimed_by.namespace == TENANT and each.verdict is Verdict.SERVED for each in one.names)
-        for one in planned
-    ]
-    codes = {each.code for one in planned for each in one.names}
-    codes |= {each.code for one in planned for each in one.load_balancers}
-    assert min(sum(map(bool, served)), sum(map(bool, written))) >= 20
-    assert codes >= {"Conflict", "SharedAddress", "TooManyPorts", "TooManyHostnamesInNamespace", "RelayTaken"}

@@ -31,19 +31,13 @@ def answering(*silent: str) -> Desired:
     return defer_until_ready(PLANNED, binds - {endpoint(text) for text in silent})
 
 
-def test_a_silent_port_takes_its_redirects_and_the_others_stay() -> None:
-    """The load balancer's decision says so."""
+def test_a_silent_port_takes_its_redirects_and_every_name_of_its_relay_and_the_others_stay() -> None:
+    """A name carries every port with it, and another program could have the one that is missing."""
     relay = relay_of(PLANNED)[4]
     planned = answering(f"{relay}:443")
     assert set(redirects(PLANNED)) - set(redirects(planned)) == {"192.0.2.1:443"}
     assert of_service(planned).remarks == (f"deferred: no relay answers at {relay}:443",)
     assert of_service(planned, "green") == of_service(PLANNED, "green")
-
-
-def test_a_name_waits_until_every_port_of_its_relay_answers() -> None:
-    """It carries every port with it, and another program could have the one that is missing."""
-    relay = relay_of(PLANNED)[4]
-    planned = answering(f"{relay}:443")
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "RelayDown")
     assert decision.reason == "deferred: its relay does not answer"

@@ -1,7 +1,6 @@
 """Which relay address a load balancer gets: always the same, whichever are added later."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -33,26 +32,6 @@ def test_addresses_are_unique_and_such_as_a_host_may_have(
     for address in found.values():
         assert address in network
         assert address not in spare
-
-
-@given(clusters, networks, st.randoms(use_true_random=False))
-def test_the_order_in_which_services_are_listed_does_not_matter(
-    cluster: list[Service], network: IPv4Network | IPv6Network, order: Random
-) -> None:
-    """Every node sees another one."""
-    before = allocate(sorted(cluster, key=by_age), network)
-    shuffled = list(cluster)
-    order.shuffle(shuffled)
-    assert allocate(sorted(shuffled, key=by_age), network) == before
-
-
-@given(clusters, networks)
-def test_a_newer_load_balancer_moves_none(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
-    """Nor does its removal."""
-    older = [found for found in cluster if found.created is not None]
-    before = allocate(sorted(older, key=by_age), network)
-    after = allocate(sorted([*older, service("newcomer", created=100)], key=by_age), network)
-    assert {path: address for path, address in after.items() if path != "ingress/newcomer"} == before
 
 
 @given(clusters, networks)

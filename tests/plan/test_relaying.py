@@ -15,7 +15,6 @@ from tests.plan.made_up import (
     endpoint,
     hosts,
     ingress,
-    of_name,
     of_service,
     redirects,
     relay_of,
@@ -31,15 +30,6 @@ def test_the_api_servers_own_address_and_port_are_never_redirected() -> None:
     assert [str(each.server) for each in planned.listeners] == ["10.96.0.7:443"]
     (remark,) = of_service(planned).remarks
     assert remark == "192.0.2.1:6443: never redirected: it is the API server's own address and port"
-
-
-def test_a_load_balancer_with_the_api_servers_port_alone_is_refused() -> None:
-    """Whatever its status says."""
-    facts = replace(FACTS, api_servers=frozenset({endpoint("[2001:db8::1]:443")}))
-    planned = desired(service(ips=("2001:db8::1",), ports=("443",)), facts=facts)
-    decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
-    assert (planned.dnat.redirects, planned.listeners, planned.addresses) == ((), (), ())
 
 
 def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> None:
@@ -108,25 +98,6 @@ def test_what_load_balancers_commonly_publish_is_no_port_of_a_daemon(port: int) 
     }
 
 
-def test_of_two_services_with_one_address_and_port_the_older_has_it() -> None:
-    """The younger one's reason names the owner."""
-    planned = desired(service(ports=("443",), created=5), service("green", ports=("443", "80"), created=1))
-    assert {str(each.match): each.load_balancer.name for each in planned.dnat.redirects} == {
-        "192.0.2.1:80": "green",
-        "192.0.2.1:443": "green",
-    }
-    decision = of_service(planned)
-    assert decision.code == "NothingLeft"
-    (remark,) = decision.remarks
-    assert remark.startswith("192.0.2.1:443: left to Service ingress/green, which is listed or older")
-
-
-def test_a_service_that_is_not_proxy_takes_no_address_from_one_that_is() -> None:
-    """However old it is."""
-    planned = desired(service(created=5), service("red", created=1))
-    assert of_service(planned).verdict is Verdict.SERVED
-
-
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
 def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer(interface: str) -> None:
     """The reason says where it is and what to do."""
@@ -150,28 +121,24 @@ def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
     assert desired(service(), facts=replace(FACTS, addresses=(standing,))) == first
 
 
-def test_an_exhausted_range_refuses_only_the_newest() -> None:
-    """A /29 holds six."""
+@pytest.mark.parametrize(
+    ("address", "option", "network", "room"),
+    [("192.0.2.{}", "ipv4", "10.9.0.0/29", 6), ("2001:db8::{}", "ipv6", "fd00::/125", 7)],
+)
+def test_an_exhausted_range_refuses_only_the_newest(
+    address: str, option: str, network: str, room: int
+) -> None:
+    """Each family has a range of its own."""
     names = [f"lb{number}" for number in range(8)]
-    services = [service(name, ips=(f"192.0.2.{i}",), created=i) for i, name in enumerate(names, start=1)]
-    planned = desired(*services, options=config("relay: {ipv4: 10.9.0.0/29}", proxies=names))
+    services = [service(name, ips=(address.format(i),), created=i) for i, name in enumerate(names, start=1)]
+    planned = desired(*services, options=config(f"relay: {{{option}: '{network}'}}", proxies=names))
     assert {each.load_balancer.name: each.code for each in planned.load_balancers} == {
-        **dict.fromkeys(names[:6], "Listed"),
-        **dict.fromkeys(names[6:], "RangeExhausted"),
+        **dict.fromkeys(names[:room], "Listed"),
+        **dict.fromkeys(names[room:], "RangeExhausted"),
     }
     assert of_service(planned, "lb7").reason == (
-        "no relay address is left in 10.9.0.0/29: widen relay.ipv4, the same on every node"
+        f"no relay address is left in {network}: widen relay.{option}, the same on every node"
     )
-
-
-def test_the_range_of_the_other_family_is_named_when_it_is_that_one() -> None:
-    """IPv6 has a range of its own."""
-    names = [f"lb{number}" for number in range(8)]
-    services = [service(name, ips=(f"2001:db8::{i}",), created=i) for i, name in enumerate(names, start=1)]
-    planned = desired(*services, options=config("relay: {ipv6: 'fd00::/125'}", proxies=names))
-    assert of_service(planned, "lb6").code == "Listed"
-    reason = of_service(planned, "lb7").reason
-    assert reason.startswith("no relay address is left in fd00::/125: widen relay.ipv6")
 
 
 def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
@@ -179,37 +146,5 @@ def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
     facts = replace(FACTS, source_addresses=(ip_address("203.0.113.5"), ip_address("2001:db8:1::1")))
     planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)), facts=facts)
     assert [str(each.node_address) for each in planned.listeners] == ["198.51.100.1", "2001:db8:1::1"]
-
-
-def test_a_node_without_an_address_in_the_family_names_none() -> None:
-    """Better none than a wrong one."""
-    planned = desired(service(ips=("2001:db8::1",), ports=("443",)), node=replace(NODE, addresses=()))
-    assert [each.node_address for each in planned.listeners] == [None]
-
-
-MIXED = "loadBalancers: {services: [{namespace: ingress, name: blue, ports: [443]}]}"
-
-
-def test_a_port_without_proxy_is_passed_on_for_names_and_not_redirected() -> None:
-    """kube-proxy's short way serves the address; a name carries every port with it."""
-    planned = desired(service(ports=("443", "25")), ingress("a.example.com"), options=config(MIXED))
-    relay = relay_of(planned)[4]
-    assert redirects(planned) == {"192.0.2.1:443": f"{relay}:443"}
-    assert [(str(each.bind), str(each.server), each.proxy) for each in planned.listeners] == [
-        (f"{relay}:25", "10.96.0.7:25", None),
-        (f"{relay}:443", "10.96.0.7:443", "v1"),
-    ]
-    assert hosts(planned) == [f"{relay} a.example.com"]
-    assert of_service(planned).remarks == ("port 25: without PROXY: not redirected",)
-
-
-def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -> None:
-    """A process of the node holds it; nothing else changes."""
-    facts = replace(FACTS, port_holders={endpoint("0.0.0.0:22"): 0})
-    planned = desired(
-        service(ports=("443", "22")), ingress("a.example.com"), facts=facts, options=config(MIXED)
-    )
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert [each.bind.port for each in planned.listeners] == [443]
-    assert (hosts(planned), of_name(planned, "a.example.com").code) == ([], "PartlyRelayed")
-    assert any(remark.startswith("192.0.2.1:22: not relayed") for remark in of_service(planned).remarks)
+    nameless = desired(service(ports=("443",)), node=replace(NODE, addresses=()))
+    assert [each.node_address for each in nameless.listeners] == [None]
