@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
-from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
+from nodeagent.model.objects import ControllerRoute, Ingress, LoadBalancerPoint, ObjectRef, Route, Service
 from nodeagent.plan.claim_collecting import ClaimCollector
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
@@ -338,7 +338,9 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
 def older_for(world: World, decision: NameDecision) -> bool:
     """Whether the tenant has the hostname after all, by an object older than the one that had it."""
     both = world.both
-    ages = {each.ref: by_age(each) for each in (*both.ingresses, *both.routes, *both.controller_routes)}
+    claims: tuple[Ingress | Route | ControllerRoute, ...]
+    claims = (*both.ingresses, *both.routes, *both.controller_routes)
+    ages = {each.ref: by_age(each) for each in claims}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
         for each in world.after.names
