@@ -38,7 +38,7 @@ from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 
 SERVER_NAME = "service"
-"""The name of the one server in each `listen` section, as statistics show it."""
+"""The name of the checked server in each `listen` section, as statistics show it."""
 
 _GLOBAL_AND_DEFAULTS = """\
 # Written by nodeagent, and written again whenever it differs: manual changes do not stay.
@@ -137,6 +137,10 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
+# Checks only report. HAProxy rejects connections to a server that is down, and one that has just started takes a
+# server down after its first failed check, whatever `fall` says: for a second, each connection was closed. So
+# when it is down, connections go to a second one: the same address, unchecked.
+_UNCHECKED = "unchecked"
 # The agent's own connections, by which it sees where new ones arrive (steering.py), come from the loopback
 # interface's address. HAProxy waits for the end of the delay, or of the connection, and rejects them: so they
 # need no controller that works, and no controller logs them.
@@ -176,6 +180,7 @@ _SECTION = re.compile(
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
     rf"{re.escape(_STEERING)}(?:{re.escape(_FORGERY)})?"
     rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+?) (?P<intervals>inter [^\n]+)\n"
+    rf"    server {_UNCHECKED} [^\n]+\n"
 )
 
 
@@ -345,7 +350,9 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
     lines.append(_STEERING.rstrip("\n"))
     if listener.proxy is None:
         lines.append(_FORGERY.rstrip("\n"))
-    lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]} {intervals}")
+    options = _SERVER_OPTIONS[listener.proxy]
+    lines.append(f"    server {SERVER_NAME} {listener.server} {options} {intervals}")
+    lines.append(f"    server {_UNCHECKED} {listener.server} {options.partition('check')[0]}backup")
     return "\n".join(lines) + "\n"
 
 

@@ -58,6 +58,7 @@ def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(
         assert servers(relays)[up.bind].load_balancer == INGRESS
         assert "refused" in servers(relays)[down.bind].check
         with backend(down.server) as later:
+            assert who(down.bind).startswith("v2 "), "connections do not wait for the next check"
             assert eventually(lambda: servers(relays)[down.bind].up and Seen("v2", "local") in later)
 
 
