@@ -62,10 +62,14 @@ class Invocation(Struct, frozen=True):
     adopt: bool
 
     def view(self, *, of_a_node: bool = True) -> View:
-        """Return the cluster, this node, and its states now; hostnames are looked up for at most ten seconds.
+        """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
 
-        Raises SourceError: the objects are not available; and ConfigError `of_a_node` that does not exist
-        while others do: what is decided for it would be wrong for this machine.
+        Hostnames that need verification are looked up, for ten seconds at most.
+
+        Raises:
+            ConfigError: `of_a_node`, and there are Nodes, but none has this node's name: what is decided for
+                a Node that does not exist would be wrong for this machine.
+            SourceError: the objects are not available.
         """
         snapshot, servers = self._observe()
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)

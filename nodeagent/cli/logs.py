@@ -46,8 +46,10 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 def configure(log_format: LogFormat, level: LogLevel) -> None:
     """Send all logs of this process to standard error; called again, it replaces what it set up.
 
-    `level` is for nodeagent's own records. For libraries it is at least warning: below that, they log whole
-    requests and answers.
+    Args:
+        log_format: how a record is written.
+        level: the minimum level of nodeagent's own records. For libraries it is warning: below that, they log
+            whole requests and answers.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))

@@ -178,7 +178,10 @@ _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
 def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = False) -> Iterator[Line]:
     """Yield the document for a person: each decision, the changes or the drift, errors, and one sentence.
 
-    `elsewhere` says why this machine may not be the node: then what is on it says nothing of the node.
+    Args:
+        document: a plan or a status.
+        elsewhere: why this machine may not be the node: then what is on it says nothing of the node.
+        verbose: whether a plan shows transactions as the backend runs them.
     """
     yield from _decisions(
         document.load_balancers,

@@ -196,7 +196,11 @@ COREDNS_CONTROLLER = FixedOptions(
 class ConfigFile:
     """The configuration in effect, and its file, whose changes it notices, such as an edit of its ConfigMap.
 
-    Without a file, it never changes. `clock` returns seconds since 1970, as the file system counts them.
+    Args:
+        file: The file; None: there is none, and it never changes.
+        config: As it was first read.
+        fixed: The options that can't change.
+        clock: Returns the time in seconds since 1970, as the file system counts it.
     """
 
     def __init__(
@@ -215,8 +219,8 @@ class ConfigFile:
     def reload(self, *, at_once: bool = False) -> bool:
         """Read the file again if it has changed, or `at_once`; return whether it was read.
 
-        Raises ConfigError: it is invalid, or changes what can't change; the old configuration stays in
-        effect.
+        Raises:
+            ConfigError: it is invalid, or changes what can't change; the old configuration stays in effect.
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False
@@ -236,8 +240,11 @@ class ConfigFile:
         """Whether the file has changed since this was last true, by inode, size and time, through links.
 
         A ConfigMap's file is a link that is swapped: the inode behind it changes. A missing file is not a
-        change; its return is. Unless `at_once`, a file written to less than a second ago has not changed yet:
-        it may be written in place, and half of it can be a valid configuration, too.
+        change; its return is. A file written to less than a second ago has not changed yet: it may
+        be written in place, and half of it can be a valid configuration, too.
+
+        Args:
+            at_once: Do not wait for that second: the caller wants the file as it is.
         """
         now = self._stamp()
         if now is None or now == self._seen:

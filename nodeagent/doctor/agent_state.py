@@ -18,9 +18,14 @@ _IPTABLES_PRIORITY = -100
 
 @dataclass(frozen=True, slots=True)
 class AgentObservation:
-    """What was read of nodeagent's components, and the kernel's other rules; `dnat` is None if unreadable.
+    """What was read of nodeagent's components.
 
-    `standing` has each listener of the desired state; `addresses`: one of the relay addresses exists.
+    Attributes:
+        comparison: what would change.
+        standing: each listener of the desired state.
+        dnat: the actual DNAT rules; None if they could not be read.
+        rules: the kernel's other rules.
+        addresses: whether one of nodeagent's relay addresses exists.
     """
 
     comparison: Comparison
@@ -159,11 +164,15 @@ _PODS = "pods"
 
 @dataclass(frozen=True, slots=True)
 class PodsObservation:
-    """What is known of the path that this node's pods take; None for what is unknown.
+    """What is known of the path that this node's pods take.
 
-    `redirected`: DNAT for pods is active on this node; `bypassed`: something rewrites `connect()` before DNAT
-    sees it. `by_kube_proxy`: it, whose rules DNAT precedes, and nothing else handles Services here.
-    `by_coredns`: CoreDNS answers a hostname with the relay's address; `said`: coredns.servesPods.
+    Attributes:
+        redirected: whether DNAT for pods is active on this node.
+        bypassed: whether something rewrites `connect()` before DNAT sees it; None if unknown.
+        by_kube_proxy: whether kube-proxy, whose rules DNAT precedes, and nothing else handles Services here.
+        by_coredns: whether CoreDNS answers a hostname with the relay's address; None if it could not be
+            queried.
+        said: whether the configuration says that CoreDNS serves pods (`coredns.servesPods`).
     """
 
     redirected: bool

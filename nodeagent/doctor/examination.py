@@ -64,9 +64,17 @@ class FleetReport(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """What the doctor examines, and what is known already.
 
-    `elsewhere` says why this machine is not the node; empty if it is. `host` is the hostname to request;
-    empty for those that the plan knows. `image` is the one whose pull is tested. `fleet` is what the agents
-    of all nodes report, if this machine is not the node.
+    Attributes:
+        config: the configuration, the agent's own on a node.
+        snapshot: the cluster's objects.
+        facts: this machine's.
+        desired: the desired state of the node.
+        actual: the actual state of the node.
+        cluster: what the API server answered.
+        elsewhere: why this machine is not the node; empty if it is.
+        host: the hostname to request; empty for those that the plan knows.
+        image: the image whose pull is tested; None for none.
+        fleet: what the agents of all nodes report, if this machine is not the node; None if not asked.
     """
 
     config: Config

@@ -42,9 +42,15 @@ _SEEN = {
 
 
 class LoadBalancerObservation(Struct, frozen=True):
-    """One Service, and what is known of it, `by_fleet` from the agents of all nodes.
+    """One Service and what is known of it.
 
-    `paths` are the codes of its paths from this node; None off the node.
+    Attributes:
+        service: the object.
+        detected: whether it is known to send PROXY, and what says so.
+        paths: the codes of its paths from this node; None off the node.
+        provider: its provider; None if unknown.
+        node_addresses: those of all nodes that are known.
+        by_fleet: whether the agents of all nodes report that they serve what they should.
     """
 
     service: Service
@@ -209,7 +215,14 @@ def provider_of(service: Service, node: Node | None) -> Provider | None:
 def remedies(
     service: Service, provider: Provider | None, kubernetes: str, policy_api: str = ""
 ) -> tuple[str, ...]:
-    """Return the ways out, the best first; see `load_balancer_finding` about the arguments."""
+    """Return the ways out, the best first.
+
+    Args:
+        service: the load balancer.
+        provider: its provider; None if unknown.
+        kubernetes: the cluster's version, such as v1.33.2; empty if unknown.
+        policy_api: the version in which it serves MutatingAdmissionPolicies; empty if it does not.
+    """
     if name := announced_by(service):
         return (
             f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it",
@@ -226,7 +239,8 @@ def remedies(
 def announced_by(service: Service) -> str:
     """Return the program that announces the Service's address on a node; empty if none is known to. Pure.
 
-    Its address works only as long as kube-proxy's rules accept it on that node.
+    By the annotations that it writes, or the class that names it. Its address works only as long as
+    kube-proxy's rules accept it on that node.
     """
     told = [*service.annotations, service.load_balancer_class or ""]
     return next((name for sign, name in _ANNOUNCERS.items() if any(sign in text for text in told)), "")

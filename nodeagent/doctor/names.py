@@ -17,10 +17,15 @@ from nodeagent.sources.probes.image_pull import PullStep, Stage
 class NameObservation:
     """One hostname, looked up in three ways.
 
-    `host` is the answer of this host's resolver, hosts file included; `upstream` that of the DNS server that
-    the host queries; `cluster` that of CoreDNS: None if it could not be queried, and `cluster_why` says why.
-    `decision` is nodeagent's, None if no object claims it; `behind_proxy`: for a load balancer that sends the
-    PROXY header.
+    Attributes:
+        name: the hostname.
+        host: the answer of this host's resolver, hosts file included; empty for none.
+        upstream: the answer of the DNS server that the host queries.
+        cluster: the answer of CoreDNS; None if it could not be queried, and `cluster_why` says why.
+        load_balancers: the addresses of the cluster's load balancers.
+        relays: the addresses of this node's relay, or of the relay Service.
+        decision: what nodeagent decides on the hostname; None if no object claims it.
+        behind_proxy: whether it is claimed for a load balancer that sends the PROXY header.
     """
 
     name: str
@@ -149,7 +154,12 @@ def registry_of(image: str) -> str:
 
 
 def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> list[Finding]:
-    """Judge the registries of these pods; `behind` are hostnames that lead to a load balancer here."""
+    """Judge the registries.
+
+    Args:
+        pods: those on this node.
+        behind: hostnames that lead to a load balancer of this cluster, each with its findings.
+    """
     by_registry: dict[str, list[tuple[RunningPod, str]]] = {}
     for pod in pods:
         for image in pod.images:
@@ -219,7 +229,11 @@ _PULL_REMEDIES: Final[Mapping[Code, tuple[str, ...]]] = {
 def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Finding:
     """Return one finding for the whole test.
 
-    `own_settings` is the container runtime's own file for this registry, which the test does not follow.
+    Args:
+        image: its name.
+        steps: as tested; the failed one is the last.
+        own_settings: the container runtime's own file for this registry, which the test does not
+            follow; empty if there is none.
     """
     evidence = [f"{step.stage.value}: {step.seen}" for step in steps]
     if own_settings:

@@ -23,9 +23,15 @@ def wiring_findings(  # noqa: PLR0913 - what a node is made of
 ) -> list[Finding]:
     """Return a finding for each part of the node.
 
-    What is in the way of a fix that this node does not use (the checks in `unused`) is none. `mounted`: the
-    hosts file is a mount point; `hosts_written`: it has nodeagent's block; `bypassed`: connections pass by
-    DNAT to the relay, None if that was not measured.
+    What is in the way of a fix that this node does not use is none.
+
+    Args:
+        rules: the kernel's rules.
+        environment: the node's system.
+        mounted: whether the hosts file is a mount point.
+        hosts_written: whether nodeagent's block is in the hosts file.
+        bypassed: whether connections pass by DNAT to the relay; None if that was not measured.
+        unused: the checks of parts that nodeagent does not use on this node, nor would use.
     """
     found = [
         _kube_proxy(rules, environment),
@@ -209,7 +215,13 @@ def right_addresses(desired: Desired) -> dict[str, frozenset[str]]:
 def hosts_line_findings(
     user_names: Mapping[str, UserHostsLine], names: Mapping[str, frozenset[str]], file: str
 ) -> list[Finding]:
-    """Judge the user's own lines; `names` are those of load balancers, each with the right addresses."""
+    """Judge the user's own lines.
+
+    Args:
+        user_names: the hostnames that the hosts file sets outside the managed block.
+        names: the hostnames of load balancers, each with the addresses (as text) that are right for it.
+        file: the hosts file, for a person.
+    """
     found = []
     for name in sorted(names):
         line = user_names.get(name)

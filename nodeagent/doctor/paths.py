@@ -47,12 +47,20 @@ class Answers:
 class PathObservation:
     """All observations of one address and port of a load balancer.
 
-    `proxy` is the version that the load balancer is known to send. `load_balancer` and `controller` are the
-    answers of its address and of the ClusterIP (`server`), in `tls` or plain; `relay` is this node's for it,
-    and what that answered to a plain connection. `redirected`: DNAT to the relay is in the kernel; `relayed`:
-    a connection to the address arrived there; `in_rules`: the kernel's Service rules contain the address;
-    each is None if it is unknown. `vip`: kube-proxy short-circuits it according to its object (KEP-1860: no
-    ipMode, or VIP). `name` is the hostname that this node's resolver leads to the relay, if any.
+    Attributes:
+        endpoint: of the load balancer.
+        proxy: the version that the load balancer is known to send; None if none is known.
+        tls: whether the requests used TLS.
+        load_balancer: what the load balancer's address answered.
+        server: the ClusterIP's address and port, None if there is none.
+        controller: what the ClusterIP answered.
+        relay: this node's relay for it, and what that answered to a plain connection.
+        redirected: whether DNAT to the relay is in the kernel; None if that could not be read.
+        relayed: whether a connection to the load balancer's address arrived at the relay; None if that was
+            not measured.
+        in_rules: whether the kernel's Service rules contain the address; None if that could not be read.
+        vip: whether kube-proxy short-circuits it according to its object (KEP-1860: no ipMode, or VIP).
+        name: the hostname that this node's resolver leads to the relay; empty for none.
     """
 
     endpoint: Endpoint

@@ -33,10 +33,17 @@ _IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
 
 
 class Target(Struct, frozen=True):
-    """One address and port of a load balancer, and how to test it: with TLS, without, or both.
+    """One address and port of a load balancer, and how to test it.
 
-    `proxy` is the version that the load balancer is known to send, `vip` whether kube-proxy short-circuits
-    the address according to its object, `server` the ClusterIP's address and port.
+    Attributes:
+        service: its Service.
+        port: the Service's port.
+        endpoint: address and port.
+        proxy: the version that the load balancer is known to send.
+        vip: whether kube-proxy short-circuits the address according to its object.
+        host: the hostname to request; empty if none is known.
+        tls: with TLS, without, or both if neither name nor number of the port shows it.
+        server: the ClusterIP's.
     """
 
     service: Service
@@ -55,12 +62,18 @@ def find_targets(
     resolved: Mapping[str, tuple[IPAddress, ...]],
     facts: Facts,
 ) -> tuple[Target, ...]:
-    """Return what to connect to: one target for each address and TCP port of the load balancers to test.
+    """Return what to connect to.
 
-    Each has the version of the PROXY header that it is known to send on each port, and a hostname to request;
-    `resolved` are the addresses of the names by which some are published. Of one that is not known to send
-    PROXY, only the ports that are HTTP or TLS by name or number: other services on it are not disturbed.
-    Never the API server's own endpoint.
+    Args:
+        services: the load balancers to test, with the version of the PROXY header that each port is known to
+            send.
+        hosts: the hostname to request from each.
+        resolved: the addresses of the names by which load balancers are published.
+        facts: the API server's own endpoint is never connected to.
+
+    Returns:
+        One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
+        the ports that are HTTP or TLS by name or number: other services on it are not disturbed.
     """
     found = []
     for service, versions in services:
@@ -157,11 +170,13 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
 
 
 class Knowledge(Struct, frozen=True):
-    """What is known of the node besides the connections; None for what could not be read.
+    """What is known of the node besides the connections.
 
-    `relays` has this node's relay for each address and port. `redirected` are the endpoints that DNAT sends
-    there, `in_rules` the addresses in the kernel's Service rules, `led_to` each hostname's addresses by this
-    node's resolver.
+    Attributes:
+        relays: this node's relay for each address and port, if it exists.
+        redirected: the endpoints that DNAT sends to the relay; None if that could not be read.
+        in_rules: the addresses in the kernel's Service rules; None if that could not be read.
+        led_to: the addresses of each hostname by this node's resolver.
     """
 
     relays: Mapping[Endpoint, Endpoint]

@@ -70,7 +70,11 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
 
 
 def _judged(seat: Seat, pod: AgentPod, answer: bytes) -> NodeRow:
-    """Return the row for `cat /proc/uptime FILE`. Raises UnreadableStatusError: it is no such answer."""
+    """Return the row for the output of `cat /proc/uptime FILE`.
+
+    Raises:
+        UnreadableStatusError: it is not such a file, or one of another version.
+    """
     line, _, text = answer.partition(b"\n")
     try:
         uptime = float(line.split()[0])
@@ -118,7 +122,14 @@ def _judged(seat: Seat, pod: AgentPod, answer: bytes) -> NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How agents are queried: how many at a time, and how many seconds each has."""
+    """How agents are queried.
+
+    Attributes:
+        connection: to the API server.
+        namespace: where the DaemonSet is.
+        at_once: how many nodes at a time.
+        timeout: seconds for each node.
+    """
 
     connection: Connection
     namespace: str

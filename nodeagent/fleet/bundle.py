@@ -218,8 +218,10 @@ _PUBLIC = ("kubernetes.io", "k8s.io", "nodeagent.io", "x-k8s.io", "cluster.local
 class Pseudonyms:
     """Replaces a hostname by the same pseudonym wherever it occurs; without the key, none can be guessed.
 
-    A name with the same last two labels as one of the `hostnames` of the cluster is replaced as well: a
-    hostname may occur only in a log. The key is random, for one bundle.
+    Args:
+        hostnames: those of the cluster. A name with the same last two labels is replaced as well:
+            a hostname may occur only in a log.
+        key: random, for one bundle.
     """
 
     def __init__(self, hostnames: Iterable[str], key: bytes) -> None:

@@ -21,9 +21,12 @@ _UNKNOWN = "Unknown"
 
 
 class AgentPod(Struct, frozen=True):
-    """A pod of nodeagent; it can be queried if its container `agent` is `running`.
+    """A pod of nodeagent.
 
-    `trouble` says why it is not ready, in words; empty if it is.
+    Attributes:
+        name: its name.
+        running: whether the container `agent` runs: then it can be queried.
+        trouble: why it is not ready, in words; empty if it is.
     """
 
     name: str
@@ -32,10 +35,13 @@ class AgentPod(Struct, frozen=True):
 
 
 class Seat(Struct, frozen=True):
-    """A node and the pod to query.
+    """A node and its pod.
 
-    `silent` says why the node itself does not answer, by its conditions; `unreadable` why its object can't be
-    read: then `node` says which object it is.
+    Attributes:
+        node: its name.
+        pod: the pod to query; None if there is none.
+        silent: why the node itself does not answer, by its conditions; empty if it does.
+        unreadable: why its object can't be read; then `node` says which object it is.
     """
 
     node: str
@@ -92,9 +98,12 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     """List the nodes that have, or should have, a pod of nodeagent, by name; then the unreadable objects.
 
     Changes nothing. A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only
-    that evaluates affinity and taints. Then each node counts that the node selector matches. RBAC: list
-    nodes; in the namespace list pods and get the DaemonSet. Raises SourceError: a list is not available, or
-    there is no such DaemonSet; the text says what to do.
+    that evaluates affinity and taints. Then each node counts that the node selector matches.
+
+    RBAC: list nodes; in the namespace list pods and get the DaemonSet.
+
+    Raises:
+        SourceError: a list is not available, or there is no such DaemonSet; the text says what to do.
     """
     daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
     of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}

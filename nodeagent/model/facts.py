@@ -56,7 +56,10 @@ class DnsReply(Struct, frozen=True):
 
 
 class DnsAnswer(Struct, frozen=True):
-    """What is known of a hostname: the latest reply, and the latest that said something of it, if any."""
+    """What is known of a hostname: the latest reply, and the latest that said something about it, if any did.
+
+    While DNS answers, the two are the same.
+    """
 
     latest: DnsReply
     told: DnsReply | None = None
@@ -66,7 +69,10 @@ _NOWHERE: frozenset[IPAddress] = frozenset()
 
 
 class InterfaceAddress(Struct, frozen=True):
-    """An address on one of the node's interfaces; `ours` if nodeagent itself put it there for a relay."""
+    """An address on one of the node's interfaces.
+
+    `ours` is true for a relay address that nodeagent itself put there.
+    """
 
     address: IPAddress
     prefix_length: int

@@ -44,9 +44,12 @@ def share_out(
 ) -> Capacity:
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 
-    `services` are those that send PROXY, on this node or on another one, in order of precedence; only the
-    total limit counts for the listed ones. Those that are served by their hostnames have the families of
-    their ClusterIPs. Of `rules`, only those of every node are used.
+    Args:
+        services: those that send PROXY, on this node or on another one, in order of precedence.
+        published: what all Services publish.
+        rules: only those of every node are used.
+        config: the limits, the relay's ranges, and the listed Services: only the total limit counts for them.
+            Those that are served by their hostnames have the families of their ClusterIPs.
     """
     listed, named = listed_paths(config), own_hostnames(services, config)
     places = _Places(config.limits)

@@ -49,10 +49,13 @@ class MatchedClaim(Struct, frozen=True, eq=False):
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """The claims with the same hints, by id, and the age of the oldest.
+    """The claims with the same hints.
 
-    `match` is what the hints alone say; `reported` the load balancer that they report, empty if they don't
-    count.
+    Attributes:
+        match: what the hints alone say.
+        reported: the load balancer that objects with these hints report; empty if they don't count.
+        claims: by id, which no other claim has while the claim is held here.
+        oldest: the age of the oldest; None if there is none.
     """
 
     match: LoadBalancerMatch | None
@@ -92,7 +95,11 @@ class ClaimMatcher:
     def update(
         self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Sequence[Claim], added: Sequence[Claim]
     ) -> tuple[list[MatchedClaim], list[MatchedClaim]]:
-        """Take over the changes; return the matches that no longer hold, and those that are new."""
+        """Take over all load balancers, and the claims that are gone and that are new.
+
+        Returns:
+            The matches that no longer hold, and those that are new.
+        """
         gone = [self._matched.pop(id(claim)) for claim in removed]
         other = load_balancers is not self._lookup.load_balancers
         again = self._look_up_in(load_balancers) if other else []

@@ -46,10 +46,13 @@ class Contender(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What the contest has decided: whose the hostname is, served or not, and the decision on it.
+    """What the contest has decided.
 
-    After it come the decisions for each other load balancer for which it is claimed and that does not get it.
-    DNS decides between `asked`; empty if it has no say.
+    Attributes:
+        winner: whose the hostname is, served or not.
+        decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
+            and that does not get it.
+        asked: those between which DNS decides; empty if it has no say.
     """
 
     winner: Contender
@@ -195,9 +198,14 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 def obstacle(
     name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
 ) -> Ruling | None:
-    """Return the first obstacle of one claim to a hostname; None if only its verification is left.
+    """Return the first obstacle of one claim; None if only its verification is left.
 
-    `excluded` says why its owner or its namespace excludes it; empty if not.
+    Args:
+        name: the hostname, canonical.
+        excluded: why its owner or its namespace excludes it; empty if not.
+        match: its load balancer.
+        facts: the node's: its names, the API server's, the user's own lines.
+        config: the configuration.
     """
     if problem := defect(name.removeprefix("*.")):
         return refused("BadName", f"never written: {problem}")

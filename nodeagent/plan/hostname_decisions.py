@@ -42,7 +42,11 @@ class _Hostname:
 
 
 class HostnameDecisions:
-    """Remembers the decisions on all hostnames."""
+    """Remembers the decisions on all hostnames.
+
+    Args:
+        config: the configuration.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -66,7 +70,14 @@ class HostnameDecisions:
         load_balancers: tuple[LoadBalancerPlan, ...],
         facts: Facts,
     ) -> None:
-        """Decide again what the changes touch: of claims, of their load balancers, and of the node."""
+        """Decide again what the changes touch.
+
+        Args:
+            removed: the claims that are gone, or have another load balancer.
+            added: those that are new, or have this load balancer now.
+            load_balancers: all of them.
+            facts: the node's.
+        """
         if load_balancers is not self._load_balancers:
             self._take_over_load_balancers(load_balancers)
         touched = self._touched_by(facts)

@@ -22,8 +22,13 @@ def difference(
 ) -> tuple[list[_Value], list[_Value]]:
     """Return what to remove from `before` and what to add to get the values of `after`.
 
-    Correct for any two tuples or lists: a value is in both results if it moved, or is next to a change. Few
-    are if both are sorted by `key`. Between rows of `SortedRows` and those before them, nothing is compared.
+    Correct for any two sequences: a value is in both results if it moved, or is next to a change. Few are if
+    both are sorted by `key`. Between rows of `SortedRows` and those before them, nothing is compared.
+
+    Args:
+        before: values, as a tuple or a list.
+        after: values, as the same.
+        key: the sort key.
     """
     if isinstance(after, _Rows) and isinstance(before, _Rows) and after.since is before.mark:
         return after.removed, after.added
@@ -64,7 +69,13 @@ _Result = TypeVar("_Result")
 
 
 class ItemResults(Generic[_Item, _Result]):
-    """The results of a function for each item of a sequence (each once), worked out once while it stays."""
+    """The results of a function for each item of a sequence, worked out once while the item stays.
+
+    Each item is in the sequence once.
+
+    Args:
+        key: the sort key of the items.
+    """
 
     def __init__(self, key: Callable[[_Item], Any]) -> None:
         self._key = key
@@ -76,8 +87,12 @@ class ItemResults(Generic[_Item, _Result]):
     ) -> tuple[list[_Result], list[_Result]]:
         """Take over the items; return the results that are gone and those that are new.
 
-        A result that equals one before for an item with the same key stays the same object. Of `again`, which
-        are among the items, the result may have changed.
+        A result that equals one before for an item with the same key stays the same object.
+
+        Args:
+            items: as they are now.
+            work_out: the function.
+            again: those of them whose result may have changed.
         """
         removed, added = difference(self._items, items, self._key)
         again = tuple(again)
@@ -112,10 +127,13 @@ _MANY = 16
 
 
 class _Rows(tuple[_Row, ...]):  # noqa: SLOT001 - a tuple can have none
-    """Rows, and what distinguishes them from those before them.
+    """Rows, and what distinguishes them from those before them, which are known by their mark.
 
-    They have a `mark` of their own; `since` is that of the rows before, None if the differences are not
-    known.
+    Attributes:
+        mark: of these rows; no others have it.
+        since: the mark of those before them; None if the differences are not known.
+        removed: what they no longer have.
+        added: what they have in its place.
     """
 
     mark: object

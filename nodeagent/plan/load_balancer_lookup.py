@@ -37,11 +37,14 @@ class Choice(Struct, frozen=True, eq=False):
 
 
 class LoadBalancerMatch(Struct, frozen=True):
-    """The load balancer of an object; None if there is none.
+    """The load balancer of an object.
 
-    `ruling` says why there is none, or why only DNS can say that it is that one; `how` it was found, unless
-    by the object's own status or as the only candidate. A `guess` neither the object nor the configuration
-    says, so objects of others can change it. `choice` are others that DNS can choose instead.
+    Attributes:
+        load_balancer: the load balancer; None if there is none.
+        ruling: why there is none, or why only DNS can say that it is that one.
+        how: how it was found, unless by the object's own status or as the only candidate.
+        guess: neither the object nor the configuration says it, so objects of others can change it.
+        choice: the others that DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
@@ -52,9 +55,11 @@ class LoadBalancerMatch(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """Which load balancers the objects of each class report (`learned`), with the age of the oldest.
+    """Which load balancers the objects of each class report.
 
-    `serves` has, of each load balancer, the classes and controllers of what reports it, with that age.
+    Attributes:
+        learned: of each class, the load balancers that objects of it report, with the age of the oldest.
+        serves: of each load balancer, the classes and controllers of what reports it, with that age.
     """
 
     learned: Mapping[str, Mapping[str, Age]] = {}
@@ -78,8 +83,14 @@ class Evidence(Struct, frozen=True):
 class LoadBalancerLookup:
     """Finds the load balancer of each object among these. Immutable.
 
-    `choice` are those among which DNS chooses if nothing says which one it is; `choice_of_served` the same,
-    if none of those that are served may be meant. Choices that equal those of `before` are the same objects.
+    Attributes:
+        choice: the load balancers among which DNS chooses if nothing says which one it is.
+        choice_of_served: the same, if none of those that are served may be meant.
+
+    Args:
+        load_balancers: all of them.
+        configured: the option `loadBalancers.ingressClasses`.
+        before: another lookup, whose equal choices are kept as the same objects.
     """
 
     def __init__(

@@ -20,15 +20,20 @@ from nodeagent.plan.relaying import ExistingRelay, OwnRelay, Relayed
 
 
 class LoadBalancerPlan(Struct, frozen=True):
-    """One load balancer, decided, and its place by precedence among all: rank 0 comes first.
+    """One load balancer, decided.
 
-    It sends the PROXY header if `proxy`, served or not. Hostnames that DNS leads to `own_addresses` are its:
-    there, it comes first. `at_nodes`: it publishes addresses of nodes, so DNS leads there for the nodes' own
-    hostnames, too. Hosts lines point at `hosts_addresses`, empty if not all of it is relayed; `without_lines`
-    says why a served one has none.
-
-    By `own_names` it is served by hostname; then `own_addresses` are what DNS answers, and `unresolved` says
-    why that is unknown: empty if DNS was not queried yet, None if it is known.
+    Attributes:
+        service: the Service.
+        proxy: whether it sends the PROXY header, served or not.
+        decision: what is done for it, and why.
+        rank: its place by precedence among all load balancers; 0 comes first.
+        own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
+        at_nodes: it publishes addresses of nodes, so DNS leads there for the nodes' own hostnames, too.
+        relayed: what this node has for it.
+        hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
+        without_lines: why a served one has no hosts lines; None if it can have them.
+        own_names: the hostnames by which it is served; `own_addresses` are what DNS answers for them.
+        unresolved: why nothing is known of these; empty if DNS was not queried yet, None if something is.
     """
 
     service: Service
@@ -50,7 +55,11 @@ class LoadBalancerPlan(Struct, frozen=True):
 
 
 class LoadBalancerPlanner:
-    """Remembers the decisions on all load balancers, and what they depended on."""
+    """Remembers the decisions on all load balancers, and what they depended on.
+
+    Args:
+        config: the configuration.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -34,6 +34,9 @@ class Planner:
 
     The result depends only on the input, not on what it remembers. For two equal decisions, it returns the
     same object, so that others find changes as cheaply.
+
+    Args:
+        config: the configuration.
     """
 
     def __init__(self, config: Config) -> None:

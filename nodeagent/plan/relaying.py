@@ -36,7 +36,15 @@ _NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see th
 
 
 class OwnRelay:
-    """This node's relay: `relay.kind: node`. Pure: it depends on what it is made of alone."""
+    """This node's relay: `relay.kind: node`. Pure: it depends on what it is made of alone.
+
+    Args:
+        snapshot: the cluster.
+        facts: this node.
+        config: the configuration.
+        published: to which Service an address and port belong.
+        capacity: who has which relay address, and who found no place.
+    """
 
     def __init__(
         self, snapshot: Snapshot, facts: Facts, config: Config, published: Publications, capacity: Capacity
@@ -172,12 +180,19 @@ def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:
 
 
 class ExistingRelay:
-    """An existing relay Service: `relay.kind: service`. Pure, as `OwnRelay`.
+    """An existing relay Service: `relay.kind: service`.
 
-    It sends to one ingress controller, so it serves one load balancer: the first by precedence (`examined`)
-    that can be relayed. Hosts lines point at the Service's ClusterIP. DNAT can't: the chain that translates
-    first wins, and kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the
-    Service.
+    It sends to one ingress controller, so it serves one load balancer: the first by precedence that can be
+    relayed. Hosts lines point at the Service's ClusterIP. DNAT can't: the chain that translates first wins,
+    and kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the Service.
+    Pure: it depends on what it is made of alone.
+
+    Args:
+        snapshot: the cluster.
+        facts: this node.
+        config: the configuration.
+        published: to which Service an address and port belong.
+        examined: the load balancers that send PROXY, in order of precedence.
     """
 
     def __init__(

@@ -276,8 +276,12 @@ def intersection(one: str, other: str) -> str | None:
 def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
     """Return the hostnames by which a Route is reached through a listener, in the Route's order.
 
-    All are canonical. A `listener` without a hostname (None) takes all, a Route without any takes whatever
-    the listener takes; if neither has one, there are none.
+    Args:
+        listener: The listener's hostname (canonical); None: it takes all hostnames.
+        route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
+
+    Returns:
+        Nothing if they have nothing in common, or if neither has a hostname.
     """
     if listener is None:
         return tuple(dict.fromkeys(route))

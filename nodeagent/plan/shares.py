@@ -11,10 +11,15 @@ _Item = TypeVar("_Item")
 
 
 class Shares(Generic[_Key, _Item]):
-    """Groups of items; each group has a share of its own (`most`), and the first of its items get it.
+    """Groups of items; each group has a share of its own, and the first of its items get it.
 
     An item is left out if those of its group before it weigh as much as the share, or more. A group is sorted
-    only if it has too many: `order` must depend on the item and its key alone.
+    only if it has too many.
+
+    Args:
+        most: the share.
+        order: what sorts the items of a group; it depends on the item and its key alone.
+        weight: what an item takes of the share.
     """
 
     def __init__(

@@ -168,7 +168,10 @@ class Resolver:
     """Looks up hostnames. May be used by any number of threads.
 
     It remembers which server answered last and queries that one first, so that a dead one costs its time only
-    once. `upstreams` is called for each hostname.
+    once.
+
+    Args:
+        upstreams: Returns the servers to query; called for each hostname.
     """
 
     def __init__(self, upstreams: Callable[[], Upstreams]) -> None:
@@ -176,10 +179,13 @@ class Resolver:
         self._good: Endpoint | None = None
 
     def ask(self, name: str, seconds: float = _LONGEST_SECONDS) -> DnsReply:
-        """Look up A and AAAA of `name` (ASCII, no final dot), CNAME chains included, in about `seconds`.
+        """Look up A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
 
         Each server is tried up to twice. A server's failure (SERVFAIL, REFUSED, no answer) does not count as
-        long as another server has an answer. Raises nothing for DNS failures.
+        long as another server has an answer.
+
+        Returns:
+            The reply, within about `seconds`. DNS failures raise nothing.
         """
         upstreams = self._upstreams()
         if not upstreams.servers:

@@ -18,10 +18,15 @@ from nodeagent.plan.precedence import opt_out, parse_bool
 
 @dataclass(frozen=True, slots=True)
 class AnnotationReading:
-    """What one provider's annotations say of a Service: which TCP ports send PROXY, and which version.
+    """What one provider's annotations say of a Service.
 
-    `said` are the annotations as found, `problem` why they can't be used, `doubt` why it may send no PROXY
-    nevertheless. `proxy` is true as well if PROXY is on and the Service has no TCP port.
+    Attributes:
+        provider: its name.
+        said: the annotations as found, in words.
+        versions: the TCP ports with PROXY.
+        proxy: whether there are any; true as well if the Service has no TCP port.
+        problem: why the annotations can't be used; None if they can.
+        doubt: why it may send no PROXY nevertheless.
     """
 
     provider: str
@@ -149,11 +154,16 @@ _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": 
 
 @dataclass(frozen=True, slots=True)
 class Detection(Ruled):
-    """Whether one load balancer sends PROXY, on which TCP ports, and what decided that.
+    """Whether one load balancer sends PROXY.
 
-    `proxy` is true as well if a Service has no TCP port that it could do so on. `reserved`: another node may
-    take it for a PROXY load balancer, so a relay address is kept for it: every node must compute the same
-    ones. `stated`: something of this cloud says that it sends PROXY, or that it does not.
+    Attributes:
+        ruling: what decided, and for one that sends none, whether an administrator should check it.
+        versions: the TCP ports on which it sends PROXY.
+        proxy: whether it does so at all; true as well if a Service has no TCP port that it could do so on.
+        reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
+            node must compute the same ones.
+        remarks: notes on parts of it.
+        stated: whether something of this cloud says that it sends PROXY, or that it does not.
     """
 
     ruling: Ruling

@@ -29,11 +29,14 @@ _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
 
 class Switch(Struct, frozen=True):
-    """One annotation that switches PROXY on; `{port}` in its key is each of the Service's ports in turn.
+    """One annotation that switches PROXY on.
 
-    `otherwise_off`: the controller silently takes an unknown value for "off". `beside` are other annotations
-    that the reader uses, shown with it. `alone`: the controller rejects a Service in which two of these claim
-    one port.
+    Attributes:
+        key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
+        read: what its value means.
+        otherwise_off: the controller silently takes an unknown value for "off".
+        beside: other annotations that the reader uses, to be shown with it.
+        alone: the controller rejects a Service in which two of these switches claim one port.
     """
 
     key: str
@@ -46,9 +49,11 @@ class Switch(Struct, frozen=True):
 class OwnRemedies(Struct, frozen=True):
     """What the provider itself offers against short-circuiting, in words for a person (`nodeagent doctor`).
 
-    `hostname` is the annotation, ready to paste, that publishes a host name instead of the address (replace
-    `lb.example.com` in it); `ip_mode` since when and for which Services its controller sets `ipMode: Proxy`,
-    `ip_mode_on_request` the annotation that makes it do so. Empty: none is known.
+    Attributes:
+        hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
+            the name `lb.example.com` in it. Empty: none is known.
+        ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
+        ip_mode_on_request: the annotation, ready to paste, that makes it do so.
     """
 
     hostname: str = ""
@@ -57,11 +62,16 @@ class OwnRemedies(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """One kind of load balancer of one provider: it is of this kind if it `applies` to the Service.
+    """One kind of load balancer of one provider.
 
-    `schemes` are the part before `://` in `spec.providerID` of its Nodes; empty if it runs on any cloud. For
-    each port, the first of `switches` that mentions it decides; without any, PROXY is off, which is every
-    provider's default. `doubt` says why a Service may send no PROXY nevertheless.
+    Attributes:
+        name: as a person knows it.
+        schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs on any cloud.
+        switches: in order of precedence. For each port, the first that mentions it decides; without any,
+            PROXY is off, which is every provider's default.
+        remedies: what it offers itself against short-circuiting.
+        applies: whether a Service's load balancer is of this kind, for providers that have several.
+        doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
     """
 
     name: str

@@ -35,9 +35,17 @@ _STOP_SECONDS = 0.9
 class ResourceState(Struct, frozen=True):
     """The state of one resource, for the log, the health page and metrics.
 
-    `name` is one of `RESOURCE_NAMES`, or `configmap NAMESPACE/NAME`. `objects` are those in use; of the
-    discovery, the kinds that are served. `restarts` are watches, and `relists` completed lists, after the
-    first. `error` is what is wrong now, in words for a person. The agent works without what is `optional`.
+    Attributes:
+        name: services, ingresses, node, relay-service, relay-endpoints, `configmap NAMESPACE/NAME`;
+            ingressclasses, api-server-endpoints, namespaces, optional kinds by plural and group; discovery,
+            whose objects are the kinds that are served.
+        synced: whether it was listed once.
+        objects: how many are in use.
+        restarts: watches begun after the first.
+        relists: lists completed after the first.
+        error: what is wrong now, in words for a person; None while all is well.
+        optional: whether the agent works without it.
+        coverage: whether the server provides it.
     """
 
     name: str
@@ -56,9 +64,14 @@ class Cluster:
     An optional kind is dropped only if both the discovery and its own collection say so: an API server that
     is just starting may list less than it has. What is known of a kind stays while it is only denied.
 
-    `connection` is not closed here. `on_change` is called after the Snapshot has changed in value, from
-    several threads, perhaps at the same time: it should only wake another thread. A Node's heartbeat, for
-    example, changes nothing.
+    Args:
+        connection: to the API server; not closed here.
+        node_name: this node's name.
+        relay: namespace and name of an existing relay Service to watch; None if this node relays itself.
+        config_maps: namespaces and names of ingress controllers' ConfigMaps.
+        on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
+            time; it should only wake another thread. For example, a Node's heartbeat changes nothing.
+        timing: the threads' durations.
     """
 
     def __init__(  # noqa: PLR0913 - what is watched, and how
@@ -274,9 +287,18 @@ def read_cluster(
 ) -> Snapshot:
     """List everything on which decisions depend, once; change nothing.
 
-    The cluster's `node` is None if there is no such Node; `not_covered` names optional kinds that RBAC
-    denies. Raises SourceError: a list is not available; the text says which, why, and what to do. A part of a
-    cluster is never returned as the whole.
+    Args:
+        connection: to the API server.
+        node_name: this node's name.
+        relay: namespace and name of an existing relay Service; None if this node relays itself.
+        config_maps: namespaces and names of ingress controllers' ConfigMaps.
+
+    Returns:
+        The cluster; its `node` is None if there is no such Node.
+
+    Raises:
+        SourceError: a list is not available; the text says which, why, and what to do. A part of a cluster
+            is never returned as the whole; `not_covered` names optional kinds that RBAC denies.
     """
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
     listings = [read_list(connection, row) for row in rows]

@@ -48,9 +48,17 @@ def connect(
 ) -> "Connection":
     """Find the API server and the credentials; makes no connection yet (an exec plugin is run, though).
 
-    Without a `kubeconfig`: the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else $KUBECONFIG,
-    else ~/.kube/config, as kubectl does it; `context` is its context, empty for the current one. Raises
-    SourceError, which names the file.
+    Args:
+        kubeconfig: the file to use; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set),
+            else $KUBECONFIG, else ~/.kube/config, as kubectl does it.
+        environment: the process's environment.
+        context: the kubeconfig's context to use; empty for its current one.
+
+    Returns:
+        The connection; close it in the end.
+
+    Raises:
+        SourceError: there is no usable configuration; the text names the file.
     """
     if kubeconfig is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
         return Connection(lambda: ServiceAccount(environment))
@@ -64,10 +72,16 @@ _Result = TypeVar("_Result")
 class Connection:
     """Raw HTTP to one API server; every method may be called from any thread.
 
-    `bytes_read` are the bytes of answers' bodies as they came over the wire. `compression`: lists are
-    requested compressed, until that has failed, for whatever reason, where an uncompressed list arrived.
+    Attributes:
+        bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
+        compression: whether lists are requested compressed; given up until the next start once that has
+            failed, for whatever reason, where an uncompressed list arrived.
 
-    `load` returns the credentials, and is called again when they are rejected. Raises its SourceError.
+    Args:
+        load: returns the credentials; called again when they are rejected.
+
+    Raises:
+        SourceError: whatever `load` raises.
     """
 
     def __init__(self, load: Callable[[], Credentials]) -> None:
@@ -107,10 +121,20 @@ class Connection:
         timeout: float = 60.0,
         most: int = LARGEST_ANSWER,
     ) -> bytes:
-        """Return an object or a list of at most `most` bytes as JSON that is not parsed yet.
+        """Read an object or a list.
 
-        `timeout`: seconds until the whole answer must have arrived. Raises TooLargeError, or another
-        ApiError.
+        Args:
+            path: its path.
+            query: the query's parameters.
+            timeout: seconds until the whole answer must have arrived.
+            most: the bytes that are read into memory.
+
+        Returns:
+            The body: JSON by its content type, not parsed yet.
+
+        Raises:
+            TooLargeError: it has more than `most` bytes.
+            ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
         lists = bool(about.resource and not about.name)
@@ -148,13 +172,24 @@ class Connection:
         body: Mapping[str, Any],
         timeout: float = 10.0,
     ) -> bytes:
-        """Create an object, replace it by compare-and-swap, or delete it; return the answer (JSON).
+        """Create an object, replace it by compare-and-swap, or delete it.
 
-        None is repeated after a failure: after a time-out it is not known whether it was done. `path` is the
-        collection's to create, otherwise the object's; `body` is the object (to replace it: with the
-        resourceVersion that was read), or options; `timeout` is in seconds. Raises AlreadyExistsError,
-        ConflictError (another program wrote it since; nothing was changed), NotFoundError, or another
-        ApiError.
+        None is repeated after a failure: after a time-out it is not known whether it was done.
+
+        Args:
+            verb: what to do.
+            path: the collection's path to create, otherwise the object's.
+            body: JSON values: the object (to replace it: with the resourceVersion that was read), or options.
+            timeout: seconds until the whole answer must have arrived.
+
+        Returns:
+            The object as it is now, or a Status, as JSON.
+
+        Raises:
+            AlreadyExistsError: there is such an object already.
+            ConflictError: another program wrote it since; nothing was changed.
+            NotFoundError: there is no such object.
+            ApiError: another one of its kinds.
         """
         headers = {"Content-Type": "application/json"}
         return self._exchange(self.request(verb, path), {}, timeout, headers, body)
@@ -165,9 +200,18 @@ class Connection:
         query: Mapping[str, str],
         idle_timeout: float = 150.0,
     ) -> Response:
-        """Open a watch, whose answer `watch_events.lines` reads. Raises ApiError.
+        """Open a watch.
 
-        It counts as dead after `idle_timeout` seconds without a single byte.
+        Args:
+            path: the collection's path.
+            query: the query's parameters, `watch` among them.
+            idle_timeout: seconds without a single byte after which the stream counts as dead.
+
+        Returns:
+            The answer, whose body `watch_events.lines` reads.
+
+        Raises:
+            ApiError: one of its kinds.
         """
         request = self.request("watch", path)
         response = self._open(request, query, (CONNECT_TIMEOUT, idle_timeout), {})

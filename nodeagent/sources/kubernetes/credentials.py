@@ -22,8 +22,12 @@ from nodeagent.sources.kubernetes.transport import ApiTarget, Headers, Proxy, cl
 class Kubeconfig:
     """The server and the user of a kubeconfig's context; see `Credentials`. An exec plugin is run.
 
-    `files` are paths, joined by colons, that are merged; an empty context is the current one. Raises
-    SourceError, which names the file.
+    Args:
+        files: path (several, joined by colons, are merged).
+        context: the context's name; empty for the current one.
+
+    Raises:
+        SourceError: there is no usable configuration; the text names the file.
     """
 
     def __init__(self, files: str, context: str = "") -> None:
@@ -145,9 +149,15 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class ServiceAccount:
     """The API server of the cluster that this pod runs in, and the pod's rights there; see `Credentials`.
 
-    Token and CA are files in `account` that are replaced now and then (a token lives for an hour): the token
-    is read for each request, the CA for a new connection if its file was replaced. Raises SourceError, which
-    names what can't be used.
+    Token and CA are files that are replaced now and then (a token lives for an hour): the token is read for
+    each request, the CA for a new connection if its file was replaced.
+
+    Args:
+        environment: the pod's environment variables.
+        account: the directory with `token` and `ca.crt`.
+
+    Raises:
+        SourceError: one of them can't be used; the text names it.
     """
 
     def __init__(self, environment: Mapping[str, str], account: Path = ACCOUNT) -> None:

@@ -84,9 +84,10 @@ def discover(connection: Connection) -> tuple[Resource, ...]:
 
 
 def served_plurals(connection: Connection, group: str, version: str) -> frozenset[str]:
-    """Return the names in paths of what a group serves in a version, and what may be listed and watched.
+    """Return the names in paths of what is served of a group's version, and may be listed and watched.
 
-    Raises ApiError; NotFoundError: there is no such group or version.
+    Raises:
+        ApiError: one of its kinds; NotFoundError: there is no such group or version.
     """
     found = _ask(connection, f"/apis/{group}/{version}", _Resources).resources
     return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
@@ -102,9 +103,15 @@ def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
 class DiscoveryPoller:
     """A thread that asks and reports; the last result stays valid while the API does not answer.
 
-    `error` is what is wrong now, in words for a person. `coverage` is PENDING before the first answer,
-    REFUSED while RBAC denies discovery; `found` is how many kinds were found last. `on_found` is called in
-    this thread with what is served, each time; with None once it is denied.
+    Attributes:
+        error: what is wrong now, in words for a person; None while all is well.
+        coverage: PENDING before the first answer, REFUSED while RBAC denies discovery.
+        found: how many kinds were found last.
+
+    Args:
+        connection: to the API server.
+        timing: how often, and its time limits.
+        on_found: called, in this thread, with what is served, each time; with None once it is denied.
     """
 
     def __init__(

@@ -92,9 +92,12 @@ class NotJsonError(ApiError):
 
 
 class ApiRequest(Struct, frozen=True):
-    """One request (a verb of Kubernetes, a path without query), as its errors name it.
+    """One request, as its errors name it.
 
-    `server` is host and port, as a person would look for them, and the proxy in front of it, if any.
+    Attributes:
+        verb: Kubernetes verb: get, list, watch, create or update.
+        path: path without query.
+        server: host and port, as a person would look for them, and the proxy in front of it, if any.
     """
 
     verb: str
@@ -163,11 +166,16 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
-    """Return the error to raise for an answer that is not a success. Pure.
+    """Return the error for an answer that is not a success. Pure.
 
-    `status` is the HTTP status, or the code of an ERROR event's Status. Of `body`, a Status's words are
-    repeated, anything else is ignored. `retry_after` is the header in seconds, as API servers write it, or
-    empty.
+    Args:
+        request: the request.
+        status: the HTTP status, or the code of an ERROR event's Status.
+        body: the answer's body; a Status object's words are repeated, anything else is ignored.
+        retry_after: the header Retry-After, in seconds, as API servers write it; empty if there is none.
+
+    Returns:
+        The error, to be raised.
     """
     try:
         told = from_json(body, Status)

@@ -30,14 +30,22 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     now: datetime | None = None,
     uid: str = "",
 ) -> SourceError | None:
-    """Create a warning about an object, in its namespace (`default` without one). RBAC: create events.
+    """Create a warning about an object, in the object's namespace.
 
     Its name follows from object, reason, message and the hour: however many nodes report the same, there is
-    one Event per hour. So a repetition within the hour is a success that changes nothing. `reason` is one
-    word in CamelCase, for machines; the message is made safe for a terminal, and cut after 1,024 bytes. By
-    `uid`, the object's, `kubectl describe` finds it.
+    one Event per hour. So a repetition within the hour is a success that changes nothing.
 
-    Returns None if the Event exists, else why it could not be created, which must not stop other work.
+    Args:
+        connection: to the API server; RBAC: create events.
+        involved: the object that it is about.
+        reason: one word in CamelCase, for machines.
+        message: for people; made safe for a terminal, and cut after 1,024 bytes.
+        node_name: the reporting node.
+        now: the time; None for now.
+        uid: the object's uid: `kubectl describe` shows only Events with it.
+
+    Returns:
+        None if the Event exists, else why it could not be created, which must not stop other work.
     """
     # Events about objects without a namespace are in "default".
     namespace = involved.namespace or "default"
@@ -79,7 +87,12 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
 
 
 class EventBudget:
-    """How often an Event may be posted: the same at most once an hour, all together 20 a minute."""
+    """How often an Event may be posted: the same at most once an hour, all together at most 20 a minute.
+
+    Args:
+        clock: returns monotonic seconds.
+        per_minute: how many Events per minute.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, per_minute: int = 20) -> None:
         self._clock = clock
@@ -88,7 +101,11 @@ class EventBudget:
         self._recent: deque[float] = deque()
 
     def allow(self, key: Hashable) -> bool:
-        """Return whether the Event that says `key` may be posted now, and count it if so."""
+        """Return whether an Event may be posted now, and count it if so.
+
+        Args:
+            key: what the Event says; the same key is the same Event.
+        """
         now = self._clock()
         self._last = {known: at for known, at in self._last.items() if now - at < _HOUR}
         while self._recent and now - self._recent[0] >= _MINUTE:

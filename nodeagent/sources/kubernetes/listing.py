@@ -35,9 +35,12 @@ _ATTEMPTS = 3
 
 
 class Listing(Struct, frozen=True):
-    """A collection at one moment: all objects, readable or not.
+    """A collection at one moment.
 
-    `resource` has no selector if the server rejected that; a watch begins at `version`.
+    Attributes:
+        resource: what was listed; without its selector if the server rejected that.
+        version: the resourceVersion to watch from.
+        items: every object, readable or not.
     """
 
     resource: Resource
@@ -109,10 +112,20 @@ def read_list(
     connection: Connection,
     resource: Resource,
 ) -> Listing:
-    """Read a collection. Raises ApiError: nothing read so far counts then.
+    """Read a collection; changes nothing.
 
-    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts: Semantics
-    for get and list").
+    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
+    Semantics for get and list").
+
+    Args:
+        connection: to the API server.
+        resource: what to read.
+
+    Returns:
+        The collection.
+
+    Raises:
+        ApiError: one of its kinds. Nothing read so far counts then.
     """
     limit = PAGE
     for attempt in range(_ATTEMPTS):
@@ -134,7 +147,16 @@ def read_list(
 
 
 def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
-    """Return the key of one object, None if not even its name and version can be read, and the item."""
+    """Decode one object.
+
+    Args:
+        raw: the object as JSON.
+        resource: what it belongs to.
+
+    Returns:
+        Its key, None if not even its name and version can be read; and the item, which says so if the object
+        is unreadable.
+    """
     try:
         meta = from_json(raw, _Head).metadata
         version = number(meta.resourceVersion)

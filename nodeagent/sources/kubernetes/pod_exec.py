@@ -47,11 +47,21 @@ class Executed(Struct, frozen=True):
 def execute(
     connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
 ) -> Executed:
-    """Run a program without a terminal, input or shell, and wait for its end: any exit code is a result.
+    """Run a program without a terminal and without input, and wait for its end.
 
-    `timeout` is in seconds, for everything; `limit` are bytes of standard output. Raises ApiError: there is
-    no such program; or the server rejects it or does not answer in time, the container does not run, the
-    answer is larger than `limit` or broken: it is unknown whether the program ran.
+    Args:
+        connection: to the API server.
+        container: where.
+        command: the program and its arguments; no shell is involved.
+        timeout: seconds for everything.
+        limit: bytes of standard output that are read.
+
+    Returns:
+        How it ended; an exit code other than 0 is not an error here.
+
+    Raises:
+        ApiError: there is no such program; or the server rejects it or does not answer in time, the container
+            does not run, the answer is larger than `limit` or broken: it is unknown whether the program ran.
     """
     deadline = time.monotonic() + timeout
     path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"

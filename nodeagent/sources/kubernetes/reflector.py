@@ -46,11 +46,15 @@ streams, or a server that can't watch, makes changes late, not unknown."""
 class Timing:
     """The threads' durations; all in seconds.
 
-    A watch is dead after `idle_timeout` without a byte: bookmarks arrive about once a minute (KEP-956). One
-    that ends before `shortest_watch` without a line is a failure, to be followed by a wait: by `backoff`, the
-    first and the longest. The ranges `refused` and `discovery` say when an optional kind that was denied is
-    requested again, and when the server is asked again which it has. The first snapshot waits `optional_wait`
-    for optional kinds that neither arrive nor are denied.
+    Attributes:
+        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks arrive about once
+            a minute (KEP-956).
+        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
+        backoff: the first wait after a failure, and the longest.
+        refused: a range of seconds, after which an optional kind that was denied is requested again.
+        discovery: a range of seconds, after which the server is asked again which optional kinds it has.
+        optional_wait: how long the first snapshot waits for optional kinds that neither arrive nor are
+            denied.
     """
 
     idle_timeout: float = 150.0
@@ -96,11 +100,21 @@ class _Position:
 class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
-    `watches` and `lists` are counted: begun, completed. `error` is what is wrong now, in words for a person.
+    Attributes:
+        resource: which objects.
+        store: where they are kept.
+        watches: watches begun.
+        lists: lists completed.
+        error: what is wrong now, in words for a person; None while all is well.
 
-    In its thread it calls `on_change` after a value has changed, and when an optional kind turns out not to
-    exist or is denied (the first snapshot waits until that is known), and `on_missing` when it does not
-    exist.
+    Args:
+        connection: to the API server.
+        resource: which objects.
+        timing: its durations.
+        on_change: called, in its thread, after a value has changed, and when an optional kind turns out not
+            to exist or is denied: the first snapshot waits until that is known.
+        on_missing: called, in its thread, when an optional kind does not exist.
+        store: where they are kept; None for an empty one.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is kept up to date, and what is called

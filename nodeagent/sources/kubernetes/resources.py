@@ -184,7 +184,9 @@ def not_covered(name: str, reason: str) -> str:
 def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
     """Return everything to list and watch in every cluster.
 
-    No other Node than this is requested, so that RBAC can be as narrow (resourceNames).
+    Args:
+        node_name: this node's name; no other Node is requested (RBAC can be as narrow: resourceNames).
+        relay: namespace and name of an existing relay Service; None if this node relays itself.
     """
     own = replace(NODES, name="node", selector={"fieldSelector": f"metadata.name={node_name}"})
     rows = [SERVICES, INGRESSES, own]

@@ -58,7 +58,11 @@ class Store:
             return news
 
     def put(self, key: Key, item: Item) -> bool:
-        """Take over an object, unless something newer is known; return whether its value changed."""
+        """Take over an object as it is now, unless something newer is known.
+
+        Returns:
+            Whether the value changed.
+        """
         with self._lock:
             held = self._items.get(key)
             if held is not None and item.version <= held.version:
@@ -66,7 +70,11 @@ class Store:
             return not self._hold(key, item, held) and self._show({key: item})
 
     def remove(self, key: Key, version: int) -> bool:
-        """Drop an object deleted at a version, unless it was created again; return whether it was there."""
+        """Drop an object deleted at a version, unless it was created again since.
+
+        Returns:
+            Whether a value was removed.
+        """
         with self._lock:
             held = self._items.get(key)
             if held is not None and held.version > version:

@@ -60,9 +60,15 @@ class Proxy(Struct, frozen=True):
 
 
 class ApiTarget(Struct, frozen=True):
-    """Where the API server is, and whose certificate (`name`) it must have.
+    """Where the API server is.
 
-    `path` comes before each path, without a slash at its end; it is empty for most servers.
+    Attributes:
+        host: a name or an address.
+        port: its port.
+        path: in front of each path, without a slash at its end; empty for most servers.
+        tls: whether it is HTTPS.
+        name: whose certificate it must have.
+        proxy: the proxy in front of it.
     """
 
     host: str
@@ -88,7 +94,11 @@ class Credentials(Protocol):
 
 
 class Transport:
-    """HTTP to one API server; every method may be called from any thread."""
+    """HTTP to one API server; every method may be called from any thread.
+
+    Args:
+        credentials: where it is, and who asks.
+    """
 
     def __init__(self, credentials: Credentials) -> None:
         self.target = credentials.target
@@ -105,11 +115,20 @@ class Transport:
         body: Mapping[str, Any] | None,
         limits: tuple[float, float],
     ) -> "Response":
-        """Send a request, with `body` as JSON, and read the head of its answer.
+        """Send a request, and read the head of its answer.
 
-        `target` is path and query; `limits` are seconds until the connection exists, and seconds without a
-        byte. Raises UnauthorizedError: the credentials can't be read; NoConnectionError; UnreachableError: no
-        answer.
+        Args:
+            request: the request, for errors.
+            method: the HTTP method.
+            target: path and query.
+            headers: in addition to the credentials'.
+            body: sent as JSON; None for none.
+            limits: seconds until the connection exists, and seconds without a byte.
+
+        Raises:
+            UnauthorizedError: the credentials can't be read.
+            NoConnectionError: no connection.
+            UnreachableError: no answer.
         """
         sent = [*headers.items(), *self.authorization(request)]
         data = None if body is None else json.dumps(body).encode("ascii")
@@ -217,7 +236,9 @@ class Transport:
 class Response:
     """An answer whose head was read. Any failure while its body is read raises UnreachableError.
 
-    `wire_bytes` are the bytes of the body read so far, as they came over the wire.
+    Attributes:
+        status: the HTTP status.
+        wire_bytes: bytes of the body read so far, as they came over the wire.
     """
 
     def __init__(

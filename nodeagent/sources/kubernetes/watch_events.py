@@ -31,9 +31,15 @@ _UNNAMED = ("", "(unnamed)")
 def lines(response: Response, count: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the lines of a watch as they arrive, without their ends; empty ones are left out.
 
-    An unfinished last line is dropped, since half an event means nothing. `count` is called with the bytes
-    read over the wire. Raises TooLargeError: a line is longer than `LONGEST_LINE`; another ApiError: the
-    stream is broken, and `response` is closed.
+    An unfinished last line is dropped, since half an event means nothing.
+
+    Args:
+        response: the answer, before any of its body was read; closed if it is broken.
+        count: called with the bytes read over the wire.
+
+    Raises:
+        TooLargeError: a line is longer than `LONGEST_LINE`.
+        ApiError: the stream is broken.
     """
     unfinished: list[bytes] = []
     size = 0
@@ -56,10 +62,12 @@ def lines(response: Response, count: Callable[[int], None]) -> Iterator[bytes]:
 
 
 class WatchEvent(Struct, frozen=True):
-    """What a line reports: up to `version`, nothing else happened (KEP-956).
+    """What a line reports: up to a version, nothing else happened (KEP-956).
 
-    `key` is the object that was added, changed or deleted, or stopped to match the selector; `item` is it as
-    it is now, None if it is gone.
+    Attributes:
+        version: that version.
+        key: the object that was added, changed or deleted, or stopped to match the selector; None for none.
+        item: the object as it is now; None if it is gone.
     """
 
     version: int
@@ -77,11 +85,20 @@ class _Bookmark(Struct):
 
 
 def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
-    """Return what one line means; None for a type of event that did not exist when this was written. Pure.
+    """Read one line. Pure.
 
-    An object that can't be read counts nevertheless, as unreadable. `request` is the watch, for errors.
-    Raises NotJsonError: it is not an event, and may have reported a change; another ApiError: the server ends
-    the stream.
+    Args:
+        line: the line, without its end.
+        resource: what is watched.
+        request: the watch, for errors.
+
+    Returns:
+        Its meaning; None for a type of event that did not exist when this was written. An object that can't
+        be read counts nevertheless, as unreadable.
+
+    Raises:
+        NotJsonError: it is not an event. It may have reported a change.
+        ApiError: another one of its kinds: the server ends the stream.
     """
     try:
         event = decoded(_WatchEvent, line)

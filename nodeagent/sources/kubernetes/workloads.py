@@ -23,8 +23,10 @@ def is_going(connection: Connection, daemonset: ObjectRef) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
     Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
-    starting, may answer 404 to everything. Raises SourceError: no answer within two seconds. RBAC: get this
-    DaemonSet by name.
+    starting, may answer 404 to everything.
+
+    Raises:
+        SourceError: the API did not answer within two seconds; RBAC: get this DaemonSet by name.
     """
     try:
         found = from_json(connection.get_json(object_path(daemonset), timeout=_GOING_SECONDS), Head)
@@ -44,10 +46,21 @@ def delete_and_wait(
     wait: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Delete a DaemonSet or a Deployment, and return once no pod of it exists; return whether it existed.
+    """Delete a workload and return once neither it nor a pod of it exists. Idempotent.
 
-    RBAC: get and delete it by name. Idempotent. Raises SourceError: the API server denies it, or pods exist
-    after `seconds`; it is being deleted all the same, and a second call continues to wait.
+    Args:
+        connection: To the API server. RBAC: get and delete this object by name.
+        workload: A DaemonSet or a Deployment.
+        seconds: How long the pods may take to end.
+        wait: Waits that many seconds.
+        clock: Monotonic seconds.
+
+    Returns:
+        Whether there was one to delete.
+
+    Raises:
+        SourceError: The API server denies it, or pods still exist after that time. The workload is being
+            deleted all the same: a second call continues to wait.
     """
     deadline = clock() + seconds
     try:

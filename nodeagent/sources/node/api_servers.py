@@ -55,9 +55,12 @@ class ApiServers(Struct, frozen=True):
 class ServerLookups:
     """Looks up API servers' names by the C library, which takes up to a minute if no DNS server answers.
 
-    A caller waits only a few seconds, longer for a name's first lookup, and not again for one that goes on.
-    What a name resolved to stays known until DNS answers with something else (fail static). Not for several
-    threads at a time.
+    A caller waits only a little, and not again for a lookup that goes on. What a name resolved to stays known
+    until DNS answers with something else (fail static). Not for several threads at a time.
+
+    Args:
+        first_seconds: how long to wait for a name's first lookup.
+        again_seconds: how long to wait for a later one.
     """
 
     def __init__(self, first_seconds: float = 10.0, again_seconds: float = 1.0) -> None:

@@ -45,12 +45,19 @@ class HostsFileState:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What was read: empty for what is not there, None for what can't be seen or read.
+    """What was read.
 
-    `cni` are CNIs that handle Services themselves, each with the evidence; `socket_balancer` is the evidence
-    of a load balancer that rewrites `connect()`. `iptables` and `nft` are versions, as the programs report
-    them. `name_order` are the sources of host names (nsswitch.conf), `name_servers` those of resolv.conf,
-    which may be a link. `selinux` is off, permissive or enforcing.
+    Attributes:
+        cni: CNIs that handle Services themselves, each with the evidence.
+        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
+            can't be seen from here.
+        iptables: the variant of `iptables` here, as it reports itself; empty without the program.
+        nft: the version of nft; empty without the program.
+        hosts: the hosts file.
+        name_order: the sources of host names in their order (nsswitch.conf); None if it can't be read.
+        name_servers: of resolv.conf, None if it can't be read.
+        resolv_link: where resolv.conf leads, if it is a link.
+        selinux: "off", "permissive" or "enforcing".
     """
 
     cni: tuple[tuple[str, str], ...]
@@ -65,7 +72,12 @@ class Environment:
 
 
 def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
-    """Read; changes nothing. `hosts_file` is in the node's /etc, wherever that is mounted here."""
+    """Read; changes nothing.
+
+    Args:
+        hosts_file: the option `hosts.file`; its directory is the node's /etc, wherever it is mounted here.
+        root: of /sys.
+    """
     etc = hosts_file.parent
     link = _link(etc / "resolv.conf")
     return Environment(

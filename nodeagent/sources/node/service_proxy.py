@@ -55,8 +55,12 @@ class ServiceRules:
 def caught_addresses(wanted: Iterable[Endpoint], standing: Iterable[InterfaceAddress]) -> ServiceRules:
     """Return at which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
 
-    They are addresses and TCP ports of load balancers. A rule for another port of the address shows nothing:
-    anyone who can write a Service can have one made, by `externalIPs`.
+    A rule for another port of the address shows nothing: anyone who can write a Service can have one made, by
+    `externalIPs`.
+
+    Args:
+        wanted: addresses and TCP ports of load balancers.
+        standing: the addresses on this node's interfaces.
     """
     looked_for = frozenset(wanted)
     if not looked_for:
@@ -168,10 +172,13 @@ class BaseChain:
 
 
 class KubeProxy(Struct, frozen=True):
-    """The actual rules; `held` are the addresses that they translate, None if some could not be read.
+    """The actual rules.
 
-    `modes` are kube-proxy's with rules or devices here, each with the evidence: usually one. `chains` are all
-    base chains of nftables that translate. `unreadable` says which rules could not be read, and why.
+    Attributes:
+        modes: kube-proxy's modes with rules or devices here, each with the evidence: usually one.
+        held: the addresses that these rules translate; None if some rules could not be read.
+        chains: every base chain of nftables that translates.
+        unreadable: which rules could not be read, and why; empty if all were.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()
@@ -181,7 +188,11 @@ class KubeProxy(Struct, frozen=True):
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Read; change nothing. Only root may read rules: without root, only the ipvs device is seen."""
+    """Read; change nothing. Only root may read rules: without root, only the ipvs device is seen.
+
+    Args:
+        standing: the addresses on this node's interfaces.
+    """
     rules, unreadable = _rules()
     ipvs = frozenset(each.address for each in standing if each.interface == _IPVS_DEVICE)
     on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")

@@ -104,9 +104,16 @@ def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
 ) -> ControllerRoute | None:
     """Return an object of a controller's own kind; None for one that does not concern load balancers.
 
-    `controller` is the name in IngressClasses of the one that serves it. `hosts` is where the texts with
-    hosts are (`[]`: every item of a list), each of which `read` turns into its hosts. `only_with` is a list
-    that must contain something other than `mesh` (the sidecars, for Istio). Raises DecodingError.
+    Args:
+        raw: the object.
+        kind: its kind.
+        controller: the name in IngressClasses of the controller that serves it.
+        hosts: where the texts with hosts are; `[]` is every item of a list.
+        read: turns one such text into its hosts.
+        only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
+
+    Raises:
+        DecodingError: it can't be read.
     """
     document = _document(raw)
     if only_with and not any(text != "mesh" for text in _texts(document, only_with)):
@@ -179,8 +186,12 @@ def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
 class OptionalKind(Struct, frozen=True):
     """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
-    `versions` are those that can be read, the best first; the fields are the same in all of them. `decode`
-    returns None for an object that nodeagent does not use, and raises DecodingError.
+    Attributes:
+        group: its API group.
+        versions: those that can be read, the best first; the fields are the same in all of them.
+        plural: its name in paths.
+        kind: its name in objects.
+        decode: one object to its value; None for one that nodeagent does not use; raises DecodingError.
     """
 
     group: str

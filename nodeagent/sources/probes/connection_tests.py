@@ -133,8 +133,10 @@ _BUNDLES = (
 def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
     """Return a TLS client's context that verifies chain, dates and name.
 
-    If the node's `etc` is this process's own, OpenSSL's defaults apply ($SSL_CERT_FILE). If it is elsewhere
-    (in a container), the node's bundle is used, or the container's own authorities if there is none.
+    Args:
+        etc: The node's /etc. If that is this process's own, OpenSSL's defaults apply ($SSL_CERT_FILE). If it
+            is elsewhere (in a container), the node's bundle is used, or the container's own authorities if
+            there is none.
     """
     if etc != _OWN:
         for name in _BUNDLES:
@@ -189,9 +191,15 @@ def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_I
 def ask_all(
     probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
 ) -> dict[Probe, ProbeOutcome]:
-    """Make every connection once, 24 at the same time; changes nothing.
+    """Make every connection, 24 at the same time; changes nothing.
 
-    `seconds` are for one connection; after `all_seconds`, no further one is begun.
+    Args:
+        probes: the connections; duplicates are made once.
+        seconds: for one connection.
+        all_seconds: after this time, no further one is begun.
+
+    Returns:
+        How each ended.
     """
     over = time.monotonic() + all_seconds
 
@@ -221,8 +229,10 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
 def arrives_at(target: Endpoint, local: Endpoint, seconds: float = PROBE_SECONDS) -> bool | None:
     """Connect to `target`, and see in the kernel whether the connection arrived at the socket `local` here.
 
-    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past. None if
-    there was no connection, or the kernel's list of sockets can't be read.
+    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past.
+
+    Returns:
+        None if there was no connection, or the kernel's list of sockets can't be read.
     """
     connected = _connect(target, time.monotonic() + seconds)
     if isinstance(connected, ProbeOutcome):

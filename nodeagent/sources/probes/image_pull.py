@@ -116,10 +116,15 @@ class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
 def rehearse(
     image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
 ) -> tuple[PullStep, ...]:
-    """Run the steps until one fails, and return them; about 10 s each at most.
+    """Run the steps until one fails; about 10 s each at most.
 
-    `resolve` returns the addresses of a hostname as this host's own programs see them, `context` says which
-    authorities are trusted.
+    Args:
+        image: what to pull.
+        resolve: returns the addresses of a hostname as this host's own programs see them.
+        context: which authorities are trusted.
+
+    Returns:
+        Every step that was made, the failed one last.
     """
     steps: list[PullStep] = []
     try:

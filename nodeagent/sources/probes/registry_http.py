@@ -87,8 +87,12 @@ class RegistryAnswer(Struct, frozen=True):
 class RegistryHttp:
     """Fetches from one registry, for 60 s in total and 10 s for each step.
 
-    Each hostname is resolved once per request, as this host's own programs see it, and connections go to the
-    addresses that were checked. The registry's own are allowed, whatever they are, at its port and at 443.
+    Each hostname is resolved once per request, and connections go to the addresses that were checked.
+
+    Args:
+        image: Names the registry. Its own addresses are allowed, whatever they are, at its port and at 443.
+        resolve: Returns the addresses of a hostname as this host's own programs see them.
+        context: Which authorities are trusted.
     """
 
     def __init__(self, image: ImageReference, resolve: Resolve, context: ssl.SSLContext) -> None:
@@ -101,8 +105,10 @@ class RegistryHttp:
     def get(self, url: str, headers: Mapping[str, str], most: int) -> RegistryAnswer:
         """Get `url`, after up to five redirects; at most `most` bytes of the body.
 
-        Authorization is sent to the host of `url` and to no other. Raises NoAnswerError: no answer arrived,
-        or a redirect leads where it must not.
+        Authorization is sent to the host of `url` and to no other.
+
+        Raises:
+            NoAnswerError: no answer arrived, or a redirect leads where it must not.
         """
         first = _parsed(url)
         for _ in range(_MOST_REDIRECTS + 1):
