@@ -137,9 +137,9 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
-# Checks only report. HAProxy rejects connections to a server that is down, and one that has just started takes a
-# server down after its first failed check, whatever `fall` says: for a second, each connection was closed. So
-# when it is down, connections go to a second one: the same address, unchecked.
+# Checks only report. HAProxy rejects connections to a server that is down, and one that has just begun takes
+# a server down after its first failed check, whatever `fall` says: for a second, each connection was closed.
+# So when it is down, connections go to a second one: the same address, unchecked.
 _UNCHECKED = "unchecked"
 # The agent's own connections, by which it sees where new ones arrive (steering.py), come from the loopback
 # interface's address. HAProxy waits for the end of the delay, or of the connection, and rejects them: so they
