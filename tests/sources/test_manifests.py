@@ -73,13 +73,10 @@ def test_every_document_of_a_file_is_read(tmp_path: Path) -> None:
     assert not snapshot.unreadable
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_block_style_is_read_with_either_line_end(tmp_path: Path, line_end: str) -> None:
-    """As kubectl prints it, and as an editor on Windows saves it."""
-    text = """\
+_BLOCK = """\
 kind: Service
 metadata:
-  name: controller
+  name: one
 spec:
   type: LoadBalancer
   clusterIP: 10.96.0.7
@@ -87,35 +84,27 @@ spec:
   - port: 80
 ---
 kind: Service
-metadata: {name: second}
+metadata: {name: two}
 spec: {type: LoadBalancer}
 """
-    assert names(read(tmp_path, text.replace("\n", line_end).encode())) == ["controller", "second"]
+_ITEMS = [load_balancer("one"), load_balancer("two")]
+_WITHOUT_KIND = [{key: value for key, value in item.items() if key != "kind"} for item in _ITEMS]
 
 
-def test_a_json_file_is_read(tmp_path: Path) -> None:
-    """Tabs and all."""
-    snapshot = read(tmp_path, json.dumps(load_balancer("one"), indent="\t"), "one.json")
-    assert names(snapshot) == ["one"]
-
-
-def test_a_byte_order_mark_is_no_matter(tmp_path: Path) -> None:
-    """As Windows' editors write it."""
-    assert names(read(tmp_path, b"\xef\xbb\xbf" + json.dumps(load_balancer("one")).encode())) == ["one"]
-
-
-@pytest.mark.parametrize("kind", ["List", "ServiceList"])
-def test_lists_are_opened(tmp_path: Path, kind: str) -> None:
-    """`kubectl get -o json` gives a List; the API itself gives a ServiceList."""
-    items = [load_balancer("one"), load_balancer("two")]
-    assert names(read(tmp_path, json.dumps({"kind": kind, "items": items}))) == ["one", "two"]
-
-
-def test_the_items_of_a_typed_list_need_no_kind(tmp_path: Path) -> None:
-    """The API leaves it out."""
-    item = load_balancer("one")
-    del item["kind"]
-    assert names(read(tmp_path, json.dumps({"kind": "ServiceList", "items": [item]}))) == ["one"]
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("block.yaml", _BLOCK),
+        ("windows.yaml", _BLOCK.replace("\n", "\r\n")),
+        ("windows-too.yaml", f"\ufeff{_BLOCK}"),
+        ("tabs.json", json.dumps({"kind": "List", "items": _ITEMS}, indent="\t")),
+        ("api.yaml", json.dumps({"kind": "ServiceList", "items": _ITEMS})),
+        ("api-too.yaml", json.dumps({"kind": "ServiceList", "items": _WITHOUT_KIND})),
+    ],
+)
+def test_each_form_of_a_file_is_read(tmp_path: Path, name: str, text: str) -> None:
+    """As kubectl prints it, as editors on Windows save it, and as the API gives a list."""
+    assert names(read(tmp_path, text, name)) == ["one", "two"]
 
 
 @pytest.mark.parametrize("items", [[], None])
@@ -137,22 +126,19 @@ def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:
     assert "manifest.yaml:1: items[1]: Service ingress/broken" in snapshot.unreadable[0].where
 
 
-def test_a_broken_document_hides_no_other_and_is_named_by_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("broken", "line"),
+    [("kind: Service\nmetadata: {name: ]}", 6), ("kind: Service\nmetadata:\n\tname: x", 7)],
+)
+def test_a_broken_document_hides_no_other_and_is_named_by_its_line(
+    tmp_path: Path, broken: str, line: int
+) -> None:
     """The line is the file's, not the document's."""
-    one, two = (json.dumps(load_balancer(name)) for name in ("one", "two"))
-    broken = "kind: Service\nmetadata: {name: ]}"
+    one, two = (json.dumps(item) for item in _ITEMS)
     snapshot = read(tmp_path, f"# first\n---\n{one}\n---\n{broken}\n---\n{two}\n")
     assert names(snapshot) == ["one", "two"]
     ((where, reason),) = complaints(snapshot)
-    assert where == "manifest.yaml:6"
-    assert reason.startswith("not YAML: ")
-
-
-def test_a_tab_that_indents_is_named_by_its_line(tmp_path: Path) -> None:
-    """YAML forbids it."""
-    snapshot = read(tmp_path, "kind: Service\nmetadata:\n\tname: one\n")
-    ((where, reason),) = complaints(snapshot)
-    assert where == "manifest.yaml:3"
+    assert where == f"manifest.yaml:{line}"
     assert reason.startswith("not YAML: ")
 
 
@@ -270,17 +256,23 @@ def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -
     assert service.problems == (f"spec.ports: {number} is not a port number",)
 
 
-def test_a_headless_service_has_no_cluster_ip(tmp_path: Path) -> None:
-    """`None` is a word of the API here, not a bad address."""
-    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIP="None", clusterIPs=["None"]))))
-    assert service.cluster_ips == ()
-    assert service.problems == ()
-
-
-def test_an_old_service_with_cluster_ip_alone_is_read(tmp_path: Path) -> None:
-    """From before dual stack."""
-    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIPs=None))))
-    assert service.cluster_ips == (ip_address("10.96.0.7"),)
+@pytest.mark.parametrize(
+    ("spec", "found", "problems"),
+    [
+        ({"clusterIP": "None", "clusterIPs": ["None"]}, [], []),
+        ({"clusterIPs": None}, ["10.96.0.7"], []),
+        (
+            {"clusterIPs": ["ten", "10.96.0.7"]},
+            ["10.96.0.7"],
+            ["spec.clusterIPs: 'ten' is not an IP address"],
+        ),
+    ],
+    ids=["headless", "from-before-dual-stack", "invalid"],
+)
+def test_cluster_ips(tmp_path: Path, spec: dict[str, object], found: list[str], problems: list[str]) -> None:
+    service = only_service(read(tmp_path, json.dumps(load_balancer(**spec))))
+    assert [str(address) for address in service.cluster_ips] == found
+    assert list(service.problems) == problems
 
 
 @pytest.mark.parametrize(
@@ -293,13 +285,6 @@ def test_an_address_that_is_none_is_left_out_and_named(tmp_path: Path, text: str
     service = only_service(read(tmp_path, json.dumps(found)))
     assert service.load_balancer_ips == (ip_address("192.0.2.1"),)
     assert service.problems == (f"status.loadBalancer.ingress[0].ip: {text!r} is not an IP address",)
-
-
-def test_a_cluster_ip_that_is_none_is_left_out_and_named(tmp_path: Path) -> None:
-    """The other ClusterIP is used."""
-    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIPs=["ten", "10.96.0.7"]))))
-    assert service.cluster_ips == (ip_address("10.96.0.7"),)
-    assert service.problems == ("spec.clusterIPs: 'ten' is not an IP address",)
 
 
 @pytest.mark.parametrize("spec_type", ["ClusterIP", "NodePort", "ExternalName", None, "loadbalancer"])
@@ -316,15 +301,22 @@ def test_an_object_without_a_namespace_is_in_default(tmp_path: Path) -> None:
     assert only_service(read(tmp_path, json.dumps(found))).ref.path == "default/controller"
 
 
-@pytest.mark.parametrize("quote", ["", '"'])
-def test_the_creation_time_is_read_quoted_or_not(tmp_path: Path, quote: str) -> None:
-    """YAML's own idea of a date does not get in between."""
+@pytest.mark.parametrize(
+    ("written", "created"),
+    [
+        ("2024-03-01T10:00:00Z", datetime(2024, 3, 1, 10, tzinfo=UTC)),
+        ('"2024-03-01T10:00:00Z"', datetime(2024, 3, 1, 10, tzinfo=UTC)),
+        ("null", None),
+    ],
+)
+def test_the_creation_time(tmp_path: Path, written: str, created: datetime | None) -> None:
+    """YAML's own idea of a date does not get in between; null as `kubectl create --dry-run` prints it."""
     text = f"""\
 kind: Service
-metadata: {{name: a, creationTimestamp: {quote}2024-03-01T10:00:00Z{quote}}}
+metadata: {{name: a, creationTimestamp: {written}}}
 spec: {{type: LoadBalancer}}
 """
-    assert only_service(read(tmp_path, text)).created == datetime(2024, 3, 1, 10, tzinfo=UTC)
+    assert only_service(read(tmp_path, text)).created == created
 
 
 def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
@@ -350,13 +342,6 @@ spec: {providerID: "hcloud://4711"}
     assert found.problems == ("spec.externalIPs: 'nonsense' is not an IP address",)
     assert snapshot.node is not None
     assert snapshot.node.provider_id == "hcloud://4711"
-
-
-def test_a_creation_time_of_null_is_none(tmp_path: Path) -> None:
-    """As `kubectl create --dry-run` prints it."""
-    found = load_balancer()
-    found["metadata"]["creationTimestamp"] = None
-    assert only_service(read(tmp_path, json.dumps(found))).created is None
 
 
 def test_the_hosts_of_an_ingress_are_those_of_its_tls_and_its_rules(tmp_path: Path) -> None:
@@ -444,25 +429,25 @@ def node(name: str, **spec: object) -> dict[str, Any]:
     return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {"addresses": addresses}}
 
 
-def test_the_node_of_that_name_is_taken(tmp_path: Path) -> None:
-    """Its pod ranges of both families, its own addresses and names."""
-    nodes = [
-        node("node2"),
-        node("node1", podCIDR="10.244.1.0/24", podCIDRs=["10.244.1.0/24", "fd00:244::/64"]),
-    ]
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:244::/64"]},
+            ["10.244.1.0/24", "fd00:244::/64"],
+        ),
+        ({"podCIDR": "10.244.1.0/24"}, ["10.244.1.0/24"]),
+    ],
+)
+def test_the_node_of_that_name_is_taken(tmp_path: Path, spec: dict[str, object], expected: list[str]) -> None:
+    """Its pod ranges, also from before dual stack, its own addresses and names."""
+    nodes = [node("node2"), node("node1", **spec)]
     found = read(tmp_path, json.dumps({"kind": "NodeList", "items": nodes})).node
     assert found is not None
-    assert [str(network) for network in found.pod_cidrs] == ["10.244.1.0/24", "fd00:244::/64"]
+    assert [str(network) for network in found.pod_cidrs] == expected
     assert found.addresses == (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))
     assert found.external_addresses == (ip_address("203.0.113.1"),)
     assert found.names == ("node1", "node1.internal")
-
-
-def test_an_old_node_with_pod_cidr_alone_is_read(tmp_path: Path) -> None:
-    """From before dual stack."""
-    found = read(tmp_path, json.dumps(node("node1", podCIDR="10.244.1.0/24"))).node
-    assert found is not None
-    assert [str(network) for network in found.pod_cidrs] == ["10.244.1.0/24"]
 
 
 def test_no_node_of_that_name_is_no_error(tmp_path: Path) -> None:
