@@ -48,61 +48,62 @@ def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected:
     assert find_api_servers([kubeconfig(tmp_path, url)], {}) == ApiServers(frozenset({expected}))
 
 
-def test_every_cluster_of_a_kubeconfig_counts(tmp_path: Path) -> None:
-    """Whichever context is in use."""
+def test_every_cluster_of_kubelets_own_kubeconfig_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever context is in use. It is the one that must not be cut off."""
     file = kubeconfig(tmp_path, "https://192.0.2.10:6443", "https://192.0.2.11:6443")
-    assert len(find_api_servers([file], {}).endpoints) == 2
-
-
-def test_kubelets_own_kubeconfig_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the one that must not be cut off."""
-    file = kubeconfig(tmp_path, "https://192.0.2.10:6443")
     monkeypatch.setattr(api_servers, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
-    assert find_api_servers((), {}).endpoints == {endpoint("192.0.2.10", 6443)}
+    servers = {endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)}
+    assert find_api_servers((), {}).endpoints == servers
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, ("10.96.0.1", 6443)),
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, ("10.96.0.1", 443)),
-        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, ("fd00::1", 443)),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, [("10.96.0.1", 6443)]),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, [("10.96.0.1", 443)]),
+        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, [("fd00::1", 443)]),
+        ({"KUBERNETES_SERVICE_HOST": ""}, []),
     ],
 )
-def test_the_environment_of_a_pod_counts(environment: dict[str, str], expected: tuple[str, int]) -> None:
-    """As kubelet sets it."""
-    assert find_api_servers((), environment).endpoints == {endpoint(*expected)}
+def test_the_environment_of_a_pod_counts(
+    environment: dict[str, str], expected: list[tuple[str, int]]
+) -> None:
+    """As kubelet sets it; outside a pod, it says nothing."""
+    assert find_api_servers((), environment).endpoints == {endpoint(*each) for each in expected}
 
 
-def test_an_environment_outside_a_pod_says_nothing() -> None:
-    """An empty variable is as good as none."""
-    assert find_api_servers((), {"KUBERNETES_SERVICE_HOST": ""}) == ApiServers()
+class _Dns:
+    """What the C library answers: addresses, or nothing as long as it is not to speak."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.addresses = ["192.0.2.10"]
+        self.asked: list[object] = []
+        self.speaks = threading.Event()
+        self.speaks.set()
+        monkeypatch.setattr(socket, "getaddrinfo", self._answer)
+
+    def _answer(self, host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        self.asked.append(host)
+        assert self.speaks.wait(10)
+        if not self.addresses:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in self.addresses]
 
 
 def test_a_name_is_kept_and_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both what it is called and where it is are to be left alone."""
-
-    def answer(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
-        assert host == "api.example.com"
-        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in ("192.0.2.10", "192.0.2.11")]
-
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
-    found = find_api_servers([kubeconfig(tmp_path, "https://API.example.com:6443")], {})
+    """Both what it is called and where it is are to be left alone; a name that can't be resolved, too."""
+    dns = _Dns(monkeypatch)
+    dns.addresses = ["192.0.2.10", "192.0.2.11"]
+    file = kubeconfig(tmp_path, "https://API.example.com:6443")
+    servers = frozenset({endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)})
+    assert find_api_servers([file], {}) == ApiServers(servers, frozenset({"api.example.com"}))
+    assert dns.asked == ["api.example.com"]
+    dns.addresses = []
+    found = find_api_servers([file], {})
     assert found.names == {"api.example.com"}
-    assert found.endpoints == {endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)}
-    assert found.notes == ()
-
-
-def test_a_name_that_can_not_be_resolved_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is kept all the same."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
-    found = find_api_servers([kubeconfig(tmp_path, "https://api.example.com:6443")], {})
-    assert found.names == {"api.example.com"}
-    assert found.endpoints == frozenset()
+    assert not found.endpoints
     (note,) = found.notes
     assert "api.example.com can't be resolved" in note
 
@@ -125,56 +126,28 @@ def test_a_kubeconfig_that_may_not_be_read_is_passed_over(
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"clusters: [", b"\xff\xfe", b'clusters: [{cluster: {server: "https://192.0.2.10:66666"}}]'],
-    ids=["not-yaml", "not-utf-8", "no-port"],
+    ("content", "noted"),
+    [
+        (b"clusters: [", True),
+        (b"\xff\xfe", True),
+        (b'clusters: [{cluster: {server: "https://192.0.2.10:66666"}}]', True),
+        (b"", False),
+        (b"[]", False),
+        (b"text", False),
+        (b"clusters:", False),
+        (b"clusters: {}", False),
+        (b"clusters: [1]", False),
+        (b"clusters: [{cluster: }]", False),
+        (b"clusters: [{cluster: {server: }}]", False),
+    ],
 )
-def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: bytes) -> None:
-    """A note says that its API server is not protected."""
+def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: bytes, *, noted: bool) -> None:
+    """A note says that its API server is not protected; one that has no server says nothing."""
     file = tmp_path / "kubeconfig"
     file.write_bytes(content)
     found = find_api_servers([file], {})
     assert found.endpoints == frozenset()
-    (note,) = found.notes
-    assert note.startswith(f"{file}: ")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "text",
-        "clusters:",
-        "clusters: {}",
-        "clusters: [1]",
-        "clusters: [{cluster: }]",
-        "clusters: [{cluster: {server: }}]",
-    ],
-)
-def test_a_kubeconfig_without_a_server_says_nothing(tmp_path: Path, content: str) -> None:
-    """Whatever it has instead."""
-    file = tmp_path / "kubeconfig"
-    file.write_text(content, encoding="utf-8")
-    assert find_api_servers([file], {}) == ApiServers()
-
-
-class _Dns:
-    """What the C library answers: addresses, or nothing as long as `silent`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.addresses = ["192.0.2.10"]
-        self.asked = 0
-        self.speaks = threading.Event()
-        self.speaks.set()
-        monkeypatch.setattr(socket, "getaddrinfo", self._answer)
-
-    def _answer(self, *_: object, **__: object) -> list[tuple[object, ...]]:
-        self.asked += 1
-        assert self.speaks.wait(10)
-        if not self.addresses:
-            raise socket.gaierror(-3, "Temporary failure in name resolution")
-        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in self.addresses]
+    assert [note.startswith(f"{file}: ") for note in found.notes] == [True] * noted
 
 
 def test_what_a_name_resolved_to_stays_known_while_dns_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +178,7 @@ def test_a_dns_server_that_does_not_answer_delays_a_daemon_once(monkeypatch: pyt
         assert found.endpoints == {endpoint("192.0.2.10", 6443)}
         assert "no answer yet" in found.notes[0]
     assert time.monotonic() - began < 5
-    assert dns.asked == 2, "a lookup that goes on is not repeated"
+    assert len(dns.asked) == 2, "a lookup that goes on is not repeated"
     dns.speaks.set()
     wait_until(lambda: find_api_servers((), {}, server, lookups).notes == (), "the answer")
 

@@ -269,7 +269,7 @@ def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -
     ],
     ids=["headless", "from-before-dual-stack", "invalid"],
 )
-def test_cluster_ips(tmp_path: Path, spec: dict[str, object], found: list[str], problems: list[str]) -> None:
+def test_cluster_ips(tmp_path: Path, spec: dict[str, Any], found: list[str], problems: list[str]) -> None:
     service = only_service(read(tmp_path, json.dumps(load_balancer(**spec))))
     assert [str(address) for address in service.cluster_ips] == found
     assert list(service.problems) == problems

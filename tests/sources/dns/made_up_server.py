@@ -4,8 +4,9 @@ import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from ipaddress import ip_address
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import dns.flags
 import dns.message
@@ -31,22 +32,19 @@ class MadeUpServer:
     def __init__(self, replying: Replying) -> None:
         self._replying = replying
         self.asked: list[str] = []
-        self._tcp = _Tcp(("127.0.0.1", 0), _TcpTalk)
-        self.endpoint = Endpoint(ip_address("127.0.0.1"), self._tcp.server_address[1])
-        self._udp = _Udp(("127.0.0.1", self.endpoint.port), _UdpTalk)
-        self._threads = [
-            threading.Thread(target=server.serve_forever, args=(0.01,)) for server in (self._tcp, self._udp)
-        ]
+        tcp = socketserver.ThreadingTCPServer(("127.0.0.1", 0), partial(_TcpTalk, self))
+        self.endpoint = Endpoint(ip_address("127.0.0.1"), tcp.server_address[1])
+        udp = socketserver.ThreadingUDPServer(("127.0.0.1", self.endpoint.port), partial(_UdpTalk, self))
+        self._servers: list[socketserver.BaseServer] = [tcp, udp]
+        self._threads = [threading.Thread(target=one.serve_forever, args=(0.01,)) for one in self._servers]
 
     def __enter__(self) -> Self:
-        for server in (self._tcp, self._udp):
-            server.made_up = self
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (self._tcp, self._udp):
+        for server in self._servers:
             server.shutdown()
             server.server_close()
         for thread in self._threads:
@@ -75,25 +73,20 @@ def answer(query: Message, *records: str, rcode: str = "NOERROR", flags: int = d
     return made
 
 
-class _Udp(socketserver.ThreadingUDPServer):
-    made_up: MadeUpServer
-
-
-class _Tcp(socketserver.ThreadingTCPServer):
-    made_up: MadeUpServer
-
-
 class _UdpTalk(socketserver.BaseRequestHandler):
+    def __init__(self, made_up: MadeUpServer, *of_socketserver: Any) -> None:  # noqa: ANN401
+        self._made_up = made_up
+        super().__init__(*of_socketserver)
+
     def handle(self) -> None:
         wire, sending = self.request
-        assert isinstance(self.server, _Udp)
-        for reply in self.server.made_up.replies(wire, "udp"):
+        for reply in self._made_up.replies(wire, "udp"):
             sending.sendto(reply, self.client_address)
 
 
-class _TcpTalk(socketserver.StreamRequestHandler):
+class _TcpTalk(_UdpTalk):
     def handle(self) -> None:
-        (length,) = struct.unpack("!H", self.rfile.read(2))
-        assert isinstance(self.server, _Tcp)
-        for reply in self.server.made_up.replies(self.rfile.read(length), "tcp"):
-            self.wfile.write(struct.pack("!H", len(reply)) + reply)
+        with self.request.makefile("rb") as coming:
+            (length,) = struct.unpack("!H", coming.read(2))
+            for reply in self._made_up.replies(coming.read(length), "tcp"):
+                self.request.sendall(struct.pack("!H", len(reply)) + reply)

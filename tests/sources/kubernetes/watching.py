@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
@@ -30,19 +31,9 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 def unordered(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot with its members in a fixed order."""
-    return replace(
-        snapshot,
-        services=tuple(sorted(snapshot.services, key=lambda found: found.ref)),
-        ingresses=tuple(sorted(snapshot.ingresses, key=lambda found: found.ref)),
-        ingress_classes=tuple(sorted(snapshot.ingress_classes, key=lambda found: found.name)),
-        gateways=tuple(sorted(snapshot.gateways, key=lambda found: found.ref)),
-        listener_sets=tuple(sorted(snapshot.listener_sets, key=lambda found: found.ref)),
-        routes=tuple(sorted(snapshot.routes, key=lambda found: found.ref)),
-        controller_routes=tuple(sorted(snapshot.controller_routes, key=lambda found: found.ref)),
-        namespaces=tuple(sorted(snapshot.namespaces, key=lambda found: found.name)),
-        relay_endpoints=tuple(sorted(snapshot.relay_endpoints, key=str)),
-        unreadable=tuple(sorted(snapshot.unreadable)),
-    )
+    members: dict[str, Any] = {one.name: getattr(snapshot, one.name) for one in fields(snapshot)}
+    lists = {name: tuple(sorted(held, key=str)) for name, held in members.items() if type(held) is tuple}
+    return replace(snapshot, **(members | lists))
 
 
 @dataclass
