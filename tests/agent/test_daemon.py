@@ -109,6 +109,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
+    """Its agent has written the first names."""
     with ApiServer() as api:
         api.store.create(objects.node("n1"))
         api.store.create(objects.load_balancer("controller", "ingress", addresses=[_LB], annotations={}))
@@ -118,12 +119,12 @@ def node(tmp_path: Path) -> Iterator[Node]:
         made = Node(api, tmp_path)
         with made.connection:
             made.daemon.driver.start()
+            made.turn_until(made.has("site.example.test"), "the first names")
             yield made
             made.end()
 
 
 def test_it_writes_what_the_cluster_asks_for_and_says_so(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     assert node.hosts.read_text().startswith(_USERS)
     assert node.page("/readyz").startswith("ready\nrole: writer\n")
     node.add("more", "more.example.test")
@@ -133,14 +134,6 @@ def test_it_writes_what_the_cluster_asks_for_and_says_so(node: Node) -> None:
     assert node.metric("nodeagent_writer") == 1
     wait_until(lambda: status_path(node.folder / "run").exists(), "the status document")
     assert parse_status(status_path(node.folder / "run").read_bytes()).node == "n1"
-
-
-def test_drift_is_repaired(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
-    node.turn()
-    node.hosts.write_text(_USERS)
-    node.turn_until(node.has("site.example.test"), "the repair")
-    assert node.metric("nodeagent_drift_repairs_total", component="hosts") == 1
 
 
 def test_lines_that_hairpin_proxy_left_stay_unless_they_are_to_be_taken_over(node: Node) -> None:
@@ -172,7 +165,6 @@ def test_a_malformed_object_is_skipped_and_the_others_are_served(
 
 
 def test_many_events_are_few_passes(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     before = node.metric("nodeagent_applies_total", component="hosts") or 0
     for number in range(300):
         node.add(f"burst-{number}", f"burst-{number}.example.test")
@@ -182,7 +174,6 @@ def test_many_events_are_few_passes(node: Node) -> None:
 
 
 def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     newer = node.election
     newer.start()
     node.turn()
@@ -198,7 +189,6 @@ def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
 
 
 def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     node.configure(", exclude: [site.example.test]")
     node.daemon.driver.reload()
     node.turn_until(node.has(), "the exclusion")
@@ -212,7 +202,6 @@ def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pyte
 
 
 def test_a_controllers_config_map_counts_from_the_reload_that_names_it_on(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     named = "controllerConfigMaps: [{namespace: ingress, name: controller}]"
     node.configure(load_balancers=named)
     node.daemon.driver.reload()
@@ -225,7 +214,6 @@ def test_a_controllers_config_map_counts_from_the_reload_that_names_it_on(node: 
 def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("an odd object")
@@ -291,7 +279,6 @@ def test_where_events_are_forbidden_it_goes_on(node: Node, caplog: pytest.LogCap
 
 @pytest.mark.parametrize("refusal", [401, 403])
 def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     before = node.hosts.stat().st_ino
     node.api.faults.add(faults.Answer(refusal), times=None)
     node.api.end_watches()
@@ -307,7 +294,6 @@ def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
 
 
 def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
     before = node.hosts.stat().st_ino
     node.api.stop_listening()
     node.restart()
@@ -320,18 +306,11 @@ def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> 
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came later")
 
 
-def test_when_its_daemonset_is_deleted_it_cleans_up(node: Node) -> None:
-    node.turn_until(node.has("site.example.test"), "the first names")
-    node.end()
-    assert node.hosts.read_text() == _USERS
-
-
 @pytest.mark.parametrize("fault", [None, faults.Hold(), faults.Answer(403), faults.Disconnect()])
 def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     node: Node, fault: faults.RequestFault | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An API that is away, silent or forbids the question is no reason to clean up."""
-    node.turn_until(node.has("site.example.test"), "the first names")
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
     if fault:
         node.api.faults.add(fault, path=_DAEMON_SETS, times=None)

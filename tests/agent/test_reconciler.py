@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.agent.convergence import AppliedChange, NodePass
 from nodeagent.agent.node_context import NodeContext, read_node_context
-from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.reconciler import Reconciler, Retries
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import AbsolutePath
@@ -71,12 +71,8 @@ class Passes:
         self, desired: Desired, _actual: object, components: frozenset[ComponentName], _answering: object
     ) -> NodePass:
         done = NodePass(desired, components=components)
-        done.errors.update(
-            {component: why for component, why in self.errors.items() if component in components}
-        )
-        done.changes.extend(
-            AppliedChange(component, "mended") for component in self.mends if component in components
-        )
+        done.errors.update({name: why for name, why in self.errors.items() if name in components})
+        done.changes.extend(AppliedChange(name, "mended") for name in self.mends if name in components)
         if self.silent:
             done.errors["relay"] = self.silent
         return done
@@ -157,3 +153,18 @@ def test_rules_that_cant_be_read_any_more_still_count(
     for _ in range(3):
         passes.look(everything=True)
     assert seen == [caught, caught, frozenset()]
+
+
+def test_a_part_that_fails_over_and_over_waits_up_to_a_minute() -> None:
+    """Each on its own; a success is reported once."""
+    retries = Retries()
+    for expected in [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]:
+        retries.failed("hosts", 100.0)
+        assert expected * 0.8 <= retries.due_at["hosts"] - 100.0 <= expected * 1.2
+    retries.failed("dnat", 100.0)
+    assert retries.due(101.3) == {"dnat"}
+    assert retries.due(200.0) == {"hosts", "dnat"}
+    assert retries.succeeded("hosts")
+    assert not retries.succeeded("hosts")
+    retries.failed("hosts", 100.0)
+    assert retries.due(101.3) == {"hosts", "dnat"}

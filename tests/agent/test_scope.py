@@ -30,22 +30,18 @@ def test_the_same_plan_gives_no_reason() -> None:
     assert changed_components(BEFORE, BEFORE) == frozenset()
 
 
-def test_a_name_more_concerns_the_hosts_file_alone() -> None:
-    after = replace(BEFORE, hosts=())
-    assert with_dependents(changed_components(BEFORE, after)) == {"hosts"}
-
-
-def test_other_pods_concern_dnat_alone() -> None:
-    after = replace(BEFORE, dnat=replace(BEFORE.dnat, pods=(ip_network("10.244.1.0/24"),)))
-    assert with_dependents(changed_components(BEFORE, after)) == {"dnat"}
-
-
 @pytest.mark.parametrize(
-    "rules", [replace(BEFORE.dnat, guarded=RANGES), replace(BEFORE.dnat, admitted=RANGES)]
+    ("after", "concerned"),
+    [
+        (replace(BEFORE, hosts=()), "hosts"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, pods=RANGES)), "dnat"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, guarded=RANGES)), "dnat"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, admitted=RANGES)), "dnat"),
+    ],
+    ids=["names", "pods", "the guard", "who is admitted"],
 )
-def test_another_guard_concerns_dnat_alone(rules: DnatRules) -> None:
-    after = replace(BEFORE, dnat=rules)
-    assert with_dependents(changed_components(BEFORE, after)) == {"dnat"}
+def test_what_changed_is_looked_at_alone_if_nothing_rests_on_it(after: Desired, concerned: str) -> None:
+    assert with_dependents(changed_components(BEFORE, after)) == {concerned}
 
 
 def test_what_points_at_the_relay_is_looked_at_with_it() -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -190,42 +191,42 @@ def test_a_lock_whose_file_was_removed_by_its_last_owner_is_not_held(run_dir: Pa
 class Node:
     """A run directory, and agents on it as processes of their own."""
 
-    def __init__(self, run_dir: Path, passes: Path) -> None:
-        self.run_dir, self.passes = run_dir, passes
+    def __init__(self, run_dir: Path, log: Path) -> None:
+        self.run_dir, self._log = run_dir, log
         self.agents: list[BaseProcess] = []
 
     def agent(self) -> BaseProcess:
         """Start one more."""
-        process = FORKING.Process(target=writing_agent.write, args=(self.run_dir, self.passes), daemon=True)
+        process = FORKING.Process(target=writing_agent.write, args=(self.run_dir, self._log), daemon=True)
         process.start()
         self.agents.append(process)
         return process
 
     def log(self) -> list[str]:
-        """Who wrote, pass by pass."""
-        log = self.passes / "log"
-        return log.read_text().split() if log.exists() else []
+        """Who began (+) and ended (-) passes."""
+        return self._log.read_text().split()
 
     def wait_for_writer(self, pid: int | None) -> None:
         """Return when this process writes."""
-        wait_until(lambda: self.log()[-1:] == [str(pid)], f"process {pid} to write", seconds=10)
+        wait_until(lambda: self.log()[-1:] == [f"-{pid}"], f"process {pid} to write", seconds=10)
 
     def wait_for_passes(self) -> None:
         """Return when one more pass was made, by whichever agent."""
         before = len(self.log())
-        wait_until(lambda: len(self.log()) > before, "somebody to write", seconds=10)
+        wait_until(lambda: len(self.log()) > before + 1, "somebody to write", seconds=10)
 
 
 @pytest.fixture
 def node(run_dir: Path, tmp_path: Path) -> Iterator[Node]:
-    passes = tmp_path / "passes"
-    passes.mkdir()
-    made = Node(run_dir, passes)
+    """Its agents wrote one after the other: between a begin and its end, no other pass began."""
+    (tmp_path / "log").touch()
+    made = Node(run_dir, tmp_path / "log")
     yield made
     for agent in made.agents:
         agent.kill()
         agent.join()
-    assert not (passes / "violations").exists()
+    log = made.log()
+    assert [line for before, line in pairwise(log) if line[0] == "-" and before[1:] != line[1:]] == []
 
 
 def test_a_storm_of_kills_never_leaves_the_node_without_its_one_writer(
@@ -254,11 +255,11 @@ def test_a_storm_of_kills_never_leaves_the_node_without_its_one_writer(
 
 
 @needs_root
-def test_agents_in_different_pid_namespaces_find_each_other(node: Node) -> None:
+def test_agents_in_different_pid_namespaces_find_each_other(node: Node, tmp_path: Path) -> None:
     first = node.agent()
     node.wait_for_writer(first.pid)
     apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
-    program = (sys.executable, "-m", writing_agent.__name__, str(node.run_dir), str(node.passes))
+    program = (sys.executable, "-m", writing_agent.__name__, str(node.run_dir), str(tmp_path / "log"))
     with subprocess.Popen([*apart, *program]) as second:
         node.wait_for_writer(1)
         with pytest.raises(ApplyError, match=r"process 1 holds the node lock.*in a container"):

@@ -8,14 +8,12 @@ from signal import SIGSTOP
 
 import pytest
 
-from nodeagent.components.relay import Relay
-from nodeagent.components.relay.haproxy_sockets import Processes, read_processes
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.sidecar import answers, prepare
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
 from tests.components.relay.condition import eventually
-from tests.components.relay.namespace import RELAY, apply, isolated, listener
+from tests.components.relay.namespace import RELAY, KeptRelay, isolated, listener, processes
 
 _DIRECTORY = Path("/run/nodeagent-relay")
 _PROGRAM = [sys.executable, "-m", "nodeagent.components.sidecar"]
@@ -59,16 +57,14 @@ def test_haproxy_starts_from_it_and_is_steered_from_then_on() -> None:
     assert not answers(_DIRECTORY)
     sidecar = subprocess.Popen([*_PROGRAM, _DIRECTORY], stderr=subprocess.DEVNULL)
     options = RelayOptions(run_dir=AbsolutePath("/run/nodeagent"), haproxy_dir=AbsolutePath(_DIRECTORY))
-    relays = Relay(options)
+    relays = KeptRelay(options)
     assert eventually(lambda: relays.read().current)
     wanted = [listener(RELAY)]
-    apply(relays, wanted)
+    relays.apply(wanted)
     assert relays.ready(wanted)
     assert not Path("/run/nodeagent/haproxy.cfg").exists()
     assert answers(_DIRECTORY)
-    found = read_processes(_DIRECTORY / "master.sock", 1.0)
-    assert isinstance(found, Processes)
-    os.kill(found.workers[-1], SIGSTOP)
+    os.kill(processes(_DIRECTORY).workers[-1], SIGSTOP)
     assert not answers(_DIRECTORY)
     assert sidecar.poll() is None
 

@@ -142,15 +142,6 @@ def test_own_changes_cause_no_pass(rules: Watched) -> None:
     rules.finally_drifts()
 
 
-@nftables
-def test_a_foreign_transaction_during_our_own_is_not_lost(rules: Watched) -> None:
-    with rules.watcher.quiet():
-        rules.change("delete element inet nodeagent lb4 { 203.0.113.2 . 443 }")
-        rules.keep(4)
-    assert "element deleted" in rules.said.next()
-
-
-@legacy
 def test_a_foreign_change_during_our_own_is_not_lost(rules: Watched) -> None:
     with rules.watcher.quiet():
         rules.keep(4)

@@ -3,7 +3,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.model.desired import HostsLine
 from tests.agent.drift.recorder import Recorder, running
-from tests.components.hosts.samples import NETWORKS, make
+from tests.components.hosts.samples import NETWORKS, ONE, lines, make
 from tests.isolation import bind, isolated
 
 USER = b"127.0.0.1 localhost\n"
@@ -38,10 +37,6 @@ class Watched:
         assert self.said.next().endswith("was written by another program, with the same content")
 
 
-def line(name: str) -> HostsLine:
-    return HostsLine(ip_address("169.254.66.2"), name)
-
-
 def watched(directory: Path) -> Watched:
     path = directory / "hosts"
     said = Recorder()
@@ -58,7 +53,7 @@ def hosts(tmp_path: Path) -> Iterator[Watched]:
     made = watched(tmp_path)
     made.path.write_bytes(USER)
     with running(made.watcher):
-        made.write(line("shop.example.com"))
+        made.write(*ONE)
         yield made
 
 
@@ -68,7 +63,7 @@ def edit_in_place(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    subprocess.run(["sed", "-i", "s/shop/other/", path], check=True)
+    subprocess.run(["sed", "-i", "s/www/other/", path], check=True)
 
 
 def move_over(path: Path) -> None:
@@ -103,7 +98,7 @@ def test_it_is_seen_again_after_the_repair(hosts: Watched) -> None:
     for _ in range(5):
         replace(hosts.path)
         hosts.said.until("replaced")
-        hosts.write(line("shop.example.com"))
+        hosts.write(*ONE)
 
 
 def test_the_same_old_file_put_back_twice_is_seen_twice(hosts: Watched, tmp_path: Path) -> None:
@@ -112,19 +107,19 @@ def test_the_same_old_file_put_back_twice_is_seen_twice(hosts: Watched, tmp_path
     for _ in range(3):
         subprocess.run(["ln", "-f", old, hosts.path], check=True)
         hosts.said.until("replaced")
-        hosts.write(line("shop.example.com"))
+        hosts.write(*ONE)
 
 
 def test_own_writes_cause_no_pass(hosts: Watched) -> None:
     for number in range(20):
-        hosts.write(*(line(f"{name}.example.com") for name in range(number)))
+        hosts.write(*lines(number))
     hosts.write()
     hosts.finally_drifts()
 
 
 def test_a_foreign_write_during_our_own_is_not_lost(hosts: Watched) -> None:
     with hosts.watcher.quiet():
-        left = make(hosts.component, [line("new.example.com")])
+        left = make(hosts.component, lines(1))
         edit_in_place(hosts.path)
         hosts.watcher.expect(left)
     hosts.said.until("written by another program")
@@ -165,11 +160,11 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
     bind(node / "hosts", mine / "hosts")
     made = watched(mine)
     with running(made.watcher):
-        made.write(line("shop.example.com"))
-        made.write(line("shop.example.com"), line("blog.example.com"))
+        made.write(*ONE)
+        made.write(*lines(2))
         edit_in_place(node / "hosts")
         assert "written by another program" in made.said.next()
-        made.write(line("shop.example.com"))
+        made.write(*ONE)
         # Replaced on the host: the mount keeps the orphan, and only the loss of its name shows it.
         replace(node / "hosts")
         made.said.until("mounted as a single file")

@@ -5,52 +5,40 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from nodeagent.agent.drift.relay import RelayWatcher
-from nodeagent.components.relay import Relay, process
-from nodeagent.components.relay.haproxy_sockets import Processes, read_processes
+from nodeagent.components.relay import process
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.relay.condition import eventually
-from tests.components.relay.namespace import RELAY, RELAY_2, difference, isolated, listener, relay_component
-
-RUN = Path("/run/nodeagent")
-MASTER = RUN / "master.sock"
-A, B = listener(RELAY), listener(RELAY_2)
+from tests.components.relay.namespace import CONFIG, MASTER, RUN, A, B, KeptRelay, isolated, processes
 
 
 @contextmanager
-def watched() -> Iterator[tuple[RelayWatcher, Relay, Recorder]]:
+def watched() -> Iterator[tuple[RelayWatcher, KeptRelay, Recorder]]:
     """HAProxy with one listener, and its watcher."""
     RUN.mkdir(mode=0o700)
     (RUN / "lock").touch()  # as with a running agent: the directory stays when HAProxy is stopped
     said = Recorder()
     watcher = RelayWatcher(MASTER, said)
-    relay = relay_component(drain_seconds=0.1)
+    relay = KeptRelay(drain_seconds=0.1)
     with running(watcher):
         apply(watcher, relay, A)
         yield watcher, relay, said
 
 
-def apply(watcher: RelayWatcher, relay: Relay, *listeners: object) -> None:
+def apply(watcher: RelayWatcher, relay: KeptRelay, *listeners: object) -> None:
     wanted = [each for each in (A, B) if each in listeners]
     with watcher.quiet():
-        difference(relay, wanted).grow.apply()
-        watcher.expect(difference(relay, wanted).shrink.apply())
+        relay.difference(wanted).grow.apply()
+        watcher.expect(relay.difference(wanted).shrink.apply())
     assert eventually(lambda: bool(watcher.state().error) != bool(wanted))
-
-
-def found() -> Processes:
-    answer = read_processes(MASTER, 2.0)
-    assert isinstance(answer, Processes)
-    return answer
 
 
 @isolated
 def test_a_killed_worker_master_or_both_is_seen_within_a_second() -> None:
     with watched() as (watcher, relay, said):
         for victims in (("worker",), ("master",), ("master", "worker")):
-            alive = found()
+            alive = processes()
             pids = {"master": alive.master, "worker": alive.workers[0]}
             for victim in victims:
                 os.kill(pids[victim], signal.SIGKILL)
@@ -58,7 +46,7 @@ def test_a_killed_worker_master_or_both_is_seen_within_a_second() -> None:
             assert "HAProxy does not answer" in watcher.state().error
             apply(watcher, relay, A)
         apply(watcher, relay, A, B)
-        process.stop(RUN / "haproxy.cfg", 0.1)
+        process.stop(CONFIG, 0.1)
         assert "HAProxy has stopped" in said.next()
 
 
@@ -67,23 +55,23 @@ def test_own_reloads_starts_and_stops_cause_no_pass() -> None:
     with watched() as (watcher, relay, said):
         for listeners in ((A, B), (A,), (B,), (), (A,), (A, B)):
             apply(watcher, relay, *listeners)
-        os.kill(found().master, signal.SIGKILL)
+        os.kill(processes().master, signal.SIGKILL)
         assert "HAProxy has stopped" in said.next()
 
 
 @isolated
 def test_a_reload_by_another_program_is_reported() -> None:
     with watched() as (_, _, said):
-        os.kill(found().master, signal.SIGUSR2)
+        os.kill(processes().master, signal.SIGUSR2)
         assert said.next() == "HAProxy was restarted or reloaded by another program"
 
 
 @isolated
 def test_a_sidecar_that_restarts_by_itself_is_reported() -> None:
     with watched() as (_, _, said):
-        process.stop(RUN / "haproxy.cfg", 0.1)
+        process.stop(CONFIG, 0.1)
         assert "HAProxy has stopped" in said.next()
-        command = ["haproxy", "-W", "-S", f"{MASTER},mode,600", "-f", str(RUN / "haproxy.cfg")]
+        command = ["haproxy", "-W", "-S", f"{MASTER},mode,600", "-f", str(CONFIG)]
         subprocess.Popen(command, stderr=subprocess.DEVNULL)
         assert said.next(3) == "HAProxy answers again"
 
@@ -101,7 +89,7 @@ def test_none_at_first_is_no_drift_and_the_state_says_so() -> None:
 @isolated
 def test_a_socket_without_an_answer_is_tried_again() -> None:
     with watched() as (_, _, said):
-        master = found().master
+        master = processes().master
         os.kill(master, signal.SIGKILL)
         assert "HAProxy has stopped" in said.next()
         MASTER.unlink()
@@ -109,8 +97,8 @@ def test_a_socket_without_an_answer_is_tried_again() -> None:
             silent.bind(str(MASTER))
             silent.listen()
             assert said.next(1.0) == "nothing"
-        process.stop(RUN / "haproxy.cfg", 0.1)
-        process.start("haproxy", RUN / "haproxy.cfg", MASTER)
+        process.stop(CONFIG, 0.1)
+        process.start("haproxy", CONFIG, MASTER)
         said.until("HAProxy answers again", 3)
 
 
@@ -121,5 +109,5 @@ def test_a_connection_without_a_word_is_not_timed_out() -> None:
         began = time.monotonic()
         assert said.next(11.0) == "nothing"
         assert time.monotonic() - began > 10
-        os.kill(found().workers[0], signal.SIGKILL)
+        os.kill(processes().workers[0], signal.SIGKILL)
         assert "HAProxy has stopped" in said.next()

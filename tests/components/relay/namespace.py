@@ -9,7 +9,7 @@ from typing import ParamSpec
 
 from nodeagent.components.component import Change
 from nodeagent.components.relay import Relay, RelayChange, RelayState
-from nodeagent.components.relay.haproxy_sockets import ServerState
+from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
@@ -19,6 +19,7 @@ from tests import isolation
 P = ParamSpec("P")
 
 RUN = Path("/run/nodeagent")
+LAUNCHED, SIDECAR = RelayOptions(launch=True), RelayOptions()
 CONFIG, MASTER = RUN / "haproxy.cfg", RUN / "master.sock"
 RELAY, RELAY_2, RELAY_6 = "169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"
 SERVICE, SERVICE_6 = "10.96.0.10", "fd00:96::10"
@@ -64,37 +65,42 @@ def listener(
 A, B = listener(RELAY), listener(RELAY_2)
 
 
-def relay_component(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
-    """A relay on /run/nodeagent, which no other program uses here."""
-    return Relay(RelayOptions(launch=launch), drain_seconds)
-
-
 def start_sidecar() -> "subprocess.Popen[bytes]":
     """HAProxy in a process of its own, as the relay's container runs it; it waits for its configuration."""
     command = f"until [ -e {CONFIG} ]; do :; done; exec haproxy -W -db -S {MASTER},mode,600 -f {CONFIG}"
     return subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
 
 
-def servers(relay: Relay) -> dict[Endpoint, ServerState]:
-    """What HAProxy reports about each listener, by where it listens."""
-    told = relay.statistics()
-    assert isinstance(told, tuple), told
-    return {each.bind: each for each in told}
+def processes(directory: Path = RUN) -> Processes:
+    """HAProxy's, as its master lists them."""
+    found = read_processes(directory / "master.sock", 5.0)
+    assert isinstance(found, Processes), found
+    return found
 
 
-def difference(relay: Relay, listeners: Iterable[Listener]) -> Change[RelayState, RelayChange]:
-    """What leads to these listeners, as read now."""
-    return relay.diff(relay.read(), Desired(listeners=tuple(listeners)))
+class KeptRelay(Relay):
+    """A relay whose listeners the test chooses, on /run/nodeagent, which no other program uses here."""
 
+    def __init__(self, options: RelayOptions = LAUNCHED, drain_seconds: float = 5.0) -> None:
+        super().__init__(options, drain_seconds)
 
-def apply(relay: Relay, listeners: Iterable[Listener]) -> None:
-    """Make HAProxy serve exactly these, as a pass does."""
-    wanted = tuple(listeners)
-    difference(relay, wanted).grow.apply()
-    difference(relay, wanted).shrink.apply()
+    def difference(self, listeners: Iterable[Listener]) -> Change[RelayState, RelayChange]:
+        """What leads to these listeners, as read now."""
+        return self.diff(self.read(), Desired(listeners=tuple(listeners)))
 
+    def apply(self, listeners: Iterable[Listener]) -> None:
+        """Make HAProxy serve exactly these, as a pass does."""
+        wanted = tuple(listeners)
+        self.difference(wanted).grow.apply()
+        self.difference(wanted).shrink.apply()
 
-def clean_up(relay: Relay) -> None:
-    """Leave nothing of the relay."""
-    difference(relay, ()).shrink.apply()
-    relay.leave()
+    def clean_up(self) -> None:
+        """Leave nothing of it."""
+        self.difference(()).shrink.apply()
+        self.leave()
+
+    def servers(self) -> dict[Endpoint, ServerState]:
+        """What HAProxy reports about each listener, by where it listens."""
+        told = self.statistics()
+        assert isinstance(told, tuple), told
+        return {each.bind: each for each in told}

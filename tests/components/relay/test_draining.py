@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nodeagent.components.relay.draining import DrainProgress, drain, fair_share, idle_of
 from tests.components.relay.backend import Download, backend, echo, echoes
-from tests.components.relay.namespace import MASTER, A, B, apply, isolated, relay_component, start_sidecar
+from tests.components.relay.namespace import MASTER, SIDECAR, A, B, KeptRelay, isolated, start_sidecar
 from tests.testbed.waiting import wait_until
 
 MIB = 1 << 20
@@ -22,9 +22,9 @@ class _Sidecar:
     """HAProxy as the relay's container runs it, serving A."""
 
     def __init__(self) -> None:
-        self.relays = relay_component(launch=False)
+        self.relays = KeptRelay(SIDECAR)
         self.process = start_sidecar()
-        apply(self.relays, [A])
+        self.relays.apply([A])
         self.looks: list[DrainProgress] = []
 
     def end(self) -> None:
@@ -116,8 +116,8 @@ def test_a_haproxy_that_goes_on_keeps_its_idle_connections() -> None:
 def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
     """A reload leaves the old process to its connections."""
     with _serving() as sidecar, echo(A.bind) as idle:
-        apply(sidecar.relays, [A, B])
-        apply(sidecar.relays, [])
+        sidecar.relays.apply([A, B])
+        sidecar.relays.apply([])
         sidecar.drain(idle=1.0)
         sidecar.end()
         assert idle.recv(100) == b""

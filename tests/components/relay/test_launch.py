@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import Relay, process
+from nodeagent.components.relay import process
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
 from tests.components.relay.backend import backend, echo, echoes, ended, who
@@ -21,24 +21,20 @@ from tests.components.relay.namespace import (
     RUN,
     SERVICE_6,
     A,
-    apply,
-    clean_up,
-    difference,
+    KeptRelay,
     isolated,
     listener,
-    relay_component,
 )
 
 
 @isolated
-def test_start_stop_and_cleanup_leave_no_process_and_no_file() -> None:
-    relays = relay_component()
-    assert not difference(relays, [])
-    assert str(difference(relays, [A]).detail) == (
+def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) -> None:
+    assert not relays.difference([])
+    assert str(relays.difference([A]).detail) == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
     )
-    apply(relays, [A])
+    relays.apply([A])
     state = relays.read()
     assert state.current
     assert state.listeners == (A,)
@@ -47,21 +43,21 @@ def test_start_stop_and_cleanup_leave_no_process_and_no_file() -> None:
     assert RUN.stat().st_mode & 0o7777 == 0o700
     assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
     _assert_nothing_to_do(relays, A)
-    stop = difference(relays, [])
+    stop = relays.difference([])
     assert (stop.detail.action, stop.detail.removed) == ("stop", (A,))
     stop.shrink.apply()
     assert alive("haproxy") == []
     _assert_nothing_to_do(relays)
-    apply(relays, [A])
-    clean_up(relays)
+    relays.apply([A])
+    relays.clean_up()
     assert alive("haproxy") == []
     assert not RUN.exists()
-    clean_up(relays)
+    relays.clean_up()
 
 
-def _assert_nothing_to_do(relays: Relay, *listeners: Listener) -> None:
+def _assert_nothing_to_do(relays: KeptRelay, *listeners: Listener) -> None:
     before = alive("haproxy")
-    change = difference(relays, listeners)
+    change = relays.difference(listeners)
     assert (bool(change), str(change.detail)) == (False, "")
     change.shrink.apply()
     assert alive("haproxy") == before
@@ -69,37 +65,37 @@ def _assert_nothing_to_do(relays: Relay, *listeners: Listener) -> None:
 
 @pytest.mark.parametrize("victim", ["master", "worker", "both"])
 @isolated
-def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
-    relays = relay_component()
-    apply(relays, [A])
+def test_a_killed_haproxy_is_noticed_and_started_again(relays: KeptRelay, victim: str) -> None:
+    relays.apply([A])
     master, worker = alive("haproxy")
     for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
         os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: not relays.read().running and not relays.ready([A]))
-    change = difference(relays, [A])
+    change = relays.difference([A])
     assert change.detail.action == "start"
     with backend(A.server):
         change.shrink.apply()
         assert who(A.bind) == f"v1 {RELAY}"
-    clean_up(relays)
+    relays.clean_up()
     assert alive("haproxy") == []
 
 
 @isolated
-def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection() -> None:
-    relays = relay_component()
+def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection(
+    relays: KeptRelay,
+) -> None:
     with backend(A.server):
-        apply(relays, [A])
+        relays.apply([A])
         old = alive("haproxy")
         with echo(A.bind) as connection:
             shutil.rmtree(RUN)
-            assert difference(relays, [A]).detail.action == "start"
-            apply(relays, [A])
+            assert relays.difference([A]).detail.action == "start"
+            relays.apply([A])
             assert echoes(connection)
             assert relays.read().current
         assert eventually(lambda: not set(alive("haproxy")) & set(old))
         assert who(A.bind) == f"v1 {RELAY}"
-    clean_up(relays)
+    relays.clean_up()
     assert alive("haproxy") == []
 
 
@@ -107,19 +103,19 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
 def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("activation", "component"):
         monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
-    relays = relay_component(drain_seconds=0.1)
-    apply(relays, [A])
+    relays = KeptRelay(drain_seconds=0.1)
+    relays.apply([A])
     hung = alive("haproxy")
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
     assert any("no answer in time" in note for note in relays.read().notes)
-    apply(relays, [A])
+    relays.apply([A])
     assert relays.read().current
     assert not set(alive("haproxy")) & set(hung)
 
 
 @isolated
-def test_processes_and_files_of_others_are_not_touched() -> None:
+def test_processes_and_files_of_others_are_not_touched(relays: KeptRelay) -> None:
     RUN.mkdir(mode=0o700)
     # A pid file of ours that has been recycled, a stranger that names our file, and another's HAProxy.
     stranger = subprocess.Popen(["sleep", "1000"])
@@ -131,17 +127,15 @@ def test_processes_and_files_of_others_are_not_touched() -> None:
         "defaults\n timeout connect 1s\n timeout client 1s\n timeout server 1s\nlisten a\n bind :81\n"
     )
     foreign = subprocess.Popen(["haproxy", "-f", str(other)], stderr=subprocess.DEVNULL)
-    relays = relay_component()
-    apply(relays, [A])
-    clean_up(relays)
+    relays.apply([A])
+    relays.clean_up()
     assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
     assert (RUN / "state.json").exists()
 
 
 @isolated
-def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay() -> None:
-    relays = relay_component()
-    apply(relays, [A])
+def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(relays: KeptRelay) -> None:
+    relays.apply([A])
     text = CONFIG.read_text()
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
     command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
@@ -149,61 +143,57 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
     assert eventually((RUN / "other.sock").exists)
     CONFIG.write_text(text)
     assert foreign.pid not in process.running(CONFIG)
-    clean_up(relays)
+    relays.clean_up()
     assert foreign.poll() is None
 
 
 @isolated
 def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
-    relays = relay_component(drain_seconds=0.3)
+    relays = KeptRelay(drain_seconds=0.3)
     with backend(A.server):
-        apply(relays, [A])
+        relays.apply([A])
         with echo(A.bind) as connection:
-            clean_up(relays)
+            relays.clean_up()
             assert alive("haproxy") == []
             assert ended(connection)
 
 
 @isolated
-def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
-    relays = relay_component()
+def test_a_start_that_fails_says_why_and_leaves_no_process(relays: KeptRelay) -> None:
     with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
-        apply(relays, [listener("169.254.66.99")])
+        relays.apply([listener("169.254.66.99")])
     assert alive("haproxy") == []
-    difference(relays, [A]).shrink.apply()
+    relays.difference([A]).shrink.apply()
     assert relays.read().listeners == (A,)
 
 
 @isolated
-def test_a_run_directory_that_others_may_write_is_refused() -> None:
+def test_a_run_directory_that_others_may_write_is_refused(relays: KeptRelay) -> None:
     RUN.mkdir()
     RUN.chmod(0o777)
-    relays = relay_component()
     with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
-        apply(relays, [A])
+        relays.apply([A])
     assert alive("haproxy") == []
 
 
 @isolated
-def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
-    relays = relay_component()
-    apply(relays, [A])
+def test_an_ordinary_user_gets_a_note_instead_of_an_error(relays: KeptRelay) -> None:
+    relays.apply([A])
     os.seteuid(65534)
     state = relays.read()
     assert not state.running
     assert any("can't be read" in note for note in state.notes)
     assert "not permitted" in state.unreadable
-    assert difference(relays, [A]).detail.added == (A,)
+    assert relays.difference([A]).detail.added == (A,)
 
 
 @isolated
-def test_ready_has_only_haproxys_listeners_in_both_families() -> None:
+def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -> None:
     six = listener(RELAY_6, server=SERVICE_6)
     absent = listener(port=9)
-    relays = relay_component()
     many = [listener(port=port) for port in range(2000, 2300)]
     assert relays.ready([A, six, absent]) == frozenset()
-    apply(relays, [A, six, *many])
+    relays.apply([A, six, *many])
     expected = {each.bind for each in (A, six, *many)}
     assert relays.ready([A, six, absent, *many]) == expected
     # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.

@@ -13,24 +13,13 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.node import ActualState, build_components, read_listener_status
-from nodeagent.components.relay import Relay
 from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from tests.components.relay.backend import backend, who
-from tests.components.relay.namespace import (
-    CONFIG,
-    NODE,
-    POD,
-    apply,
-    difference,
-    isolated,
-    listener,
-    relay_component,
-    servers,
-)
+from tests.components.relay.namespace import CONFIG, NODE, POD, KeptRelay, isolated, listener
 
 A = listener(node=NODE)
 OTHER = "127.0.0.2"
@@ -57,19 +46,20 @@ def _idle(endpoint: Endpoint, source: str, count: int) -> Iterator[int]:
 
 
 @isolated
-def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer() -> None:
-    relays = relay_component()
+def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer(
+    relays: KeptRelay,
+) -> None:
     with backend(A.server):
-        apply(relays, [A])
+        relays.apply([A])
         with _idle(A.bind, POD, 9000) as left:
             assert left == 1000
-            assert servers(relays)[A.bind].rejected == 8000
+            assert relays.servers()[A.bind].rejected == 8000
             started = time.monotonic()
             assert who(A.bind) == f"v1 {NODE}"
             assert who(A.bind, NODE) == f"v1 {NODE}"
             assert who(A.bind, OTHER) == f"v1 {OTHER}"
             assert time.monotonic() - started < 5
-            assert not difference(relays, [A])
+            assert not relays.difference([A])
 
 
 @pytest.mark.parametrize("limit", ["all", "listener"])
@@ -82,9 +72,9 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
         max_connections_per_client=60,
     )
     other = listener(port=80, node=NODE)
-    relays = Relay(options)
+    relays = KeptRelay(options)
     with backend(A.server), backend(other.server):
-        apply(relays, [A, other])
+        relays.apply([A, other])
         with ExitStack() as held:
             left = [held.enter_context(_idle(A.bind, f"127.0.1.{number}", 80)) for number in range(1, 4)]
             # One that is being closed still counts: the second may leave some of its share to the third.
@@ -102,7 +92,7 @@ def test_status_shows_what_was_rejected() -> None:
     options = RelayOptions(launch=True, max_connections_per_client=60)
     components = build_components(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)
     with backend(A.server):
-        apply(components.relay, [A])
+        KeptRelay(options).apply([A])
         standing = read_listener_status(Desired(listeners=(A,)), ActualState(components))[A.bind]
         assert "rejected" not in (standing.backend or "")
         with _idle(A.bind, POD, 80) as left:
@@ -112,14 +102,13 @@ def test_status_shows_what_was_rejected() -> None:
 
 
 @isolated
-def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched() -> None:
-    relays = relay_component()
+def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched(relays: KeptRelay) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):
-        apply(relays, [A])
+        relays.apply([A])
     assert not relays.read().running
-    fewer = Relay(RelayOptions(launch=True, max_connections=1000))
-    apply(fewer, [A])
+    fewer = KeptRelay(RelayOptions(launch=True, max_connections=1000))
+    fewer.apply([A])
     assert fewer.ready([A]) == {A.bind}
 
 
@@ -136,7 +125,9 @@ _SECONDS = 10
 
 
 @isolated
-def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other_one() -> None:
+def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other_one(
+    relays: KeptRelay,
+) -> None:
     """Anyone who can write an EndpointSlice chooses where the health checks of each node go."""
     subprocess.run(["ip", "route", "add", "10.96.0.99", "dev", "lo"], check=True)
     subprocess.run(["nft", "-f", "-"], input=_COUNTED, text=True, check=True)
@@ -145,8 +136,7 @@ def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other
         replace(listener(port=port, server="10.96.0.99"), load_balancer=tenant)
         for port in range(2000, 2000 + _MANY)
     ]
-    relays = relay_component()
-    apply(relays, [A, *dead])
+    relays.apply([A, *dead])
     before = _syns()
     time.sleep(_SECONDS)
     # Up to five for each of ten checks a second (net.ipv4.tcp_syn_linear_timeouts).

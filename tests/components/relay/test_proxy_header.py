@@ -15,12 +15,9 @@ from tests.components.relay.namespace import (
     RELAY_6,
     SERVICE,
     SERVICE_6,
-    apply,
-    difference,
+    KeptRelay,
     isolated,
     listener,
-    relay_component,
-    servers,
 )
 
 
@@ -33,9 +30,9 @@ def test_the_server_gets_the_true_client(
     proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
 ) -> None:
     it = listener(relay, 443, service, proxy, node)
-    relays = relay_component()
+    relays = KeptRelay()
     with backend(it.server):
-        apply(relays, [it])
+        relays.apply([it])
         assert who(it.bind, pod) == f"{proxy} {pod}"
         assert who(it.bind, node) == f"{proxy} {node}"
         # As a hosts line makes the node connect: the kernel picks the relay address itself as the source.
@@ -44,48 +41,47 @@ def test_the_server_gets_the_true_client(
 
 
 @isolated
-def test_health_checks_send_the_header_too_and_statistics_show_the_server_state() -> None:
+def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(relays: KeptRelay) -> None:
     up, down = listener(port=443), listener(port=8443, proxy="v2")
-    relays = relay_component()
 
     with backend(up.server) as seen:
-        apply(relays, [up, down])
+        relays.apply([up, down])
         assert eventually(
-            lambda: not servers(relays)[down.bind].up and "check passed" in servers(relays)[up.bind].check
+            lambda: not relays.servers()[down.bind].up and "check passed" in relays.servers()[up.bind].check
         )
         assert seen[0].version == "v1"
-        assert servers(relays)[up.bind].up
-        assert servers(relays)[up.bind].load_balancer == INGRESS
-        assert "refused" in servers(relays)[down.bind].check
+        assert relays.servers()[up.bind].up
+        assert relays.servers()[up.bind].load_balancer == INGRESS
+        assert "refused" in relays.servers()[down.bind].check
         with backend(down.server) as later:
             assert who(down.bind).startswith("v2 "), "connections do not wait for the next check"
-            assert eventually(lambda: servers(relays)[down.bind].up and Seen("v2", "local") in later)
+            assert eventually(lambda: relays.servers()[down.bind].up and Seen("v2", "local") in later)
 
 
 @isolated
-def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it() -> None:
+def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it(relays: KeptRelay) -> None:
     """Nor do health checks send a line."""
     plain, other = listener(port=2222, proxy=None), listener(port=443)
-    relays = relay_component()
 
     with plain_backend(plain.server) as lines, backend(other.server):
-        apply(relays, [plain, other])
-        assert eventually(lambda: "check passed" in servers(relays)[plain.bind].check)
+        relays.apply([plain, other])
+        assert eventually(lambda: "check passed" in relays.servers()[plain.bind].check)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"SSH-2.0-test\n")
             assert connection.recv(100) == b"SSH-2.0-test\n"
         assert who(other.bind, POD) == f"v1 {POD}"
         assert {line for line in lines if line} == {b"SSH-2.0-test\n"}
-        assert not difference(relays, [plain, other])
+        assert not relays.difference([plain, other])
 
 
 @pytest.mark.parametrize("proxy", ["v1", "v2"])
 @isolated
-def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: ProxyVersion) -> None:
+def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(
+    relays: KeptRelay, proxy: ProxyVersion
+) -> None:
     it = listener(proxy=proxy)
-    relays = relay_component()
     with backend(it.server) as seen:
-        apply(relays, [it])
+        relays.apply([it])
         with connect(it.bind, POD) as connection:
             connection.sendall(b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\nwho\n")
             assert connection.recv(100) == b"", (
@@ -102,12 +98,11 @@ _V2 = b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes([198, 51, 100, 66, 192, 0, 2, 1
 @pytest.mark.parametrize("header", [_V1, _V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("cut", [None, 1, 4, 11])
 @isolated
-def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) -> None:
+def test_a_plain_listener_passes_no_header_on(relays: KeptRelay, header: bytes, cut: int | None) -> None:
     """In whatever pieces it arrives, and however long the client waits in between."""
     plain = listener(port=8080, proxy=None)
-    relays = relay_component()
     with plain_backend(plain.server) as lines:
-        apply(relays, [plain])
+        relays.apply([plain])
         with connect(plain.bind, POD) as connection:
             connection.sendall(header[:cut])
             if cut is not None and not select.select([connection], [], [], 1)[0]:
@@ -120,12 +115,11 @@ def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) ->
 
 
 @isolated
-def test_a_client_that_sends_too_little_to_judge_is_rejected() -> None:
+def test_a_client_that_sends_too_little_to_judge_is_rejected(relays: KeptRelay) -> None:
     """Nor does waiting help: the time limit rejects."""
     plain = listener(port=8080, proxy=None)
-    relays = relay_component()
     with plain_backend(plain.server) as lines:
-        apply(relays, [plain])
+        relays.apply([plain])
         with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
             short.sendall(b"PROX")
             assert ended(silent)
@@ -137,12 +131,11 @@ def test_a_client_that_sends_too_little_to_judge_is_rejected() -> None:
     "start", [b"P", b"PR\n", b"\r", b"\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n"], ids=repr
 )
 @isolated
-def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> None:
+def test_what_is_no_header_passes_a_plain_listener_in_pieces(relays: KeptRelay, start: bytes) -> None:
     plain = listener(port=8080, proxy=None)
-    relays = relay_component()
     whole = start + b"longer than a signature\n"
     with plain_backend(plain.server):
-        apply(relays, [plain])
+        relays.apply([plain])
         with connect(plain.bind, POD) as connection:
             for piece in (start, whole[len(start) :]):
                 connection.sendall(piece)
@@ -151,12 +144,11 @@ def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> No
 
 
 @isolated
-def test_a_server_that_speaks_first_serves_the_node() -> None:
+def test_a_server_that_speaks_first_serves_the_node(relays: KeptRelay) -> None:
     """By a hosts line or from its own address; nothing delays it."""
     plain, other = listener(port=8080, proxy=None), listener(node=NODE)
-    relays = relay_component()
     with serving(plain.server, Greeter):
-        apply(relays, [plain, other])
+        relays.apply([plain, other])
         for source in (None, RELAY, NODE):
             with connect(plain.bind, source) as connection:
                 connection.settimeout(4)

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from nodeagent.components.relay import Relay, activation, haproxy_config
-from nodeagent.components.relay.haproxy_sockets import Unreachable, ask, read_processes
+from nodeagent.components.relay import activation, haproxy_config
+from nodeagent.components.relay.haproxy_sockets import ask
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, Listener
@@ -25,19 +25,18 @@ from tests.components.relay.namespace import (
     SERVICE,
     A,
     B,
-    apply,
-    difference,
+    KeptRelay,
     isolated,
     listener,
-    relay_component,
+    processes,
 )
 
 
 @contextmanager
-def _serving(*listeners: Listener) -> Iterator[Relay]:
-    relays = relay_component()
+def _serving(*listeners: Listener) -> Iterator[KeptRelay]:
+    relays = KeptRelay()
     with backend(listener().server):
-        apply(relays, listeners)
+        relays.apply(listeners)
         yield relays
 
 
@@ -45,17 +44,17 @@ def _serving(*listeners: Listener) -> Iterator[Relay]:
 def test_a_master_that_executes_itself_does_not_count_as_ended() -> None:
     with _serving(A) as relay:
         for wanted in ((A, B), (A,), (A, B), (A,), (A, B)):
-            difference(relay, wanted).grow.apply()
+            relay.difference(wanted).grow.apply()
             assert relay.read().running
-            difference(relay, wanted).shrink.apply()
+            relay.difference(wanted).shrink.apply()
             assert relay.read().running
         for wanted in ((A,), (A, B)) * 5:
-            grown = difference(relay, wanted).grow.apply()
+            grown = relay.difference(wanted).grow.apply()
             # The old worker, which does not have all of them, may still answer.
             assert relay.ready(wanted) == {each.bind for each in wanted}
             relay.diff(grown, Desired(listeners=wanted)).shrink.apply()
             # As other commands and the watcher do, who know nothing of the reload.
-            assert not isinstance(read_processes(MASTER, 5), Unreachable)
+            processes()
 
 
 @isolated
@@ -68,7 +67,7 @@ def test_reloads_under_load_fail_no_connection_and_cut_no_download() -> None:
             for port in range(1001, 1007):
                 for download in downloads:
                     assert download.read(2 << 20) == 2 << 20
-                apply(relays, [A, site, *(listener(port=each) for each in range(1001, port + 1))])
+                relays.apply([A, site, *(listener(port=each) for each in range(1001, port + 1))])
         assert set(answers) == {SERVED}
         assert len(answers) >= 100
         assert all(download.whole() for download in downloads)
@@ -77,7 +76,7 @@ def test_reloads_under_load_fail_no_connection_and_cut_no_download() -> None:
 @isolated
 def test_a_connection_through_a_removed_listener_goes_on() -> None:
     with _serving(A, B) as relays, echo(B.bind) as connection:
-        apply(relays, [A])
+        relays.apply([A])
         with pytest.raises(ConnectionRefusedError):
             connect(B.bind)
         assert echoes(connection)
@@ -89,11 +88,11 @@ def test_an_address_that_the_node_lacks_is_named_and_the_old_relay_goes_on() -> 
     with _serving(A) as relays:
         before = CONFIG.read_bytes()
         with pytest.raises(ApplyError, match=r"169\.254\.66\.99:443: Cannot assign requested address"):
-            apply(relays, [A, listener("169.254.66.99")])
+            relays.apply([A, listener("169.254.66.99")])
         assert CONFIG.read_bytes() == before
-        assert not difference(relays, [A])
+        assert not relays.difference([A])
         assert who(A.bind) == f"v1 {RELAY}"
-        apply(relays, [A, B])
+        relays.apply([A, B])
         assert who(B.bind) == f"v1 {RELAY_2}"
 
 
@@ -108,7 +107,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
 
         monkeypatch.setattr(haproxy_config, "render", render_badly)
         with pytest.raises(ApplyError, match="carrier-pigeon"):
-            difference(relays, [A, B]).shrink.apply()
+            relays.difference([A, B]).shrink.apply()
         assert CONFIG.read_bytes() == before
         assert who(A.bind) == f"v1 {RELAY}"
 
@@ -119,10 +118,10 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(activation, "reload_haproxy", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                apply(relays, [A, B])
+                relays.apply([A, B])
         assert relays.read().listeners == (A, B)
         assert not relays.read().current
-        change = difference(relays, [A, B])
+        change = relays.difference([A, B])
         assert change.detail.action == "reload"
         assert str(change.detail) == "reload HAProxy: the process does not run the file's configuration"
         change.shrink.apply()
@@ -134,15 +133,15 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
 def test_a_manually_changed_file_is_written_again() -> None:
     with _serving(A) as relays:
         CONFIG.write_text(CONFIG.read_text().replace("timeout client 3600s", "timeout client 1s"))
-        change = difference(relays, [A])
+        change = relays.difference([A])
         assert str(change.detail) == "reload HAProxy: the file is not as nodeagent writes it"
         change.shrink.apply()
         assert "timeout client 3600s" in CONFIG.read_text()
         CONFIG.write_bytes(b"listen \xff what\n")
         assert "will be written again" in relays.read().notes[0]
-        apply(relays, [A])
+        relays.apply([A])
         assert relays.read().listeners == (A,)
-        assert not difference(relays, [A])
+        assert not relays.difference([A])
 
 
 @isolated
@@ -153,13 +152,11 @@ def test_reloads_leave_no_more_than_so_many_processes(monkeypatch: pytest.Monkey
         connections = []
         for number in range(14):
             connections.append(stack.enter_context(echo(A.bind)))
-            apply(relays, [A, B] if number % 2 else [A])
-        apply(relays, [A, listener(port=1001)])
+            relays.apply([A, B] if number % 2 else [A])
+        relays.apply([A, listener(port=1001)])
         assert ended(connections[0])
         assert echoes(connections[-1])
-        found = read_processes(MASTER, 5)
-        assert not isinstance(found, Unreachable)
-        assert len(found.old_workers) <= 11
+        assert len(processes().old_workers) <= 11
 
 
 _HOLDERS = [f"127.0.1.{number}" for number in range(1, 8)]
@@ -171,9 +168,9 @@ def test_stalled_transfers_and_reloads_together_hold_no_more_than_twice_the_limi
     """HAProxy's own limits count in each process alone, and each reload leaves one."""
     options = RelayOptions(launch=True, max_connections=_MOST, max_connections_per_client=20)
     served = listener(node=NODE)
-    relays = Relay(options)
+    relays = KeptRelay(options)
     with backend(served.server), ExitStack() as stack:
-        apply(relays, [served])
+        relays.apply([served])
         single = stack.enter_context(echo(served.bind, POD))
         for number in range(6):
             for client in _HOLDERS:
@@ -182,7 +179,7 @@ def test_stalled_transfers_and_reloads_together_hold_no_more_than_twice_the_limi
                     stalled.sendall(b"send 1000000\n")
             assert who(served.bind) == f"v1 {NODE}"
             assert _held() <= 2 * _MOST
-            apply(relays, [served, B] if number % 2 else [served, listener(port=1001)])
+            relays.apply([served, B] if number % 2 else [served, listener(port=1001)])
             assert who(served.bind) == f"v1 {NODE}"
         # The one that has a single connection lost it to none of them.
         assert echoes(single)
@@ -190,8 +187,7 @@ def test_stalled_transfers_and_reloads_together_hold_no_more_than_twice_the_limi
 
 def _held() -> int:
     """How many connections of clients all processes have together."""
-    found = read_processes(MASTER, 5)
-    assert not isinstance(found, Unreachable)
+    found = processes()
     total = 0
     for pid in (*found.workers, *found.old_workers):
         told = ask(MASTER, f"@!{pid} show sess", 10)

@@ -7,29 +7,27 @@ from tests.components.relay.condition import alive, eventually
 from tests.components.relay.namespace import (
     CONFIG,
     RUN,
+    SIDECAR,
     A,
     B,
-    apply,
-    clean_up,
-    difference,
+    KeptRelay,
     isolated,
     listener,
-    relay_component,
     start_sidecar,
 )
 
 
 @isolated
 def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> None:
-    relays = relay_component(launch=False)
+    relays = KeptRelay(SIDECAR)
     sidecar = start_sidecar()
-    apply(relays, [A])
-    apply(relays, [])
+    relays.apply([A])
+    relays.apply([])
     assert relays.ready([A]) == frozenset()
-    assert not difference(relays, [])
-    apply(relays, [A])
-    clean_up(relays)
-    clean_up(relays)
+    assert not relays.difference([])
+    relays.apply([A])
+    relays.clean_up()
+    relays.clean_up()
     assert relays.ready([A]) == frozenset()
     assert relays.read().listeners == ()
     assert relays.read().current
@@ -38,9 +36,9 @@ def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> Non
 
 @isolated
 def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
-    relays = relay_component(launch=False)
-    assert not difference(relays, [])
-    change = difference(relays, [A])
+    relays = KeptRelay(SIDECAR)
+    assert not relays.difference([])
+    change = relays.difference([A])
     assert change.detail.action == "reload"
     started = time.monotonic()
     with pytest.raises(ApplyError) as caught:
@@ -52,32 +50,32 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     # What was asked for is in the file, and a sidecar that starts later serves it.
     assert relays.read().listeners == (A,)
     start_sidecar()
-    assert eventually(lambda: not difference(relays, [A]))
+    assert eventually(lambda: not relays.difference([A]))
 
 
 @isolated
 def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.activation._SIDECAR_SECONDS", 0.1)
-    relays = relay_component(launch=False)
+    relays = KeptRelay(SIDECAR)
     with pytest.raises(ApplyError):
-        apply(relays, [A])
-    clean_up(relays)
+        relays.apply([A])
+    relays.clean_up()
     assert not RUN.exists()
-    assert not difference(relays, [])
+    assert not relays.difference([])
 
 
 @isolated
 def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    relays = relay_component(launch=False)
+    relays = KeptRelay(SIDECAR)
     start_sidecar()
-    apply(relays, [A])
+    relays.apply([A])
     monkeypatch.setenv("PATH", "/nonexistent")
-    apply(relays, [A, B])
+    relays.apply([A, B])
     assert relays.ready([A, B]) == {A.bind, B.bind}
     before = CONFIG.read_bytes()
     with pytest.raises(ApplyError, match="Cannot assign requested address"):
-        apply(relays, [A, listener("169.254.66.99")])
+        relays.apply([A, listener("169.254.66.99")])
     assert CONFIG.read_bytes() == before
     assert relays.ready([A, B]) == {A.bind, B.bind}

@@ -12,19 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from nodeagent.components.component import PartlyAppliedError
-from nodeagent.components.relay import Relay
 from nodeagent.errors import ApplyError
 from tests.components.relay.backend import backend, who
 from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import (
-    RELAY,
-    apply,
-    clean_up,
-    difference,
-    isolated,
-    listener,
-    relay_component,
-)
+from tests.components.relay.namespace import RELAY, KeptRelay, isolated, listener
 from tests.testbed.squatter import command
 
 A, B = listener(), listener(port=5000)
@@ -47,9 +38,8 @@ _TAKEN = re.escape(f"{B.bind} is held by a process of user 65534; the others are
 
 
 @isolated
-def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user() -> None:
-    relays = relay_component()
-    change = difference(relays, [A, B])
+def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user(relays: KeptRelay) -> None:
+    change = relays.difference([A, B])
     with _squatter(5000) as bound, backend(A.server):
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$") as caught:
@@ -60,17 +50,16 @@ def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user() -> Non
         assert who(A.bind) == f"v1 {RELAY}"
         assert relays.port_holders() == {B.bind: 65534}
     assert relays.port_holders() == {}
-    apply(relays, [A, B])
+    relays.apply([A, B])
     assert relays.ready([A, B]) == {A.bind, B.bind}
 
 
 @isolated
-def test_a_wildcard_counts_too() -> None:
-    relays = relay_component()
+def test_a_wildcard_counts_too(relays: KeptRelay) -> None:
     with _squatter(5000, "::") as bound:
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$"):
-            apply(relays, [A, B])
+            relays.apply([A, B])
         assert relays.ready([A, B]) == {A.bind}
 
 
@@ -91,21 +80,20 @@ def _kill_haproxy() -> None:
     assert eventually(lambda: not alive("haproxy"))
 
 
-def _later(relays: Relay) -> Relay:
+def _later(relays: KeptRelay) -> KeptRelay:
     """Another agent's, which finds all as desired."""
-    later = relay_component()
-    change = difference(later, relays.read().listeners)
+    later = KeptRelay()
+    change = later.difference(relays.read().listeners)
     assert not change
     assert change.grow.apply() == change.detail.before
     return later
 
 
 @isolated
-def test_while_haproxy_is_dead_no_other_user_gets_a_port() -> None:
+def test_while_haproxy_is_dead_no_other_user_gets_a_port(relays: KeptRelay) -> None:
     """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
-    relays = relay_component()
     with backend(B.server):
-        apply(relays, [A, B])
+        relays.apply([A, B])
         # Who leaves first keeps the port for a minute (TIME_WAIT).
         with socket.create_connection((RELAY, 5000)):
             pass
@@ -115,15 +103,14 @@ def test_while_haproxy_is_dead_no_other_user_gets_a_port() -> None:
         assert later.ready([A, B]) == frozenset()
         relays.release()
         assert _taken(5000) == set()
-        apply(later, [A, B])
+        later.apply([A, B])
         assert later.ready([A, B]) == {A.bind, B.bind}
         assert who(B.bind) == f"v1 {RELAY}"
 
 
 @isolated
-def test_a_port_is_held_when_its_address_is_removed_and_added_again() -> None:
-    relays = relay_component()
-    apply(relays, [A, B])
+def test_a_port_is_held_when_its_address_is_removed_and_added_again(relays: KeptRelay) -> None:
+    relays.apply([A, B])
     _kill_haproxy()
     for verb in ("del", "add"):
         subprocess.run(["ip", "address", verb, f"{RELAY}/32", "dev", "lo"], check=True)
@@ -131,53 +118,49 @@ def test_a_port_is_held_when_its_address_is_removed_and_added_again() -> None:
 
 
 @isolated
-def test_ports_that_are_no_longer_wanted_are_released() -> None:
-    relays = relay_component()
-    apply(relays, [A, B])
-    apply(relays, [A])
+def test_ports_that_are_no_longer_wanted_are_released(relays: KeptRelay) -> None:
+    relays.apply([A, B])
+    relays.apply([A])
     assert eventually(lambda: len(_taken(5000)) == 8)
-    clean_up(relays)
+    relays.clean_up()
     assert len(_taken(443)) == 0, "low ports are root's"
-    apply(relays, [A, B])
-    clean_up(relays)
+    relays.apply([A, B])
+    relays.clean_up()
     assert len(_taken(5000)) == 8
 
 
 @isolated
-def test_more_ports_than_the_soft_limit_are_held() -> None:
+def test_more_ports_than_the_soft_limit_are_held(relays: KeptRelay) -> None:
     many = [listener(port=port) for port in range(5000, 5400)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    relays = relay_component()
-    apply(relays, many)
+    relays.apply(many)
     _kill_haproxy()
     assert _taken(5399) == set()
 
 
 @isolated
-def test_too_few_descriptors_to_hold_the_ports_are_reported() -> None:
+def test_too_few_descriptors_to_hold_the_ports_are_reported(relays: KeptRelay) -> None:
     """And what runs keeps running."""
-    relays = relay_component()
     many = [listener(port=port) for port in range(5000, 5400)]
-    apply(relays, many)
+    relays.apply(many)
     relays.release()
     resource.setrlimit(resource.RLIMIT_NOFILE, (1100, 1100))
     with pytest.raises(ApplyError, match="could not be held"):
-        apply(relays, many)
+        relays.apply(many)
     relays.release()
     assert len(relays.ready(many)) == 400
 
 
 @isolated
-def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out() -> None:
+def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out(relays: KeptRelay) -> None:
     """His socket allows HAProxy's, and does not listen: it could, once HAProxy is dead."""
-    relays = relay_component()
     told = re.escape(f"{B.bind} is held by a process of ")
     with _squatter(5000, RELAY, "SO_REUSEADDR", "silent") as bound:
         assert bound
         with pytest.raises(PartlyAppliedError, match=told):
-            apply(relays, [A, B])
+            relays.apply([A, B])
         assert relays.read().listeners == (A,)
         before = alive("haproxy")
         with pytest.raises(PartlyAppliedError, match=told):
-            apply(relays, [A, B])
+            relays.apply([A, B])
         assert alive("haproxy") == before, "nothing was to be done"

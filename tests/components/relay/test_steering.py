@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as replaced
 
-from nodeagent.components.relay import Relay, process
+from nodeagent.components.relay import process
 from nodeagent.components.relay.steering import steer
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
@@ -31,10 +31,9 @@ from tests.components.relay.namespace import (
     RELAY_2,
     RELAY_6,
     SERVICE_6,
-    apply,
+    KeptRelay,
     isolated,
     listener,
-    servers,
 )
 
 A, B = listener(node=NODE), listener(RELAY_2, 80, proxy=None)
@@ -45,10 +44,10 @@ _CONNECTIONS = 24
 _DEFAULTS = RelayOptions()
 
 
-def _haproxy(name: str, *listeners: Listener, options: RelayOptions = _DEFAULTS) -> Relay:
+def _haproxy(name: str, *listeners: Listener, options: RelayOptions = _DEFAULTS) -> KeptRelay:
     """A HAProxy with a directory of its own, as each pod has one."""
-    relay = Relay(replaced(options, launch=True, haproxy_dir=AbsolutePath(f"/run/{name}")))
-    apply(relay, listeners or ALL)
+    relay = KeptRelay(replaced(options, launch=True, haproxy_dir=AbsolutePath(f"/run/{name}")))
+    relay.apply(listeners or ALL)
     assert relay.ready(listeners or ALL) == {each.bind for each in listeners or ALL}
     return relay
 
@@ -66,9 +65,9 @@ def _steer(name: str, *listeners: Listener) -> frozenset[Endpoint]:
     return steer({each.bind for each in listeners or ALL}, Path(f"/run/{name}/relay.sock"))
 
 
-def _counted(relay: Relay) -> int:
+def _counted(relay: KeptRelay) -> int:
     """The connections that HAProxy has, and those that it rejected."""
-    server = servers(relay)[A.bind]
+    server = relay.servers()[A.bind]
     return server.connections + server.rejected
 
 
@@ -94,13 +93,13 @@ def _held(endpoint: Endpoint) -> Iterator[None]:
         yield
 
 
-def _all_arrive_at(relay: Relay, *listeners: Listener) -> bool:
+def _all_arrive_at(relay: KeptRelay, *listeners: Listener) -> bool:
     """Whether each of many new connections to each listener is one of this HAProxy's."""
     for each in listeners or ALL:
-        assert eventually(lambda bind=each.bind: not servers(relay)[bind].connections)  # type: ignore[misc]
+        assert eventually(lambda bind=each.bind: not relay.servers()[bind].connections)  # type: ignore[misc]
         with _held(each.bind):
             # With the kernel's hash, one in 16 million such runs would pass by chance.
-            if not eventually(lambda bind=each.bind: servers(relay)[bind].connections == _CONNECTIONS, 1.0):  # type: ignore[misc]
+            if not eventually(lambda bind=each.bind: relay.servers()[bind].connections == _CONNECTIONS, 1.0):  # type: ignore[misc]
                 return False
     return True
 
@@ -134,11 +133,11 @@ def test_neither_a_limit_nor_a_controller_that_is_away_matters() -> None:
                 closing.enter_context(connect(A.bind, POD))
         # A connection counts once HAProxy has accepted it: one of these must not be taken for the agent's.
         assert eventually(lambda: _counted(old) + _counted(new) == 8)
-        before = servers(new)[A.bind].rejected
+        before = new.servers()[A.bind].rejected
         assert _steer("new", A) == {A.bind}
         # The agent's own connection ends with a rejection, counted once: the first index led here.
-        assert eventually(lambda: servers(new)[A.bind].rejected > before)
-        assert servers(new)[A.bind].rejected == before + 1
+        assert eventually(lambda: new.servers()[A.bind].rejected > before)
+        assert new.servers()[A.bind].rejected == before + 1
     assert _steer("old", A) == {A.bind}
     assert _steer("new", A) == {A.bind}
 
@@ -159,7 +158,7 @@ def test_a_listener_that_is_added_later_is_steered_in_the_next_pass() -> None:
         _haproxy("old")
         new = _haproxy("new", A)
         assert _steer("new", A) == {A.bind}
-        apply(new, ALL)
+        new.apply(ALL)
         assert new.ready(ALL) == {each.bind for each in ALL}
         assert _all_arrive_at(new, A)
         assert not _all_arrive_at(new, C)

@@ -4,12 +4,11 @@ import os
 import socket
 from contextlib import ExitStack
 
-from nodeagent.components.relay import Relay
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from tests.components.relay.backend import backend, connect
 from tests.components.relay.condition import eventually
-from tests.components.relay.namespace import NODE, RELAY, A, B, apply, isolated
+from tests.components.relay.namespace import NODE, RELAY, A, B, KeptRelay, isolated
 
 PODS = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PEERS = 250
@@ -47,15 +46,15 @@ def bind_to_the_relays_address(closing: ExitStack) -> None:
 
 @isolated
 def test_no_socket_of_another_user_makes_clients_of_the_relay_lose_their_connections() -> None:
-    relays = Relay(RelayOptions(launch=True, max_connections=160, max_connections_per_client=60))
+    relays = KeptRelay(RelayOptions(launch=True, max_connections=160, max_connections_per_client=60))
     with backend(A.server), ExitStack() as closing:
-        apply(relays, [A])
+        relays.apply([A])
         own = closing.enter_context(connect(A.bind, NODE))
         before = held_by_pods(closing, A.bind)
-        apply(relays, [A, B])
+        relays.apply([A, B])
         after = held_by_pods(closing, A.bind)
         bind_to_the_relays_address(closing)
-        apply(relays, [A])
+        relays.apply([A])
         assert is_open(own)
         # The pods', of which there were too many, keep what fits.
         assert eventually(lambda: 100 <= sum(map(is_open, (*before, *after))) <= 160, 20)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from nodeagent.components.relay import Relay
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.errors import ApplyError
 from tests.components.relay.answering import (
@@ -22,12 +21,11 @@ from tests.components.relay.namespace import (
     RELAY,
     RELAY_2,
     RUN,
+    SIDECAR,
     A,
     B,
-    apply,
-    difference,
+    KeptRelay,
     isolated,
-    relay_component,
 )
 
 
@@ -51,7 +49,7 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
     with backend(A.server), answering(other, answer):
         assert isinstance(relay.statistics(), Unreachable)
         assert relay.ready([A]) == {A.bind}
-        apply(relay, [A, B])
+        relay.apply([A, B])
         assert relay.ready([A, B]) == {A.bind, B.bind}
         assert who(B.bind) == f"v1 {RELAY_2}"
 
@@ -61,18 +59,18 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
 def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) -> None:
     """The new configuration is installed, for the moment in which HAProxy is started again."""
     _serving()
-    relay = relay_component(launch=False)
+    relay = KeptRelay(SIDECAR)
     with backend(A.server):
         with answering(MASTER, answer):
             assert not relay.read().running
             with pytest.raises(ApplyError, match=r"^no HAProxy answers at .*: "):
-                difference(relay, [A, B]).grow.apply()
+                relay.difference([A, B]).grow.apply()
             assert relay.ready([A]) == {A.bind}
             assert who(A.bind) == f"v1 {RELAY}"
         assert str(B.bind) in CONFIG.read_text()
 
 
-def _serving() -> Relay:
-    relay = relay_component()
-    apply(relay, [A])
+def _serving() -> KeptRelay:
+    relay = KeptRelay()
+    relay.apply([A])
     return relay
