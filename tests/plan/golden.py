@@ -20,6 +20,7 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
+from tests.plan.made_up import endpoint
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 
@@ -53,7 +54,7 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             node_name=self.node_name,
             node_names=frozenset({self.node_name, *self.node_names}),
             addresses=tuple(_interface_address(text) for text in self.addresses),
-            api_servers=frozenset(_endpoint(text) for text in self.api_servers),
+            api_servers=frozenset(map(endpoint, self.api_servers)),
             api_server_names=frozenset(self.api_server_names),
             port_holders={Endpoint(anywhere, port): 0 for anywhere in _ANYWHERE for port in self.taken_ports},
             user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
@@ -137,11 +138,6 @@ def _dns_answer(text: str) -> DnsAnswer:
     else:
         reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, text.split(", "))))
     return DnsAnswer(reply, reply if reply.outcome.tells else None)
-
-
-def _endpoint(text: str) -> Endpoint:
-    address, _, port = text.rpartition(":")
-    return Endpoint(ip_address(address.strip("[]")), int(port))
 
 
 def _interface_address(text: str) -> InterfaceAddress:

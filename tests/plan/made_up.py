@@ -1,6 +1,7 @@
 """A small made-up cluster, piece by piece: each test says only what matters to it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import (
     ConfigMap,
     ControllerRoute,
@@ -103,6 +104,12 @@ def ingress(  # noqa: PLR0913 - each test names the one or two that matter to it
         annotations=annotations,
         problems=problems,
     )
+
+
+def answered(name: str, *addresses: str) -> Facts:
+    """Facts of a node whose DNS server answers for a hostname with these addresses."""
+    reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)))
+    return replace(FACTS, dns={name: DnsAnswer(reply, reply)})
 
 
 def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green")) -> Config:

@@ -44,6 +44,8 @@ def test_the_youngest_claims_beyond_the_share_are_left_out() -> None:
         ("tenant/i1", 5000),
         ("other/i9", 5000),
     }
+    # A higher limit has a higher share.
+    assert len(considered(*tenant, limits=LimitOptions(hostnames_per_namespace=5000))) == 4
 
 
 def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
@@ -68,12 +70,6 @@ def test_thousands_of_claims_to_one_hostname_are_taken_over_at_once() -> None:
     assert [each.name for each in planner.plan(moved, FACTS).names] == ["one.example.com"]
     assert planner.plan(replace(claimed, ingresses=()), FACTS).names == ()
     assert time.process_time() - started < 10
-
-
-def test_a_higher_limit_has_a_higher_share() -> None:
-    tenant = [claiming("tenant", number, 5000) for number in range(5)]
-    collector = ClaimCollector(LimitOptions(hostnames_per_namespace=5000))
-    assert len(collector.update(Snapshot(ingresses=tuple(tenant)))[1]) == 4
 
 
 def test_the_same_claims_are_considered_whatever_was_there_before(

@@ -26,3 +26,10 @@ def test_an_intersection_matches_exactly_the_names_of_both(one: str, other: str,
     in_both = stands_for(one, name) and stands_for(other, name)
     assert (common is not None and stands_for(common, name)) == in_both
     assert common_hostnames(one, [other]) == (() if common is None else (common,))
+
+
+@given(hostnames, hostnames)
+@settings(deadline=None)
+def test_it_does_not_matter_which_comes_first(one: str, other: str) -> None:
+    assert intersection(one, other) == intersection(other, one)
+    assert intersection(one, one) == one

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, ObjectRef, Service
+from nodeagent.model.objects import ConfigMap, ObjectRef, Service
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, service
 
 HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
@@ -56,13 +56,6 @@ def test_a_value_that_is_no_boolean_is_refused() -> None:
     decision = of_service(planned({"use-proxy-protocol": "yes"}))
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadConfigMap")
     assert "'yes' is neither true nor false" in decision.reason
-
-
-@pytest.mark.parametrize("annotations", [{HETZNER: "false"}, {PROXY_PROTOCOL: "off"}])
-def test_an_annotation_is_stronger(annotations: Mapping[str, str]) -> None:
-    """It overrides the provider's cluster-wide default."""
-    found = service(annotations=annotations)
-    assert of_service(planned({"use-proxy-protocol": "true"}, found=found)).code == "NotProxy"
 
 
 def test_another_clouds_left_over_annotation_is_not() -> None:

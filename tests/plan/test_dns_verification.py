@@ -14,7 +14,18 @@ from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, ObjectRef
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.planner import defer_until_ready
-from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
+from tests.plan.made_up import (
+    FACTS,
+    answered,
+    config,
+    desired,
+    hosts,
+    ingress,
+    of_name,
+    point,
+    relay_of,
+    service,
+)
 
 NAME = "www.example.net"
 DNS = config("hosts: {verify: dns}")
@@ -192,8 +203,7 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
 def test_with_verify_allow_nothing_is_asked() -> None:
     """Nor does an answer count that is there from before."""
     options = config("hosts: {verify: allow, allow: [example.com]}")
-    facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"))})
-    desire = desired(service(), ingress(NAME), facts=facts, options=options)
+    desire = desired(service(), ingress(NAME), facts=answered(NAME, "192.0.2.1"), options=options)
     assert not desire.questions
     assert of_name(desire, NAME).code == "NotVerified"
 
@@ -308,9 +318,10 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
     options = config("hosts: {verify: dns}\nloadBalancers: {services: [{namespace: ingress, name: blue}]}")
     asking = desired(service(), theirs, old, ingress(NAME), options=options)
     assert ip_address("192.0.2.1") in asking.questions[NAME].addresses
-    told_so = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"), told("192.0.2.1"))})
-    answered = desired(service(), theirs, old, ingress(NAME), facts=told_so, options=options)
-    assert hosts(answered) == [f"{RELAY} {NAME}"]
+    proven = answered(NAME, "192.0.2.1")
+    assert hosts(desired(service(), theirs, old, ingress(NAME), facts=proven, options=options)) == [
+        f"{RELAY} {NAME}"
+    ]
 
 
 def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
@@ -330,8 +341,7 @@ def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
 def test_a_wildcard_for_coredns_needs_to_be_allowed() -> None:
     """A wildcard record verifies none of the explicit hostnames below it."""
     name = "*.corp.example.com"
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
-    facts = replace(FACTS, takes_wildcards=True, dns={name: DnsAnswer(reply, reply)})
+    facts = replace(answered(name, "192.0.2.1"), takes_wildcards=True)
     for allowed, code in (("", "WildcardNotAllowed"), ("corp.example.com", "Allowed")):
         planned = desired(
             service(), ingress(name), facts=facts, options=config(f"hosts: {{allow: [{allowed}]}}")

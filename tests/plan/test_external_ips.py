@@ -17,12 +17,6 @@ def with_external(*addresses: str, found: Service | None = None) -> Service:
     return replace(found or service(ports=("443",)), external_ips=ips)
 
 
-def test_a_listed_service_may_have_nothing_else() -> None:
-    """Behind a load balancer that no controller of the cluster made."""
-    planned = desired(with_external("203.0.113.7", found=service(points=(), ports=("443",))))
-    assert set(redirects(planned)) == {"203.0.113.7:443"}
-
-
 @pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
 def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
     """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""

@@ -5,97 +5,61 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
-def of(namespace: str, name: str, *, created: int, ports: tuple[str, ...] = ("80", "443")) -> Service:
-    """An unlisted load balancer that sends PROXY, at an address of its own."""
-    number = sum(f"{namespace}/{name}".encode()) % 250 + 1
-    found = service(
-        name,
-        ips=(f"198.18.0.{number}",),
-        ports=ports,
-        created=created,
-        annotations={PROXY_PROTOCOL: "v2"},
-    )
-    return replace(found, ref=ObjectRef("Service", namespace, name))
-
-
-def verdicts(planned: Desired) -> dict[str, str]:
-    """Path of each load balancer to its code, where it is refused; to `served` otherwise."""
-    return {
-        each.load_balancer.path: each.code if each.verdict is Verdict.REFUSED else each.verdict
-        for each in planned.load_balancers
-    }
+@pytest.mark.parametrize(
+    ("limits", "listed", "codes", "reason"),
+    [
+        # In total: what does not fit leaves its room to a smaller one behind it.
+        (
+            "listeners: 5",
+            "",
+            {"team-a/old": "", "team-b/next": "", "team-c/late": "TooManyListeners", "team-d/small": ""},
+            "its 2 listeners would exceed the 5 of a node (limits.listeners)",
+        ),
+        # HAProxy's descriptors don't know who is trusted, but the listed come first.
+        (
+            "listeners: 2",
+            "{namespace: team-b, name: listed}",
+            {"team-a/old": "TooManyListeners", "team-b/listed": ""},
+            "of a node (limits.listeners)",
+        ),
+        (
+            "listenersPerNamespace: 3",
+            "",
+            {"team-a/one": "", "team-a/two": "TooManyListeners", "team-a/small": "", "team-b/young": ""},
+            "would exceed the 3 of namespace team-a (limits.listenersPerNamespace)",
+        ),
+        ("listenersPerNamespace: 2", "{namespace: a, name: one}", {"a/one": "", "a/two": ""}, ""),
+    ],
+)
+def test_listeners_are_those_of_the_oldest_load_balancers(
+    limits: str, listed: str, codes: dict[str, str], reason: str
+) -> None:
+    """The first is the oldest; a listed Service takes nothing of its namespace's share."""
+    found = []
+    for age, path in enumerate(codes):
+        namespace, _, name = path.partition("/")
+        ports = ("443",) if name == "small" else ("80", "443")
+        made = service(
+            name, ips=(f"198.18.0.{age}",), ports=ports, created=age, annotations={PROXY_PROTOCOL: "v2"}
+        )
+        found.append(replace(made, ref=ObjectRef("Service", namespace, name)))
+    options = config(f"limits: {{{limits}}}\nloadBalancers: {{services: [{listed}]}}")
+    decisions = {each.load_balancer.path: each for each in desired(*found, options=options).load_balancers}
+    for path, code in codes.items():
+        assert decisions[path].verdict is (Verdict.REFUSED if code else Verdict.SERVED)
+        assert not code or (decisions[path].code == code and reason in decisions[path].reason)
 
 
 def claiming(namespace: str, *names: str, created: int) -> Ingress:
     """An Ingress of any namespace."""
     found = ingress(*names, name=f"site{created}", created=created)
     return replace(found, ref=ObjectRef("Ingress", namespace, found.ref.name))
-
-
-def test_listeners_in_total_are_the_oldest_ones() -> None:
-    """Of all namespaces; one that does not fit leaves its room to a smaller one behind it."""
-    options = config("limits: {listeners: 5}", proxies=())
-    planned = desired(
-        of("team-a", "old", created=0),
-        of("team-b", "next", created=1),
-        of("team-c", "late", created=2),
-        of("team-d", "small", created=3, ports=("443",)),
-        options=options,
-    )
-    assert verdicts(planned) == {
-        "team-a/old": "served",
-        "team-b/next": "served",
-        "team-c/late": "TooManyListeners",
-        "team-d/small": "served",
-    }
-    assert len(planned.listeners) == 5
-    (reason,) = [each.reason for each in planned.load_balancers if each.load_balancer.name == "late"]
-    assert "its 2 listeners would exceed the 5 of a node (limits.listeners)" in reason
-
-
-def test_the_total_of_listeners_holds_for_listed_services_too_but_they_come_first() -> None:
-    """HAProxy's descriptors don't know who is trusted."""
-    options = config("limits: {listeners: 2}\nloadBalancers: {services: [{namespace: team-b, name: listed}]}")
-    services = (of("team-a", "old", created=0), of("team-b", "listed", created=5))
-    assert verdicts(desired(*services, options=options)) == {
-        "team-a/old": "TooManyListeners",
-        "team-b/listed": "served",
-    }
-
-
-def test_listeners_of_one_namespace_leave_the_others_theirs() -> None:
-    """Its oldest are served, and so are younger ones in another namespace."""
-    options = config("limits: {listenersPerNamespace: 3}", proxies=())
-    planned = desired(
-        of("team-a", "one", created=0),
-        of("team-a", "two", created=1),
-        of("team-a", "three", created=2, ports=("443",)),
-        of("team-b", "young", created=9),
-        options=options,
-    )
-    assert verdicts(planned) == {
-        "team-a/one": "served",
-        "team-a/two": "TooManyListeners",
-        "team-a/three": "served",
-        "team-b/young": "served",
-    }
-    (reason,) = [each.reason for each in planned.load_balancers if each.load_balancer.name == "two"]
-    assert "would exceed the 3 of namespace team-a (limits.listenersPerNamespace)" in reason
-
-
-def test_a_listed_service_takes_nothing_of_its_namespaces_share() -> None:
-    """An administrator named it."""
-    options = config(
-        "limits: {listenersPerNamespace: 2}\nloadBalancers: {services: [{namespace: team-a, name: one}]}"
-    )
-    planned = desired(of("team-a", "one", created=0), of("team-a", "two", created=1), options=options)
-    assert verdicts(planned) == {"team-a/one": "served", "team-a/two": "served"}
 
 
 def test_hostnames_in_total_are_the_oldest_ones() -> None:

@@ -6,8 +6,18 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.model.desired import Verdict
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
+from tests.plan.made_up import (
+    FACTS,
+    answered,
+    config,
+    desired,
+    hosts,
+    ingress,
+    of_name,
+    point,
+    relay_of,
+    service,
+)
 
 NAME = "www.example.com"
 
@@ -29,16 +39,14 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     """The hostname is trusted, its object has no status, the newer one alone is served: DNS must say so."""
     older = service(points=(point("192.0.2.1" if mode else None, hostname="lb.example.net", mode=mode),))
     newer = service("green", ips=("192.0.2.2",), created=1)
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)}) if asked else FACTS
+    facts = answered(NAME, "192.0.2.1") if asked else FACTS
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
     assert decision.load_balancer == older.ref
     assert not planned.hosts
     assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    facts = answered(NAME, "192.0.2.2")
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
@@ -54,11 +62,12 @@ def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> N
         class_name={"claim": None, "other class": "x"}.get(older, "nginx"),
         hosts=(NAME,) if older == "claim" else (),
     )
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    facts = answered(NAME, "192.0.2.1")
     mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
     planned = desired(lost, service(), tells, also, mine, facts=facts, options=config("hosts: {allow: []}"))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+    (decision,) = (each for each in planned.names if each.claimed_by == mine.ref)
+    assert decision.code == "Verified"
 
 
 def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
@@ -66,8 +75,7 @@ def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
     assert of_name(planned, NAME).load_balancer == service().ref
     assert planned.questions[NAME].addresses >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    facts = answered(NAME, "192.0.2.2")
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
@@ -122,8 +130,7 @@ def test_of_two_claims_that_dns_confirms_the_older_counts_even_without_a_status(
     teaching = ingress("t.example.com", name="t", ingress_class="nginx", created=-5)
     mine = ingress(NAME, points=(), ingress_class="x")
     younger = ingress(NAME, name="younger", points=(point("192.0.2.2"),), created=5)
-    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"), ip_address("192.0.2.2")))
-    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    facts = answered(NAME, "192.0.2.1", "192.0.2.2")
     balancers = (service(), service("green", ips=("192.0.2.2",)))
     planned = desired(*balancers, teaching, mine, younger, facts=facts, options=config("hosts: {allow: []}"))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]

@@ -34,35 +34,7 @@ def test_addresses_are_unique_and_such_as_a_host_may_have(
         assert address not in spare
 
 
-@given(clusters, networks)
-def test_the_oldest_are_served_first(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
-    """A full range leaves out only the newest; a Service without a time is the newest."""
-    slots = network.num_addresses - (2 if network.version == 4 else 1)
-    served = allocate(sorted(cluster, key=by_age), network)
-    assert len(served) == min(len(cluster), slots)
-    dated = sorted(found.created for found in cluster if found.created and found.ref.path in served)
-    left_out = [found for found in cluster if found.ref.path not in served]
-    assert all(found.created is None or not dated or found.created >= dated[-1] for found in left_out)
-
-
 @pytest.mark.parametrize("network", ["10.9.0.0/31", "10.9.0.0/32", "fd00::/128"])
 def test_a_range_without_room_gives_nothing(network: str) -> None:
     """And is no crash."""
     assert allocate([service()], ip_network(network)) == {}
-
-
-def test_the_addresses_are_these_and_stay_these() -> None:
-    """Nodes have them: a new version of the agent must not choose others."""
-    cluster = [service(name, created=0) for name in ("blue", "green", "red")]
-    found = allocate(sorted(cluster, key=by_age), IPv4Network("169.254.66.0/24"))
-    assert {path: str(address) for path, address in found.items()} == {
-        "ingress/blue": "169.254.66.98",
-        "ingress/green": "169.254.66.157",
-        "ingress/red": "169.254.66.160",
-    }
-    found = allocate(sorted(cluster, key=by_age), IPv6Network("fd68:6169:7270::/112"))
-    assert {path: str(address) for path, address in found.items()} == {
-        "ingress/blue": "fd68:6169:7270::c798",
-        "ingress/green": "fd68:6169:7270::5982",
-        "ingress/red": "fd68:6169:7270::947f",
-    }
