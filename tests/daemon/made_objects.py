@@ -1,11 +1,12 @@
 """Objects of the cluster that tests make: load balancers that send PROXY, and Ingresses behind them."""
 
+import random
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 
-from tests.apiserver import Object, objects
+from tests.apiserver import ApiError, Object, Store, objects
 from tests.apiserver.objects import Port
-from tests.daemon.settings import MADE_NAMESPACE
+from tests.daemon.settings import MADE_NAMESPACE, MADE_SERVICES
 from tests.testbed.addresses import LOAD_BALANCER_IP
 
 MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
@@ -27,6 +28,28 @@ def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str 
         ports=[Port(f"p{port}", port, port, 30000 + port) for port in ports],
         addresses=[address or made_address(number)],
     )
+
+
+def change_cluster(store: Store, dice: random.Random) -> None:
+    """Let one of the load balancers, or an Ingress behind it, come, change or go."""
+    number = dice.randrange(MADE_SERVICES)
+    match dice.randrange(4):
+        case 0:
+            ports = dice.sample([80, 443, 9000], dice.randrange(1, 4))
+            store.apply(made_service(number, ports=ports))
+        case 1 | 2:
+            hosts = [f"n{dice.randrange(40)}.example.test" for _ in range(3)]
+            store.apply(ingress(f"flow-{number}", list(dict.fromkeys(hosts)), made_address(number)))
+        case _:
+            _delete(store, "services", f"lb-{number}", MADE_NAMESPACE)
+
+
+def _delete(store: Store, plural: str, name: str, namespace: str) -> None:
+    try:
+        store.delete(plural, name, namespace)
+    except ApiError as error:
+        if error.code != 404:
+            raise
 
 
 def made_address(number: int) -> str:

@@ -49,13 +49,13 @@ def structure(node: Host) -> str:
 
 def names(node: Host) -> dict[str, str]:
     """Return the names of the managed block, each with its address."""
-    block = _hosts_lines(node)[1]
+    block = hosts_lines(node.read_hosts())[1]
     return {name: address for address, _, name in (line.partition("\t") for line in block)}
 
 
 def user_lines(node: Host) -> list[str]:
     """List the hosts file's lines outside of the managed block, in their order."""
-    return _hosts_lines(node)[0]
+    return hosts_lines(node.read_hosts())[0]
 
 
 def hosts_inode(node: Host) -> tuple[int, int]:
@@ -83,12 +83,12 @@ def relay_addresses(node: Host) -> frozenset[str]:
     )
 
 
-def _hosts_lines(node: Host) -> tuple[list[str], list[str]]:
-    """The user's lines and the block's. A block that is not whole is an error."""
+def hosts_lines(content: bytes) -> tuple[list[str], list[str]]:
+    """Return the user's lines and the block's; a block that is not whole is an error. Pure."""
     users: list[str] = []
     block: list[str] = []
     within = False
-    for line in node.read_hosts().decode("utf-8").splitlines():
+    for line in content.decode("utf-8").splitlines():
         if line.startswith(_BEGIN) and not within:
             within = True
         elif line == _END and within:
@@ -96,7 +96,7 @@ def _hosts_lines(node: Host) -> tuple[list[str], list[str]]:
         else:
             (block if within else users).append(line)
     if within:
-        raise WorldError(f"{node.name}: a block without an end in the hosts file: {block}")
+        raise WorldError(f"a block without an end in the hosts file: {block}")
     return users, block
 
 

@@ -8,10 +8,11 @@ import yaml
 from tests.testbed.world import NODEAGENT_CONFIG
 
 MADE_NAMESPACE = "made"
+MADE_SERVICES = 5
 
 _SERVICES = [
     {"namespace": "ingress-nginx", "name": "ingress-nginx-controller"},
-    *({"namespace": MADE_NAMESPACE, "name": f"lb-{number}"} for number in range(5)),
+    *({"namespace": MADE_NAMESPACE, "name": f"lb-{number}"} for number in range(MADE_SERVICES)),
 ]
 
 

@@ -11,13 +11,12 @@ from functools import partial
 
 import pytest
 
-from tests.apiserver import ApiError
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.made_objects import change_cluster
 from tests.daemon.managed_state import names, redirects, structure, user_lines
 from tests.daemon.running_agent import RunningAgent
-from tests.daemon.settings import MADE_NAMESPACE, write_config
+from tests.daemon.settings import write_config
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
@@ -36,7 +35,6 @@ _LONGEST_SECONDS = 0.9
 _WORKING_SECONDS = 0.4
 _RELAY_KILLS = 0.05
 _START_SECONDS = 10.0
-_LOAD_BALANCERS = 5
 _FLOW_SECONDS = 0.02
 _WRITES = "Became the writer"
 _USERS = [
@@ -183,18 +181,7 @@ def _flow(api: ClusterApi, dice: random.Random) -> Iterator[None]:
 
     def write() -> None:
         while not ended.wait(_FLOW_SECONDS):
-            number = dice.randrange(_LOAD_BALANCERS)
-            match dice.randrange(4):
-                case 0:
-                    ports = dice.sample([80, 443, 9000], dice.randrange(1, 4))
-                    api.store.apply(made_service(number, ports=ports))
-                case 1 | 2:
-                    hosts = [f"n{dice.randrange(40)}.example.test" for _ in range(3)]
-                    api.store.apply(
-                        ingress(f"flow-{number}", list(dict.fromkeys(hosts)), made_address(number))
-                    )
-                case _:
-                    _delete(api, "services", f"lb-{number}", MADE_NAMESPACE)
+            change_cluster(api.store, dice)
 
     with ThreadPoolExecutor(1) as thread:
         writing = thread.submit(write)
@@ -203,11 +190,3 @@ def _flow(api: ClusterApi, dice: random.Random) -> Iterator[None]:
         finally:
             ended.set()
             writing.result()
-
-
-def _delete(api: ClusterApi, plural: str, name: str, namespace: str) -> None:
-    try:
-        api.store.delete(plural, name, namespace)
-    except ApiError as error:
-        if error.code != 404:
-            raise
