@@ -4,16 +4,14 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from nodeagent.agent.convergence import Comparison
-from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
-from nodeagent.config.options import RelayOptions
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, DnatRules, Redirect, RelayAddress
+from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
@@ -52,15 +50,6 @@ def test_nothing_of_it_exists() -> None:
     assert "Hosts file: no permission" in finding.evidence
 
 
-def test_drift_is_named_by_its_parts() -> None:
-    missing = Desired(addresses=(RelayAddress(RELAY.address, REDIRECT.load_balancer),))
-    change = Addresses("hairpin0", (RelayOptions().ipv4, RelayOptions().ipv6)).diff(NOTHING, missing)
-    drifted = replace(SERVING, comparison=replace(IN_SYNC, changes={"addresses": change}))
-    finding = agent_findings(drifted)[0]
-    assert finding.code is Code.AgentDrifted
-    assert "Relay addresses" in finding.seen
-
-
 def test_rules_that_root_alone_may_read_are_no_drift() -> None:
     comparison = replace(IN_SYNC, hidden={"dnat": "needs root", "relay": "not permitted"})
     hidden = replace(SERVING, dnat=DnatState(unreadable="needs root"), comparison=comparison)
@@ -91,16 +80,10 @@ def test_beside_legacy_iptables_only_what_runs_earlier_counts() -> None:
     assert overtaking(KubeProxy(chains=(OURS, postrouting)), "nftables") == []
 
 
-def test_lines_of_the_hosts_file() -> None:
+def test_lines_that_lead_to_the_right_address_or_elsewhere_are_clean() -> None:
     names = {"site.example.com": frozenset({"192.0.2.1", "169.254.66.7"})}
     right = {
         "site.example.com": UserHostsLine(3, "192.0.2.1"),
         "else.example.com": UserHostsLine(4, "9.9.9.9"),
     }
     assert _codes(hosts_line_findings(right, names, "/etc/hosts")) == {Code.HostsLinesClean}
-    (stale,) = hosts_line_findings({"site.example.com": UserHostsLine(3, "192.0.2.9")}, names, "/etc/hosts")
-    assert (stale.code, stale.subject) == (Code.StaleHostsLine, "/etc/hosts:3")
-    old = UserHostsLine(5, "10.96.0.9", by_hairpin_proxy=True)
-    (hairpin,) = hosts_line_findings({"site.example.com": old}, names, "/etc/hosts")
-    assert hairpin.code is Code.HairpinProxyLine
-    assert "$ nodeagent apply --adopt" in hairpin.remedy

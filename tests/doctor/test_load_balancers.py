@@ -118,18 +118,6 @@ def test_off_the_node_nobody_knows_whether_a_hostname_answers_the_nodes() -> Non
     assert step.endswith("docs/hostname-only.md")
 
 
-def test_the_fixes_without_an_agent_come_first_and_are_ready_to_paste() -> None:
-    hetzner = remedies(VIP, _BY_NAME["Hetzner"], "v1.33.2")
-    assert "ipMode: Proxy" in hetzner[0]
-    assert "hcloud-cloud-controller-manager 1.21.0" in hetzner[0]
-    assert "address record with 192.0.2.1" in hetzner[1]
-    assert hetzner[2] == (
-        "$ kubectl annotate service -n ingress blue load-balancer.hetzner.cloud/hostname=lb.example.com"
-    )
-    assert "nodeagent" in hetzner[-1]
-    assert all("nodeagent" not in step for step in hetzner[:-1])
-
-
 def test_a_private_address_is_never_one_to_publish() -> None:
     both = service("blue", points=(point("203.0.113.50"), point("10.0.0.5"), point("fd00::5")))
     (record,) = [step for step in remedies(both, _BY_NAME["Hetzner"], "v1.33.2") if "address record" in step]

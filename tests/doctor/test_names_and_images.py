@@ -13,7 +13,6 @@ from nodeagent.doctor.names import (
     name_finding,
     registry_of,
 )
-from nodeagent.model.desired import NameDecision, refused
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.questions import RunningPod
@@ -49,28 +48,6 @@ FOUND = NameObservation(
 )
 def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
     assert name_finding(seen).code is code
-
-
-def test_the_three_answers_are_side_by_side() -> None:
-    seen = replace(FOUND, host=(RELAY,), cluster=None, cluster_why="not asked: forbidden", upstream=SILENT)
-    assert name_finding(seen).evidence == (
-        "this host's resolver: 169.254.66.7",
-        "upstream DNS: timeout (no answer in time)",
-        "CoreDNS: not asked: forbidden",
-        "nodeagent: no object of the cluster claims it",
-    )
-
-
-def test_why_a_hostname_is_not_written() -> None:
-    decision = NameDecision(
-        name="site.example.com",
-        claimed_by=ObjectRef("Ingress", "default", "site"),
-        load_balancer=ObjectRef("Service", "ingress", "blue"),
-        ruling=refused("NoSuchName", "not verified: DNS has no such hostname"),
-    )
-    assert name_finding(replace(FOUND, decision=decision)).evidence[-1] == (
-        "nodeagent: refused: not verified: DNS has no such hostname [NoSuchName]"
-    )
 
 
 @pytest.mark.parametrize(

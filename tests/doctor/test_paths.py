@@ -183,16 +183,6 @@ def test_a_controller_that_does_not_read_the_header_is_a_warning_where_connectio
     assert "loadBalancers.ignore" in "\n".join(working.remedy)
 
 
-def test_the_finding_names_the_port_and_shows_what_was_asked() -> None:
-    finding = path_finding(service("blue"), "https", replace(BY_NAME, relay=(RELAY, REFUSED)))
-    assert finding.subject == "192.0.2.1:443 (https)"
-    text = "\n".join(finding.evidence)
-    assert "TLS to 192.0.2.1:443: plain: reset in the TLS handshake; with PROXY v1: HTTP 200" in text
-    assert "straight to the ClusterIP 10.96.0.7:443" in text
-    assert "this node's relay 169.254.66.7:443: connection refused" in text
-    assert "by hostname, site.example.com leads to 169.254.66.7:443: connection refused" in text
-
-
 @pytest.mark.parametrize(
     ("seen", "words"),
     [

@@ -13,7 +13,7 @@ from nodeagent.agent.status_file import (
     VerdictCounts,
 )
 from nodeagent.runtime.health import Role
-from tests.apiserver import ApiServer
+from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 
 NAMESPACE = "nodeagent"
@@ -88,16 +88,10 @@ class Fleet:
     def add(self, name: str, answer: Answer | None, **pod: Any) -> None:  # noqa: ANN401 - see `set_pod`
         """Add a node with a pod that answers so; None for a node without a pod."""
         self.nodes.append(name)
-        self.api.store.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            }
-        )
+        self.api.store.create(objects.node(name))
         if answer is not None:
             self.set_pod(name, answer, **pod)
+        self.want(len(self.nodes))
 
     def set_pod(
         self, node: str, answer: Answer, *, running: bool = True, ready: bool = True, suffix: str = ""

@@ -57,7 +57,6 @@ def _cluster(api: ApiServer, *names: str) -> Fleet:
     fleet = Fleet(api, 0)
     for name in names:
         _node(fleet, name)
-    fleet.want(len(names))
     api.store.create(
         {
             "apiVersion": "networking.k8s.io/v1",

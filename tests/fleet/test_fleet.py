@@ -14,7 +14,7 @@ from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended
 from tests.cli.command_line import Ask
-from tests.fleet.simulated import UPTIME, Fleet, answering, failing, status
+from tests.fleet.simulated import NAMESPACE, UPTIME, Fleet, answering, failing, status
 
 _SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "fleet-v1.json"
 _RIGHTS = [
@@ -77,7 +77,6 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     fleet.add("garbage", answering(b"\xff\x00{"))
     fleet.add("waiting", answering(status("waiting", role="standby")))
     fleet.add("without", lambda _: Ended(1, stderr=b"cat: No such file or directory\n"))
-    fleet.want(13)
     code, nodes = _nodes(ask)
     assert code == 2
     assert {name: node["state"] for name, node in nodes.items()} == {
@@ -114,27 +113,19 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
 def test_a_node_that_should_have_no_pod_is_no_row(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 1)
     fleet.add("excluded", None)
+    fleet.want(1)
     code, nodes = _nodes(ask)
     assert (code, list(nodes)) == (0, ["node000"])
 
 
 def test_one_object_that_can_not_be_read_hides_no_node(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 2)
-    fleet.api.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "namespace": "nodeagent",
-                "name": "odd",
-                "labels": {"app.kubernetes.io/name": "nodeagent"},
-            },
-            "spec": {"nodeName": 7},
-        }
-    )
+    odd = api.store.get("pods", fleet.set_pod("node000", answering(b""), suffix="-odd"), NAMESPACE)
+    odd["spec"]["nodeName"] = 7
+    api.store.update(odd)
     code, nodes = _nodes(ask)
     assert code == 1
-    assert nodes["Pod nodeagent/odd"]["state"] == "unreadable"
+    assert nodes["Pod nodeagent/nodeagent-node000-odd"]["state"] == "unreadable"
     assert nodes["node000"]["state"] == nodes["node001"]["state"] == "in-sync"
 
 
@@ -153,7 +144,6 @@ def test_what_a_node_says_does_not_reach_the_terminal(api: ApiServer, ask: Ask) 
     fleet.add(
         "node1", answering(status("node1", components={hostile: failing(hostile)["hosts"]}, version=hostile))
     )
-    fleet.want(1)
     reply = ask("fleet")
     assert reply.exit_code == 2
     assert all(letter.isprintable() or letter == "\n" for letter in reply.stdout)
@@ -164,7 +154,6 @@ def test_what_a_node_says_does_not_reach_the_terminal(api: ApiServer, ask: Ask) 
 def test_an_endless_answer_is_a_row(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 0)
     fleet.add("node1", lambda _: Ended(0, b"x" * (5 << 20)))
-    fleet.want(1)
     code, nodes = _nodes(ask)
     assert (code, nodes["node1"]["state"]) == (1, "not-answering")
     assert "more than 4194304 bytes" in nodes["node1"]["reason"]
@@ -272,7 +261,6 @@ def test_off_a_node_the_doctor_believes_the_agents(
 ) -> None:
     fleet = Fleet(api, 0)
     fleet.add("node1", answering(status("node1", load_balancers=VerdictCounts(served), **fields)))
-    fleet.want(1)
     key = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
     api.store.create(
         objects.load_balancer("web", "ingress", addresses=["203.0.113.250"], annotations={key: "true"})
