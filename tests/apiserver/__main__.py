@@ -27,7 +27,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     tls = Tls(arguments.tls_cert, arguments.tls_key, arguments.tls_cert) if arguments.tls_cert else None
     with ApiServer(arguments.address, arguments.port, tls=tls) as api:
-        api.options.bookmark_interval = arguments.bookmarks
+        api.bookmark_interval = arguments.bookmarks
         for path in arguments.objects:
             for obj in objects_under(path):
                 api.store.create(obj)

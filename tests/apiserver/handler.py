@@ -133,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         if containers.PROTOCOL not in offered:
             raise statuses.bad_request(f"unable to upgrade: {containers.PROTOCOL} is not among {offered}")
         program = api.containers.prepare(asked, self.path)
-        self._write(
+        self.connection.sendall(
             self._head(
                 101,
                 [
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         )
         frames = containers.messages(program())
-        self._write(frames if cut is None else frames[: cut.after])
+        self.connection.sendall(frames if cut is None else frames[: cut.after])
         self.close_connection = True
 
     def _content_type(self) -> str:
@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
     def _selector(self, asked: Asked) -> Selector:
         if asked.resource is None or asked.missing or asked.verb not in {"list", "watch"}:
             return Selector()
-        known = asked.resource.plural != "services" or self._api.options.service_fields
+        known = asked.resource.plural != "services" or self._api.service_fields
         fields, labels = asked.query.get("fieldSelector", ""), asked.query.get("labelSelector", "")
         return selecting.parse(asked.resource, fields, labels, type_fields=known)
 
@@ -184,19 +184,21 @@ class Handler(BaseHTTPRequestHandler):
             body = gzip.compress(body, 1)
             headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
         head = self._head(reply.code, [*headers, ("Content-Length", str(len(body)))])
-        self._write(head + (body if cut is None else body[: cut.after]))
+        self.connection.sendall(head + (body if cut is None else body[: cut.after]))
         if cut is not None:
             self._end(watches.Ending.DROP)
 
     def _begin_stream(self) -> None:
-        self._write(self._head(200, [("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")]))
+        self.connection.sendall(
+            self._head(200, [("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")])
+        )
 
     def _write_chunk(self, data: bytes) -> None:
-        self._write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _end(self, ending: watches.Ending) -> None:
         if ending is watches.Ending.CLEAN:
-            self._write(_END_OF_CHUNKS)
+            self.connection.sendall(_END_OF_CHUNKS)
             return
         if ending is watches.Ending.RESET:
             cast("ApiListener", self.server).reset_when_closed(self.connection)
@@ -210,10 +212,6 @@ class Handler(BaseHTTPRequestHandler):
             *(f"{name}: {value}" for name, value in headers),
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-    def _write(self, data: bytes) -> None:
-        self.connection.sendall(data)
-        self._api.traffic.sent(len(data))
 
 
 def _resource(asked: Asked) -> Resource:

@@ -20,20 +20,6 @@ from .traffic import Traffic
 from .watches import Ending
 
 
-@dataclass(slots=True)
-class Options:
-    """How this server differs from others; may be changed while it runs, for requests to come.
-
-    Attributes:
-        bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
-            a minute).
-        service_fields: whether services can be selected by spec.type and spec.clusterIP (Kubernetes 1.31).
-    """
-
-    bookmark_interval: float = 0.5
-    service_fields: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class Tls:
     """The server's certificate.
@@ -65,7 +51,9 @@ class ApiServer:
         containers: what runs in pods, for exec and log.
         traffic: what was seen and sent.
         context: the TLS settings; None for plain HTTP.
-        options: how this server differs from others.
+        bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
+            a minute).
+        service_fields: whether services can be selected by spec.type (Kubernetes 1.31).
         closing: set when the server closes.
 
     Args:
@@ -86,7 +74,8 @@ class ApiServer:
         self.access = Access()
         self.containers = Containers()
         self.traffic = Traffic()
-        self.options = Options()
+        self.bookmark_interval = 0.5
+        self.service_fields = True
         self.closing = threading.Event()
         self._address = address
         self._port = port

@@ -83,15 +83,6 @@ def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
     return ApiError(409, "Conflict", text, _about(resource, name))
 
 
-def invalid(resource: Resource, name: str, where: str, what: str) -> ApiError:
-    """Refuse an object whose field `where` does not pass validation, for the reason `what`."""
-    about = {"name": name, "group": resource.group, "kind": resource.kind}
-    details: Object = {key: value for key, value in about.items() if value}
-    details["causes"] = [{"reason": "FieldValueInvalid", "message": what, "field": where}]
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {where}: {what}', details)
-
-
 def invalid_options(kind: str, where: str, what: str, reason: str = "FieldValueForbidden") -> ApiError:
     """Refuse a query's parameters, read as ListOptions or PatchOptions."""
     details: Object = {"group": "meta.k8s.io", "kind": kind}

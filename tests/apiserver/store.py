@@ -387,9 +387,8 @@ class Store:
             metadata["name"] = f"{metadata['generateName']}{uuid.uuid4().hex[:5]}"
         name = metadata.get("name")
         if not name:
-            raise statuses.invalid(
-                resource, "", "metadata.name", "Required value: name or generateName is required"
-            )
+            why = "metadata.name: Required value: name or generateName is required"
+            raise statuses.ApiError(422, "Invalid", f'{resource.kind} "" is invalid: {why}')
         if not resource.namespaced:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):

@@ -37,7 +37,6 @@ class Traffic:
         self._changed = threading.Condition()
         self._seen: list[Seen] = []
         self._watches: list[OpenWatch] = []
-        self._bytes_sent = 0
 
     # The server tells
 
@@ -46,11 +45,6 @@ class Traffic:
         with self._changed:
             self._seen.append(seen)
             self._changed.notify_all()
-
-    def sent(self, size: int) -> None:
-        """Count bytes of an answer, headers included."""
-        with self._changed:
-            self._bytes_sent += size
 
     def opened(self, watch: OpenWatch) -> None:
         """Note that a stream began."""
@@ -73,12 +67,6 @@ class Traffic:
 
     # Tests ask
 
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes of all answers so far, headers included (before TLS)."""
-        with self._changed:
-            return self._bytes_sent
-
     def seen(self, verb: str = "*", path: str = "*") -> list[Seen]:
         """Give the requests so far whose verb and path match the glob patterns, in order of arrival."""
         with self._changed:
@@ -93,10 +81,9 @@ class Traffic:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""
         self._wait(lambda: len(self.seen(verb, path)) >= count, f"{count} x {verb} {path}", timeout)
 
-    def wait_for_watch(self, resource: str, timeout: float = 20.0, count: int = 1) -> None:
-        """Return when at least `count` streams on a resource are open; TimeoutError when they do not."""
-        what = f"{count} open watch(es) on {resource}"
-        self._wait(lambda: len(self.watches(resource)) >= count, what, timeout)
+    def wait_for_watch(self, resource: str, timeout: float = 20.0) -> None:
+        """Return when a stream on a resource is open; TimeoutError when none is."""
+        self._wait(lambda: bool(self.watches(resource)), f"an open watch on {resource}", timeout)
 
     def wait_for_no_watch(self, timeout: float = 20.0) -> None:
         """Return when no stream is open; TimeoutError when one stays."""

@@ -185,7 +185,7 @@ class Stream:
     def _send_all(self) -> Ending:
         begun = time.monotonic()
         deadline = begun + self._terms.seconds
-        interval = self._api.options.bookmark_interval if self._terms.bookmarks else math.inf
+        interval = self._api.bookmark_interval if self._terms.bookmarks else math.inf
         bookmark_due = begun + interval
         ending: Ending | None = None
         while ending is None:

@@ -217,7 +217,7 @@ def test_stopping_ends_all_watches(api: ApiServer, connection: Connection) -> No
 
 def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> None:
     timing = Timing(idle_timeout=0.3, backoff=(0.01, 0.05))
-    api.options.bookmark_interval = 0.1
+    api.bookmark_interval = 0.1
     with watching(api, connection, timing=timing) as watched:
         silence = api.faults.add(faults.Silence(), path=INGRESSES)
         until(lambda: silence.used == 1, "the silence")
@@ -261,7 +261,7 @@ def test_a_line_that_is_no_event_asks_for_a_new_list(
 
 
 def test_a_selector_refused_at_the_list(api: ApiServer, connection: Connection) -> None:
-    api.options.service_fields = False
+    api.service_fields = False
     api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
     with watching(api, connection) as watched:
         assert watched.services() == ["lb"]
@@ -279,7 +279,7 @@ def test_a_selector_refused_at_the_list(api: ApiServer, connection: Connection) 
 def test_a_selector_refused_at_the_watch(api: ApiServer, connection: Connection) -> None:
     api.store.create(objects.service("lb", kind="LoadBalancer"))
     with watching(api, connection) as watched:
-        api.options.service_fields = False
+        api.service_fields = False
         api.end_watches()
         api.store.create(objects.service("web", kind="LoadBalancer"))
         until(lambda: watched.services() == ["lb", "web"], "both")
@@ -333,7 +333,7 @@ def test_the_api_away_at_the_start_and_later(api: ApiServer, connection: Connect
 
 
 def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: Connection) -> None:
-    api.options.bookmark_interval = 0.05
+    api.bookmark_interval = 0.05
     with watching(api, connection) as watched:
         api.store.create_many(objects.config_map(f"unrelated-{number}") for number in range(10))
         revision = api.store.revision

@@ -71,7 +71,7 @@ def test_services_are_narrowed_by_the_server(api: ApiServer, connection: Connect
 def test_services_are_narrowed_here_where_the_server_refuses(
     api: ApiServer, connection: Connection, code: int
 ) -> None:
-    api.options.service_fields = code != 400
+    api.service_fields = code != 400
     if code != 400:
         # Compressed, and not.
         api.faults.add(faults.Answer(code), path="/api/v1/services", times=2)

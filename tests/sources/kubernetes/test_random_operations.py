@@ -136,7 +136,7 @@ def test_random_writes_under_faults_end_as_a_fresh_list(
     chaos = Chaos(api, seed)
     breath = threading.Event()
     operations = OPERATIONS_OF_A_SOAK if soak else OPERATIONS
-    api.options.bookmark_interval = 0.05
+    api.bookmark_interval = 0.05
     api.store.serve(*GATEWAY_API)
     with watching(api, connection, RELAY, TIMING) as watched:
         for number in range(operations):
