@@ -82,8 +82,3 @@ def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec:
     """The object is readable; there is no host in it."""
     (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", spec)
     assert found.hosts == ()
-
-
-def test_a_kind_of_the_same_name_in_another_api_is_passed_over(tmp_path: Path) -> None:
-    """There are many Gateways."""
-    assert read(tmp_path, "Gateway", "example.com/v1", ISTIO) == ()

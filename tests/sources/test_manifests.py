@@ -200,10 +200,16 @@ def test_a_kind_is_told_from_others_of_its_name_by_its_group(
 
 
 def test_a_custom_kind_needs_its_group(tmp_path: Path) -> None:
-    route = {"kind": "HTTPRoute", "metadata": {"name": "site", "namespace": "web"}, "spec": {}}
-    assert read(tmp_path, json.dumps(route)).routes == ()
-    named = {**route, "apiVersion": "gateway.networking.k8s.io/v1"}
-    assert len(read(tmp_path, json.dumps(named)).routes) == 1
+    """There are many Gateways."""
+    gateway = {"kind": "Gateway", "metadata": {"name": "site", "namespace": "web"}, "spec": {}}
+    versions = ("gateway.networking.k8s.io/v1", "networking.istio.io/v1", "example.com/v1", None)
+    found = [read(tmp_path, json.dumps({**gateway, "apiVersion": version})) for version in versions]
+    assert [(len(one.gateways), len(one.controller_routes)) for one in found] == [
+        (1, 0),
+        (0, 1),
+        (0, 0),
+        (0, 0),
+    ]
 
 
 @pytest.mark.parametrize("metadata", [{}, {"namespace": "ingress"}, None, [], {"name": 7}])

@@ -22,20 +22,15 @@ def told(watched: Watched) -> dict[str, str]:
 
 
 def test_only_the_named_one_is_asked_for(api: ApiServer, connection: Connection) -> None:
-    """A namespace's other ConfigMaps are not read."""
+    """A namespace's others are not read; without a name none is, so that the agent needs no right to."""
     api.store.create(config_map("ingress-nginx", "true"))
     api.store.create(config_map("ingress-nginx", "true", "unrelated"))
+    assert read_cluster(connection, NODE).config_maps == ()
+    assert api.traffic.seen("list", "*/configmaps") == []
     snapshot = read_cluster(connection, NODE, config_maps=[CONTROLLER])
     assert [found.ref.path for found in snapshot.config_maps] == ["ingress-nginx/controller"]
     (request,) = api.traffic.seen("list", "*/configmaps")
     assert (request.path, request.query["fieldSelector"]) == (PATH, "metadata.name=controller")
-
-
-def test_without_a_name_none_is_asked_for(api: ApiServer, connection: Connection) -> None:
-    """So that the agent needs no right to read any."""
-    api.store.create(config_map("ingress-nginx", "true"))
-    assert read_cluster(connection, NODE).config_maps == ()
-    assert api.traffic.seen("list", "*/configmaps") == []
 
 
 def test_changes_of_it_are_seen(api: ApiServer, connection: Connection) -> None:

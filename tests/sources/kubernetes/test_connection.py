@@ -179,13 +179,8 @@ def test_a_silent_stream_is_given_up(lines: Callable[[], Any]) -> None:
         next(lines())
 
 
-def test_html_instead_of_a_stream(api: ApiServer, lines: Callable[[], Any]) -> None:
-    api.faults.add(faults.html_page(), verbs={"watch"})
-    with pytest.raises(errors.NotJsonError):
-        lines()
-
-
-def test_a_stream_is_interrupted_by_another_thread(api: ApiServer, connection: Connection) -> None:
+def interrupted(api: ApiServer, connection: Connection) -> None:
+    """Open a stream, and have another thread end it after an event."""
     stream = connection.open_stream(SERVICES, {"watch": "true", "resourceVersion": str(api.store.revision)})
     found = watch_events.lines(stream, connection.count)
     api.store.create(objects.service("web"))
@@ -195,6 +190,10 @@ def test_a_stream_is_interrupted_by_another_thread(api: ApiServer, connection: C
         next(found)
     stream.close()
     stream.interrupt()
+
+
+def test_a_stream_is_interrupted_by_another_thread(api: ApiServer, connection: Connection) -> None:
+    interrupted(api, connection)
     assert kinds(connection) == LIST
 
 

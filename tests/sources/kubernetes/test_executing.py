@@ -26,43 +26,45 @@ _WHERE = Container("nodeagent", "nodeagent-1", "agent")
 _EXEC = "*/exec"
 
 
-def _pod(api: ApiServer, answer: Ended) -> list[list[str]]:
-    """Let the pod run, with a program that answers so; give the commands that it will have been given."""
+@pytest.fixture(autouse=True)
+def _pod(api: ApiServer) -> None:
+    metadata = {"namespace": "nodeagent", "name": "nodeagent-1"}
+    api.store.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    _answering(api, Ended())
+
+
+def _answering(api: ApiServer, answer: Ended) -> list[list[str]]:
+    """Let the container answer so to every command; give the commands that it will have been given."""
     given: list[list[str]] = []
 
     def program(command: Sequence[str]) -> Ended:
         given.append(list(command))
         return answer
 
-    api.store.create(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "nodeagent", "name": "nodeagent-1"}}
-    )
     api.containers.run("nodeagent", "nodeagent-1", "agent", program)
     return given
 
 
-def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Connection) -> None:
-    given = _pod(api, Ended(3, bytes(range(256)) * 1000, "trouble: ü".encode()))
+@pytest.mark.parametrize("answer", [Ended(), Ended(3, bytes(range(256)) * 1000, "trouble: ü".encode())])
+def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Connection, answer: Ended) -> None:
+    given = _answering(api, answer)
     done = execute(connection, _WHERE, ["cat", "a b", "", "&c=d"], timeout=10)
     assert given == [["cat", "a b", "", "&c=d"]]
-    assert (done.exit_code, done.stdout, done.stderr) == (3, bytes(range(256)) * 1000, "trouble: ü")
-
-
-def test_a_program_that_prints_nothing(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended())
-    done = execute(connection, _WHERE, ["true"], timeout=10)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, b"", "")
+    assert (done.exit_code, done.stdout, done.stderr.encode()) == (
+        answer.exit_code,
+        answer.stdout,
+        answer.stderr,
+    )
 
 
 def test_more_than_is_wanted_is_not_taken(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended(0, b"x" * 100_001))
+    _answering(api, Ended(0, b"x" * 100_001))
     assert len(execute(connection, _WHERE, ["cat"], timeout=10, limit=100_001).stdout) == 100_001
     with pytest.raises(ApiError, match="more than 100000 bytes"):
         execute(connection, _WHERE, ["cat"], timeout=10, limit=100_000)
 
 
 def test_a_container_that_does_not_run(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended())
     with pytest.raises(ServerTroubleError, match="container not found"):
         execute(connection, Container("nodeagent", "nodeagent-1", "relay"), ["cat"], timeout=10)
     with pytest.raises(NotFoundError, match=r'pods "nodeagent-2" not found'):
@@ -73,7 +75,6 @@ def test_a_container_that_does_not_run(api: ApiServer, connection: Connection) -
 def test_both_rights_are_needed_and_the_rule_is_named(
     api: ApiServer, connection: Connection, verbs: list[str]
 ) -> None:
-    _pod(api, Ended())
     api.access.allow_only([Rule([""], ["pods/exec"], verbs)])
     with pytest.raises(ForbiddenError, match=r'resources: \["pods/exec"\], verbs: \["create"\]'):
         execute(connection, _WHERE, ["true"], timeout=10)
@@ -82,7 +83,6 @@ def test_both_rights_are_needed_and_the_rule_is_named(
 
 
 def test_credentials_are_sent_and_renewed_once(api: ApiServer, tmp_path: Path) -> None:
-    _pod(api, Ended())
     api.access.require_token("first")
     with connected(api, tmp_path) as connection:
         assert execute(connection, _WHERE, ["true"], timeout=10).exit_code == 0
@@ -93,7 +93,6 @@ def test_credentials_are_sent_and_renewed_once(api: ApiServer, tmp_path: Path) -
 
 
 def test_a_node_that_does_not_answer_is_given_up_in_time(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended())
     held = api.faults.add(faults.Hold(), path=_EXEC)
     with pytest.raises(UnreachableError, match="no answer in time"):
         execute(connection, _WHERE, ["true"], timeout=0.3)
@@ -101,7 +100,6 @@ def test_a_node_that_does_not_answer_is_given_up_in_time(api: ApiServer, connect
 
 
 def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended())
     released = threading.Event()
 
     def program(_: Sequence[str]) -> Ended:
@@ -116,13 +114,20 @@ def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connect
     released.set()
 
 
-@pytest.mark.parametrize("fault", [faults.Disconnect(), faults.Disconnect(reset=True)])
-def test_a_server_that_cuts_the_handshake(
-    api: ApiServer, connection: Connection, fault: faults.Disconnect
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (faults.Disconnect(), UnreachableError),
+        (faults.Disconnect(reset=True), UnreachableError),
+        (faults.html_page(), ApiError),
+    ],
+)
+def test_no_websocket(
+    api: ApiServer, connection: Connection, fault: faults.RequestFault, error: type[ApiError]
 ) -> None:
-    _pod(api, Ended())
+    """The server cuts the handshake, or gives a page instead."""
     api.faults.add(fault, path=_EXEC)
-    with pytest.raises(UnreachableError):
+    with pytest.raises(error):
         execute(connection, _WHERE, ["true"], timeout=10)
 
 
@@ -130,17 +135,10 @@ def test_a_server_that_cuts_the_handshake(
 def test_an_answer_that_breaks_off_never_passes_for_a_whole_one(
     api: ApiServer, connection: Connection, after: int
 ) -> None:
-    _pod(api, Ended(0, b"x" * 100_000))
+    _answering(api, Ended(0, b"x" * 100_000))
     api.faults.add(faults.CutBody(after), path=_EXEC)
     with pytest.raises(UnreachableError):
         execute(connection, _WHERE, ["cat"], timeout=10)
-
-
-def test_a_page_instead_of_a_websocket(api: ApiServer, connection: Connection) -> None:
-    _pod(api, Ended())
-    api.faults.add(faults.html_page(), path=_EXEC)
-    with pytest.raises(ApiError):
-        execute(connection, _WHERE, ["true"], timeout=10)
 
 
 def test_a_server_that_is_away(api: ApiServer, connection: Connection) -> None:

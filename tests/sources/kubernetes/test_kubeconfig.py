@@ -15,17 +15,18 @@ import yaml
 from kubernetes import client
 
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes import errors, watch_events
+from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import Kubeconfig
-from tests.apiserver import ApiServer, Rule, Tls, objects
-from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
+from tests.apiserver import ApiServer, Rule, Tls
+from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds
 
 
 def changed(kubeconfig: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
-    """Change the kubeconfig's cluster, and its user if given."""
+    """Change the kubeconfig's cluster (None removes), and its user if given."""
     document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    document["clusters"][0]["cluster"] |= cluster
+    merged = document["clusters"][0]["cluster"] | cluster
+    document["clusters"][0]["cluster"] = {key: value for key, value in merged.items() if value is not None}
     if user is not None:
         document["users"][0]["user"] = user
     kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -109,43 +110,48 @@ def test_tls_with_a_ca_and_a_client_certificate(secure: tuple[ApiServer, Path]) 
     api, kubeconfig = secure
     with connect(kubeconfig) as connection:
         assert kinds(connection) == LIST
-        query = {"watch": "true", "resourceVersion": str(api.store.revision)}
-        stream = connection.open_stream(SERVICES, query)
-        found = watch_events.lines(stream, connection.count)
-        api.store.create(objects.service("web"))
-        assert next(found).startswith(b'{"type":"ADDED"')
-        stream.interrupt()
-        with pytest.raises((StopIteration, errors.UnreachableError)):
-            next(found)
-        stream.close()
+        interrupted(api, connection)
 
 
-def test_tls_without_the_client_certificate(secure: tuple[ApiServer, Path]) -> None:
-    _, kubeconfig = secure
-    with connect(changed(kubeconfig, {}, {})) as connection, pytest.raises(errors.UnreachableError):
-        connection.get_json(SERVICES)
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"tls-server-name": "kube.example"},
+        # Nothing is printed, either: the warning of a library would be one per request.
+        {"certificate-authority": None, "insecure-skip-tls-verify": True},
+    ],
+)
+def test_tls_as_the_kubeconfig_wants_it(secure: tuple[ApiServer, Path], cluster: dict[str, Any]) -> None:
+    with connect(changed(secure[1], cluster)) as connection:
+        assert kinds(connection) == LIST
 
 
-def test_tls_by_a_server_without_a_trusted_authority(secure: tuple[ApiServer, Path], tmp_path: Path) -> None:
-    _, kubeconfig = secure
-    stranger, _ = certificate(tmp_path, "stranger")
-    changed(kubeconfig, {"certificate-authority": str(stranger)})
+@pytest.mark.parametrize(
+    ("cluster", "user", "words"),
+    [
+        ({}, {}, "at 127.0.0.1:"),
+        (
+            {"certificate-authority": "stranger.crt"},
+            None,
+            "certificate.verify.failed|CERTIFICATE_VERIFY_FAILED",
+        ),
+        ({"tls-server-name": "other.example"}, None, r"other\.example"),
+    ],
+    ids=["no-client-certificate", "no-trusted-authority", "other-name"],
+)
+def test_tls_that_fails(
+    secure: tuple[ApiServer, Path],
+    tmp_path: Path,
+    cluster: dict[str, Any],
+    user: dict[str, Any] | None,
+    words: str,
+) -> None:
+    certificate(tmp_path, "stranger")
     with (
-        connect(kubeconfig) as connection,
-        pytest.raises(errors.UnreachableError, match=r"certificate.verify.failed|CERTIFICATE_VERIFY_FAILED"),
+        connect(changed(secure[1], cluster, user)) as connection,
+        pytest.raises(errors.UnreachableError, match=words),
     ):
         connection.get_json(SERVICES)
-
-
-@pytest.mark.parametrize(("name", "good"), [("kube.example", True), ("other.example", False)])
-def test_tls_server_name(secure: tuple[ApiServer, Path], name: str, good: bool) -> None:  # noqa: FBT001
-    _, kubeconfig = secure
-    with connect(changed(kubeconfig, {"tls-server-name": name})) as connection:
-        if good:
-            assert kinds(connection) == LIST
-        else:
-            with pytest.raises(errors.UnreachableError, match=r"other\.example"):
-                connection.get_json(SERVICES)
 
 
 def test_a_proxy_is_used_unless_it_is_disabled(
@@ -215,16 +221,6 @@ def test_where_the_configuration_is_looked_for(
         assert connection.server == ("127.0.0.1", api.port)
     with pytest.raises(SourceError, match="the pod's ServiceAccount"):
         connect(environment={"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
-
-
-def test_a_server_whose_certificate_is_not_to_be_checked(secure: tuple[ApiServer, Path]) -> None:
-    """Nothing is printed, either: the warning of a library would be one per request."""
-    _, kubeconfig = secure
-    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    del document["clusters"][0]["cluster"]["certificate-authority"]
-    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
-    with connect(changed(kubeconfig, {"insecure-skip-tls-verify": True})) as connection:
-        assert kinds(connection) == LIST
 
 
 def test_a_server_behind_a_path(api: ApiServer, tmp_path: Path) -> None:
@@ -307,10 +303,7 @@ def test_a_tunnel_through_a_proxy(
         changed(kubeconfig, {"proxy-url": f"{scheme}://me:secret%21@127.0.0.1:{port}"})
         with connect(kubeconfig) as connection:
             assert kinds(connection) == LIST
-            query = {"watch": "true", "resourceVersion": str(api.store.revision)}
-            stream = connection.open_stream(SERVICES, query)
-            stream.interrupt()
-            stream.close()
+            interrupted(api, connection)
     (head,) = heads
     assert head.startswith(
         f"CONNECT 127.0.0.1:{api.port} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n".encode()
