@@ -49,11 +49,7 @@ class Rule:
 
 
 def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) -> list[Rule]:
-    """Give the rules that bindings among the documents grant to a ServiceAccount.
-
-    Raises:
-        KeyError: a binding names a role that is not among the documents.
-    """
+    """Give the rules that bindings among the documents, which have their roles, grant to a ServiceAccount."""
     objects = list(documents)
     roles = {
         (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj.get("rules") or []

@@ -14,15 +14,7 @@ from math import inf
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer with this instead of doing the request.
-
-    Attributes:
-        code: HTTP status.
-        retry_after: seconds in a Retry-After header, None for no header.
-        body: the bytes of the answer; None for a Status object.
-        content_type: of `body`.
-        headers: further ones.
-    """
+    """Answer with this instead of doing the request; without a body, with a Status object."""
 
     code: int
     retry_after: int | None = None
@@ -106,15 +98,7 @@ Fault = RequestFault | LineFault
 
 @dataclass(slots=True)
 class Armed:
-    """A fault that waits to strike.
-
-    Attributes:
-        fault: what happens.
-        path: glob pattern of the request's path (`*` matches `/` too).
-        verbs: Kubernetes verbs it strikes at; empty for all.
-        left: how often it will strike yet.
-        used: how often it did.
-    """
+    """A fault that waits to strike, `left` times yet; it did so `used` times."""
 
     fault: Fault
     path: str
@@ -141,16 +125,13 @@ class Faults:
     def add(
         self, fault: Fault, *, path: str = "*", verbs: Collection[str] = (), times: int | None = 1
     ) -> Armed:
-        """Arm a fault.
+        """Arm a fault; the answer's `used` tells how often it struck.
 
         Args:
             fault: what is to happen.
-            path: glob pattern of request paths, without query.
+            path: glob pattern of request paths, without query (`*` matches `/` too).
             verbs: Kubernetes verbs (get, list, watch, ...); empty for all.
             times: how many requests (or lines, for line faults) it strikes; None for all until removed.
-
-        Returns:
-            The armed fault, whose `used` tells how often it struck.
         """
         armed = Armed(fault, path, frozenset(verbs), inf if times is None else times)
         with self._lock:

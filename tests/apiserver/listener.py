@@ -11,14 +11,7 @@ from typing import Any
 
 
 class Listener(ThreadingHTTPServer):
-    """A threaded HTTP server that knows its connections and can cut them.
-
-    Args:
-        address: IPv4 or IPv6 address to listen on.
-        port: port to listen on, 0 for a free one.
-        handler: what serves a connection.
-        tls: the server's certificate; None for plain HTTP.
-    """
+    """A threaded HTTP server that knows its connections and can cut them; without `tls`, plain HTTP."""
 
     daemon_threads = True
     request_queue_size = 128

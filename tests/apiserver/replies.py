@@ -53,18 +53,7 @@ def plain(path: str, resources: Sequence[Resource]) -> Reply:
 
 
 def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_type: str) -> Reply:
-    """Do what a request asks for.
-
-    Args:
-        store: the objects.
-        asked: the request; any verb but watch, about a resource.
-        selector: which objects a list is to hold.
-        body: the request's body.
-        content_type: of the body.
-
-    Raises:
-        ApiError: the request is refused.
-    """
+    """Do what a request about a resource asks for, with any verb but watch. Raises ApiError."""
     resource = asked.resource
     assert resource is not None, "plain paths have no objects"
     if asked.query.get("dryRun"):

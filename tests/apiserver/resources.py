@@ -19,10 +19,7 @@ class Resource:
 
     Attributes:
         group: API group, empty for the core group.
-        version: API version, such as `v1`.
         plural: name in paths and in RBAC rules.
-        kind: name in objects.
-        namespaced: whether its objects live in namespaces.
         has_status: whether `status` is a subresource: then a plain PUT or POST cannot write it.
         fields: field labels for selectors beside metadata.name and metadata.namespace, each with the value
             an object has that does not carry the field.

@@ -22,7 +22,7 @@ class Asked:
     Attributes:
         verb: get, list, watch, create, update, patch or delete.
         path: the path without query.
-        query: the query's parameters; of a repeated one the last.
+        query: of a repeated parameter the last.
         resource: what it is about; None for a path that is no resource, such as /version or /apis.
         namespace: empty for all namespaces and for what has none.
         name: the object's name, empty for a collection.
@@ -43,16 +43,7 @@ class Asked:
 
 
 def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
-    """Read a request line.
-
-    Args:
-        method: the HTTP method.
-        target: path and query.
-        resources: the resources that exist.
-
-    Raises:
-        ApiError: 405 when the resource does not take the method.
-    """
+    """Read a request line; raises ApiError 405 when the resource does not take the method."""
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     verb = _VERBS[method]

@@ -18,11 +18,9 @@ Test = Callable[[Object], bool]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which objects a list or a watch asks for.
+    """Which objects a list or a watch asks for: those that pass all tests.
 
-    Attributes:
-        tests: an object must pass all of them.
-        name: the one name that it asks for, else empty; RBAC's resourceNames look at it.
+    RBAC's resourceNames look at the one name that it asks for, if it does.
     """
 
     tests: Sequence[Test] = ()
@@ -38,17 +36,10 @@ class Selector:
 
 
 def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = True) -> Selector:
-    """Read the query's selectors.
+    """Read the values of `fieldSelector` and `labelSelector`, which may be empty.
 
-    Args:
-        resource: what is selected.
-        fields: the value of `fieldSelector`, may be empty.
-        labels: the value of `labelSelector`, may be empty.
-        type_fields: whether the server knows fields beyond those of metadata for this resource; servers
-            before 1.31 know none for services.
-
-    Raises:
-        ApiError: 400 when the server does not know a field or cannot read a selector.
+    Without `type_fields`, the server knows those of metadata alone, as servers before 1.31 do for services.
+    Raises ApiError 400 when the server does not know a field or cannot read a selector.
     """
     tests: list[Test] = []
     name = ""

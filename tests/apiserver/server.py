@@ -22,13 +22,7 @@ from .watches import Ending
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The server's certificate.
-
-    Attributes:
-        certificate: PEM file with the certificate (and its chain).
-        key: PEM file with its key.
-        authority: PEM file that clients verify it with; for a self-signed one the certificate itself.
-    """
+    """PEM files of the server's certificate, and of the authority that clients verify it with."""
 
     certificate: Path
     key: Path
@@ -46,20 +40,12 @@ class ApiServer:
 
     Attributes:
         store: the objects; tests write them here.
-        faults: what is to go wrong.
-        access: tokens and RBAC rules.
         containers: what runs in pods, for exec and log.
-        traffic: what was seen and sent.
         context: the TLS settings; None for plain HTTP.
         bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
             a minute).
         service_fields: whether services can be selected by spec.type (Kubernetes 1.31).
         closing: set when the server closes.
-
-    Args:
-        address: address to listen on.
-        port: port to listen on, 0 for a free one.
-        tls: certificate; None for plain HTTP.
     """
 
     def __init__(

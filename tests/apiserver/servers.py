@@ -34,10 +34,8 @@ class Server:
     """A server under test, with versions that it has forgotten.
 
     Attributes:
-        admin: as a user who may do everything.
         limited: as the ServiceAccount kube-system/nodeagent, which may do what its bindings say.
         stranger: with a token of no user.
-        anonymous: without a token.
         compact: makes the storage forget its history.
         grant: creates roles and bindings.
     """

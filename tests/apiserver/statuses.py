@@ -11,14 +11,7 @@ from .resources import Object, Resource
 
 @dataclass
 class ApiError(Exception):
-    """An answer that is a Status with `status: Failure`.
-
-    Attributes:
-        code: HTTP status code.
-        reason: the word for machines, such as `Expired`; empty when the server gives none.
-        message: the words for people.
-        details: what the Status tells about the object, may be empty; None for a Status without it.
-    """
+    """An answer that is a Status with `status: Failure`; without a reason where the server gives none."""
 
     code: int
     reason: str

@@ -33,10 +33,7 @@ class Part(Enum):
 class Version:
     """An object as it was from one revision on; never changed once made.
 
-    Attributes:
-        key: its place among its like, `namespace/name`.
-        revision: the revision that wrote it.
-        item: the object as JSON, with everything but kind and apiVersion.
+    `key` is its place among its like, `item` its JSON with everything but kind and apiVersion.
     """
 
     __slots__ = ("_obj", "item", "key", "revision")
@@ -212,11 +209,7 @@ class Store:
         return found
 
     def snapshot(self, resource: Resource, revision: int | None = None) -> Snapshot:
-        """Give all objects as they were at a revision (None: now).
-
-        Raises:
-            ApiError: 410 when that history was compacted.
-        """
+        """Give all objects as they were at a revision (None: now); raises ApiError 410 if it is forgotten."""
         with self._lock:
             at = self._revision if revision is None else revision
             if at < self._compacted:
@@ -229,10 +222,8 @@ class Store:
         """Call `receive` for every change after `since`, first the past ones, then each as it is made.
 
         With `since` None every object that exists is reported as if just created. `receive` is called
-        with the store locked: it must only put the change aside.
-
-        Raises:
-            ApiError: 410 when the history after `since` was compacted.
+        with the store locked: it must only put the change aside. Raises ApiError 410 when the history after
+        `since` was compacted.
         """
         with self._lock:
             shelf = self._shelves[resource.qualified]
@@ -279,10 +270,7 @@ class Store:
 
         Where the object names a resourceVersion or uid, it must be the current one. A write that changes
         nothing makes no new version, as in the real server. An object that is being deleted goes when its
-        last finalizer is gone.
-
-        Raises:
-            ApiError: 404 when there is none, 409 when another version is there.
+        last finalizer is gone. Raises ApiError 404 when there is none, 409 when another version is there.
         """
         resource = self.resource_of(obj)
         with self._lock:
@@ -324,18 +312,10 @@ class Store:
         *,
         foreground: bool = False,
     ) -> Object:
-        """Delete an object; gives its last version.
+        """Delete an object; gives its last version. Raises ApiError 404 when there is none.
 
         An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
-
-        Args:
-            plural: the resource.
-            name: the object's name.
-            namespace: its namespace.
-            foreground: add the finalizer that the garbage collector takes away after the object's dependents.
-
-        Raises:
-            ApiError: 404 when there is none.
+        `foreground` adds the one that the garbage collector takes away after the object's dependents.
         """
         resource = self.resource(plural)
         with self._lock:

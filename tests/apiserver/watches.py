@@ -36,11 +36,7 @@ class Ending(Enum):
 
 
 class Feed:
-    """Changes put aside for one stream, and the wait for more.
-
-    Args:
-        connection: the client's; its going away ends the wait.
-    """
+    """Changes put aside for one stream, and the wait for more, which the client's going away ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._changes: deque[Change] = deque()
@@ -138,14 +134,7 @@ def _terms(query: Mapping[str, str]) -> _Terms:
 
 
 class Stream:
-    """One client's watch from its first line to its end.
-
-    Args:
-        api: the server.
-        asked: the request.
-        selector: which objects are shown.
-        feed: where changes are put aside.
-        write: sends bytes as one chunk.
+    """One client's watch from its first line to its end; `write` sends bytes as one chunk.
 
     Raises:
         ApiError: 400, 422 or 500 for a query that makes no sense.
@@ -170,8 +159,7 @@ class Stream:
     def run(self, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends; give how it did: the caller closes it accordingly.
 
-        Args:
-            begin: sends the answer's head; a client that is gone already makes it raise OSError.
+        `begin` sends the answer's head; a client that is gone already makes it raise OSError.
         """
         open_watch = OpenWatch(self._resource, self._asked.path, self._feed.end)
         self._api.traffic.opened(open_watch)

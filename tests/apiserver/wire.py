@@ -45,17 +45,9 @@ def request(
     body: Object | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Object]:
-    """Send one request on a connection of its own.
+    """Send one request on a connection of its own; give the HTTP status and the answer's JSON.
 
-    Args:
-        api: the server.
-        method: the HTTP method.
-        target: path and query.
-        body: sent as JSON when given, a text as it is.
-        headers: headers beside those of the body.
-
-    Returns:
-        The HTTP status and the answer's JSON.
+    The body is sent as JSON, a text as it is.
     """
     status, _, data = exchange(api, method, target, body, headers)
     obj: Object = json.loads(data)
@@ -82,12 +74,7 @@ def exchange(
 
 
 class WatchLines:
-    """One watch, read line by line.
-
-    Args:
-        api: the server.
-        target: path and query, without `watch=1`.
-    """
+    """One watch, read line by line; the target needs no `watch=1`."""
 
     def __init__(self, api: Port, target: str) -> None:
         self._connection, token = _opened(api)
