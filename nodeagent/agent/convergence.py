@@ -170,11 +170,16 @@ def converge(
         ready = ready_listeners(desired, actual)
         actual.components.relay.steer(ready)
     done.ready = ready
-    done.desired = defer_until_ready(desired, ready)
+    done.desired = desired
     silent = {listener.bind for listener in desired.listeners} - ready
     if silent:
-        binds = ", ".join(map(str, sorted(silent, key=Endpoint.sort_key)))
-        done.failed("relay", f"HAProxy does not listen on {binds}: until it does, nothing new points there")
+        # The new pod of an upgrade takes nothing away from the node while its own HAProxy is late or fails.
+        served = actual.components.relay.served_by_another(silent)
+        done.desired = defer_until_ready(desired, ready | served)
+        for binds, meanwhile in ((silent - served, "nothing new points there"), (served, "another one does")):
+            if binds:
+                text = ", ".join(map(str, sorted(binds, key=Endpoint.sort_key)))
+                done.failed("relay", f"HAProxy does not listen on {text}: until it does, {meanwhile}")
     _run((*_POINT, *_REMOVE), done, actual, components)
     return done
 

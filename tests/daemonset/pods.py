@@ -310,14 +310,15 @@ class Pod:
         """The container `relay`."""
         return self.containers["relay"]
 
-    def start(self) -> None:
-        """Make its volumes and start its containers."""
+    def start(self, *, without: str = "") -> None:
+        """Make its volumes and start its containers, but for one that `restart` starts later."""
         self._directory.mkdir()
         # As the kubelet has it on the node's network: what the node's file says when the pod starts.
         self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
         volumes = self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
         for spec in self.spec["containers"]:
-            self.containers[spec["name"]] = self._container(spec, volumes)
+            if spec["name"] != without:
+                self.containers[spec["name"]] = self._container(spec, volumes)
 
     def await_ready(self) -> None:
         """Wait until every container's startup probe succeeds."""
@@ -331,8 +332,9 @@ class Pod:
             container.process.check_running()
 
     def restart(self, name: str) -> Container:
-        """Start a container again that has ended: another one, with the same volumes."""
-        self.containers[name] = self._container(self.containers[name].spec, self._volumes)
+        """Start a container that has ended, or has not started yet: with the same volumes."""
+        spec = next(one for one in self.spec["containers"] if one["name"] == name)
+        self.containers[name] = self._container(spec, self._volumes)
         return self.containers[name]
 
     def terminate(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.connections import SlowDownload
+from tests.daemon.connections import SlowDownload, new_connections
 from tests.daemonset.deployment import OPTIONS, Deployment
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.pods import Pod
@@ -96,6 +96,20 @@ def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
                 f"{closed_after:.1f} s after the stop signal, old pod gone after {whole:.1f} s"
             )
     assert max(whole for _, _, whole in took) < _LONGEST_SECONDS
+
+
+def test_a_new_pod_whose_relay_is_late_takes_nothing_away(world: World, deployment: Deployment) -> None:
+    """Its agent writes by then; what points at the older pod's relay stays."""
+    old, new = deployment.pod(), deployment.pod()
+    old.start()
+    old.await_ready()
+    with new_connections(world.node1), new_connections(world.node1, target=SITE):
+        new.start(without="relay")
+        new.agent.await_line("HAProxy does not listen on")
+        new.restart("relay")
+        new.await_ready()
+        old.terminate()
+        _await_gone(old)
 
 
 def _kept(node: Host) -> socket.socket:

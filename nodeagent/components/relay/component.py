@@ -155,6 +155,18 @@ class Relay:
                 return ready
             time.sleep(_PAUSE_SECONDS)
 
+    def served_by_another(self, endpoints: AbstractSet[Endpoint]) -> frozenset[Endpoint]:
+        """Return those on which another HAProxy of the same user listens: the older pod's, in an upgrade.
+
+        This one does not: it does not run, or it says that it has no such listener.
+        """
+        uid, told = self._relay_uid(), self.statistics()
+        if uid is None or (isinstance(told, Unreachable) and told.why.is_running):
+            return frozenset()
+        own = () if isinstance(told, Unreachable) else told
+        listening = held_by(listening_sockets(), uid) & endpoints
+        return listening - {server.bind for server in own}
+
     def steer(self, endpoints: AbstractSet[Endpoint]) -> None:
         """Make new connections to these endpoints arrive here, and not at another pod's HAProxy. Idempotent.
 
