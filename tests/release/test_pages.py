@@ -43,7 +43,7 @@ _TESTS = {
     "nodeagent completion fish": "cli/test_completion.py::test_each_shell_gets_its_script",
     "nodeagent apply --manifests --config": "endtoend/test_traffic.py::test_the_node_and_its_pods_are_served",
     "nodeagent bundle --node --anonymize": (
-        "fleet/test_bundle.py::test_hostnames_become_pseudonyms_everywhere"
+        "fleet/test_bundle.py::test_an_anonymous_bundle_has_pseudonyms_everywhere_and_only_what_nodeagent_reads"
     ),
     "nodeagent coredns cleanup --config": (
         "coredns/test_commands.py::test_cleanup_restores_byte_for_byte_and_twice_is_once"
@@ -52,7 +52,7 @@ _TESTS = {
         "coredns/test_commands.py::test_plan_shows_a_diff_with_reasons_and_changes_nothing"
     ),
     "nodeagent doctor": "doctor/test_states.py::test_the_state_is_recognised",
-    "nodeagent doctor --host": "doctor/test_document.py::test_nothing_is_connected_to_off_a_node",
+    "nodeagent doctor --host": "doctor/test_document.py::test_off_a_node_the_objects_speak",
     "nodeagent doctor --kubeconfig --node": (
         "doctor/test_trust.py::test_the_doctor_prints_the_nodes_own_addresses_to_paste"
     ),
