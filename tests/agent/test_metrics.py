@@ -121,23 +121,17 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") is None
 
 
-def test_a_relay_that_does_not_answer_is_down_and_its_backends_are_unknown() -> None:
-    """Not reported is not the same as down."""
-    metrics = AgentMetrics()
+def test_of_a_relay_that_does_not_answer_and_of_none_nothing_is_known() -> None:
+    """Not reported is not the same as down; with relay.kind: service an alert on HAProxy must not fire."""
+    metrics = everything()
     metrics.statistics = lambda: Unreachable("/run/nodeagent/relay.sock", Silence.REFUSED)
-
     found = scrape(metrics)
     assert found.value("nodeagent_relay_up") == 0
     assert found.families["nodeagent_relay_upstream_up"].samples == {}
-
-
-def test_without_a_relay_of_our_own_there_are_no_series_of_it() -> None:
-    """With relay.kind: service an alert on HAProxy must not fire."""
-    metrics = everything()
     metrics.statistics = None
-
-    assert scrape(metrics).families["nodeagent_relay_up"].samples == {}
-    assert scrape(metrics).families["nodeagent_relay_upstream_up"].samples == {}
+    found = scrape(metrics)
+    assert found.families["nodeagent_relay_up"].samples == {}
+    assert found.families["nodeagent_relay_upstream_up"].samples == {}
 
 
 def test_the_process_and_the_build_are_reported() -> None:

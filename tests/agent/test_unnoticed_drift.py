@@ -87,16 +87,6 @@ def test_without_descriptors_nothing_is_watched_and_it_begins_when_there_are_som
             watcher.stop()
 
 
-def test_a_second_start_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_bytes(b"127.0.0.1 localhost\n")
-    watcher = HostsFileWatcher(tmp_path / "hosts", Recorder())
-    watcher.start()
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    watcher.start()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    watcher.stop()
-
-
 @needs_root
 def test_exhausted_inotify_instances_are_reported(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"

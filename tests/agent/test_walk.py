@@ -3,10 +3,9 @@
 Through the public seams alone: the simulated API over HTTP, the real kernel, nft and HAProxy.
 """
 
-import os
-import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -21,6 +20,7 @@ from nodeagent.agent.convergence import compare
 from nodeagent.agent.node_context import NodeContext, read_node_context
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.cli.report import encode, report
+from nodeagent.components.dnat.nftables import NftProgram
 from nodeagent.components.node import ActualState, Components, build_components, read_listener_status
 from nodeagent.config.option_types import AbsolutePath, DnsName, RelayRange4
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
@@ -89,38 +89,23 @@ def node(directory: Path) -> Iterator[Node]:
             yield made
 
 
-@dataclass
-class Reads:
-    """How often the kernel was asked: dumps of addresses, listings of our table."""
-
-    addresses: int = 0
-    log: Path = Path()
-
-    @property
-    def tables(self) -> int:
-        """Runs of nft that list."""
-        return sum("list" in line for line in self.log.read_text().splitlines())
-
-
 @contextmanager
-def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
-    """Count the reads of the kernel while the block runs."""
-    nft = shutil.which("nft")
-    reads = Reads(log=directory / "nft.log")
-    reads.log.touch()
-    (directory / "bin").mkdir()
-    wrapper = directory / "bin" / "nft"
-    wrapper.write_text(f'#!/bin/sh\necho "$@" >>{reads.log}\nexec {nft} "$@"\n')
-    wrapper.chmod(0o755)
-    dump = Netlink.addresses
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the reads of the kernel while the block runs: dumps of addresses, listings of our table."""
+    reads: Counter[str] = Counter()
+    read_addresses, list_table = Netlink.addresses, NftProgram.list_table
 
-    def noted(netlink: Netlink) -> list[KernelAddress]:
-        reads.addresses += 1
-        return dump(netlink)
+    def addresses(netlink: Netlink) -> list[KernelAddress]:
+        reads["addresses"] += 1
+        return read_addresses(netlink)
+
+    def tables(nft: NftProgram) -> bytes | None:
+        reads["tables"] += 1
+        return list_table(nft)
 
     with monkeypatch.context() as patched:
-        patched.setenv("PATH", f"{directory / 'bin'}:{os.environ['PATH']}")
-        patched.setattr(Netlink, "addresses", noted)
+        patched.setattr(Netlink, "addresses", addresses)
+        patched.setattr(NftProgram, "list_table", tables)
         yield reads
 
 
@@ -204,7 +189,7 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
         assert ObjectRef("Service", "default", "second") in {each.ref for each in snapshot.services}
 
         # 2. A pass: facts, plan, one change for each component, each applied in two halves.
-        with counted(tmp_path, monkeypatch) as reads, values_that_hold(SECOND) as values:
+        with counted(monkeypatch) as reads, values_that_hold(SECOND) as values:
             done = agent.reconciler.reconcile(snapshot, {})
         assert done.errors == {}
         assert [change.component for change in done.changes] == [
@@ -215,8 +200,7 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
         ]
 
         # 3. What the kernel was asked: each actual state is read once, and once more after its change.
-        assert reads.addresses == 2
-        assert reads.tables == 2
+        assert reads == {"addresses": 2, "tables": 2}
 
         assert values - VALUES_OF_ITS_HOSTNAME == VALUES_ON_THE_WALK
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
+from tests.apiserver import objects
 from tests.endtoend.configuration import configure
 from tests.testbed.addresses import POD1, POD1_6, POD2, POD2_6, Family
 from tests.testbed.agent import Agent
-from tests.testbed.cluster_objects import load_balancer_status, service_addresses
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 
 SECOND_NAME = "second.example.test"
@@ -28,42 +28,21 @@ SECOND_SERVICE = ServiceRules(
 def write_manifest(agent: Agent, families: Iterable[Family]) -> Path:
     """Tell nodeagent of the Service, of an Ingress behind it, and that it sends PROXY.
 
-    Args:
-        agent: Whose manifests and configuration get it.
-        families: Those that the world supports.
-
-    Returns:
-        The manifest: removing it removes both objects.
+    Returns the manifest: removing it removes both objects.
     """
-    spoken = SECOND_SERVICE.within(families)
-    status = load_balancer_status(spoken.load_balancer_ips)
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"namespace": SECOND_SERVICE.namespace, "name": SECOND_SERVICE.name},
-        "spec": {
-            "type": "LoadBalancer",
-            **service_addresses(spoken.cluster_ips),
-            "ports": [{"name": port.name, "port": port.port} for port in SECOND_SERVICE.ports],
-        },
-        "status": status,
-    }
-    ingress = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"namespace": SECOND_SERVICE.namespace, "name": "web"},
-        "spec": {"rules": [{"host": SECOND_NAME}]},
-        "status": status,
-    }
+    known = SECOND_SERVICE.within(families)
+    addresses = [str(each) for each in known.load_balancer_ips]
+    service = objects.service(
+        known.name,
+        known.namespace,
+        kind="LoadBalancer",
+        cluster_ips=[str(each) for each in known.cluster_ips],
+        ports=[objects.Port(each.name, each.port, each.port) for each in known.ports],
+        addresses=addresses,
+    )
+    ingress = objects.ingress("web", known.namespace, hosts=[SECOND_NAME], addresses=addresses)
     file = agent.manifests / "second.yaml"
     file.write_text(yaml.safe_dump_all([service, ingress]), encoding="utf-8")
-    configure(
-        agent,
-        loadBalancers={
-            "services": [
-                {"namespace": known.namespace, "name": known.name}
-                for known in (INGRESS_SERVICE, SECOND_SERVICE)
-            ]
-        },
-    )
+    listed = [{"namespace": each.namespace, "name": each.name} for each in (INGRESS_SERVICE, SECOND_SERVICE)]
+    configure(agent, loadBalancers={"services": listed})
     return file

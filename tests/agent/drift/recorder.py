@@ -49,6 +49,7 @@ def running(watcher: Watcher[Any, Any]) -> Iterator[None]:
         while not watcher.state().running:
             assert time.monotonic() < deadline, watcher.state()
             time.sleep(0.005)
+        watcher.start()  # changes nothing
         yield
     finally:
         began = time.monotonic()

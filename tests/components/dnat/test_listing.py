@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.components.dnat.nft_listing import state_of
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend, DnatState
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.errors import ApplyError
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import apply, both_families
@@ -17,15 +17,9 @@ Items = list[dict[str, Any]]
 
 
 @pytest.fixture
-def backend() -> NftablesBackend:
-    """The backend whose table this is about."""
-    return NftablesBackend()
-
-
-@pytest.fixture
-def listing(node: Namespace, backend: DnatBackend) -> Items:
+def listing(node: Namespace) -> Items:
     """What the installed nft prints of the table."""
-    apply(backend, both_families())
+    apply(NftablesBackend(), both_families())
     items: Items = json.loads(node.output("nft -j list table inet nodeagent"))["nftables"]
     return items
 
