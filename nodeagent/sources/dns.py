@@ -17,7 +17,7 @@ Hostnames are queried as they are, absolute: search domains are not used.
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -55,14 +55,6 @@ class Upstreams(Struct, frozen=True):
     problem: str = ""
 
 
-class _Listed(Struct, frozen=True):
-    """The content of one resolv.conf: servers that may be queried, and why there are none or not all."""
-
-    servers: tuple[Endpoint, ...]
-    searched: tuple[str, ...] = ()
-    why_none: str = ""
-
-
 def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     """Return the servers to query now.
 
@@ -79,25 +71,40 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     node = Path(options.file).with_name("resolv.conf")
     tried = [_read_list(node), _read_behind_resolved(node)]
     if node != own:
-        tried += [_without_cluster(_read_list(own), options.cluster_domain), _read_behind_resolved(own)]
+        tried += [_read_list(own, None, options.cluster_domain), _read_behind_resolved(own)]
     for found in tried:
         if found.servers:
-            return Upstreams(found.servers)
-    reasons = "; ".join(found.why_none for found in tried)
+            return found
+    reasons = "; ".join(found.problem for found in tried)
     return Upstreams(problem=f"no DNS server can be queried ({reasons}): set hosts.dnsServers")
 
 
-def _read_behind_resolved(resolv_conf: Path) -> _Listed:
+def _read_behind_resolved(resolv_conf: Path) -> Upstreams:
     """Return the servers that systemd-resolved queries, below the directory whose /etc has `resolv_conf`."""
     return _read_list(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
 
 
-def _read_list(file: Path, root: Path | None = None) -> _Listed:
+def _read_list(file: Path, root: Path | None = None, cluster_domain: str = "") -> Upstreams:
+    """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored.
+
+    None are left of one that the kubelet made for the cluster's DNS, as its search list shows.
+    """
     try:
         text = _followed(file, root or file.parent.parent).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        return _Listed((), why_none=f"{file} can't be read: {error.strerror}")
-    return _parse(text, str(file))
+        return Upstreams(problem=f"{file} can't be read: {error.strerror}")
+    found = parse_resolv_conf(text)
+    if cluster_domain and f"svc.{cluster_domain}" in found.search:
+        return Upstreams(problem=f"{file} names the cluster's own DNS")
+    named: list[IPAddress] = []
+    for server in found.servers:
+        with suppress(ValueError):
+            named.append(ip_address(server))
+    asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
+    if asked:
+        return Upstreams(tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS]))
+    only_stub = "only systemd-resolved's stub, which answers from /etc/hosts"
+    return Upstreams(problem=f"{file} names {only_stub if named else 'no server'}")
 
 
 def _followed(file: Path, root: Path) -> Path:
@@ -115,31 +122,6 @@ def _followed(file: Path, root: Path) -> Path:
     return file
 
 
-def _parse(text: str, file: str) -> _Listed:
-    """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored. Pure."""
-    found = parse_resolv_conf(text)
-    named: list[IPAddress] = []
-    for server in found.servers:
-        with suppress(ValueError):
-            named.append(ip_address(server))
-    asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
-    if asked:
-        why_none = ""
-    elif named:
-        why_none = f"{file} names only systemd-resolved's stub, which answers from /etc/hosts"
-    else:
-        why_none = f"{file} names no server"
-    servers = tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS])
-    return _Listed(servers, found.search, why_none)
-
-
-def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
-    """Remove the servers if the search list shows that the kubelet made it for the cluster's DNS. Pure."""
-    if f"svc.{cluster_domain}" not in listed.searched:
-        return listed
-    return _Listed((), why_none=f"{_OWN} names the cluster's own DNS")
-
-
 _TRY_SECONDS: Final = 1.5
 """The time that a server has for one answer."""
 _ROUNDS: Final = 2
@@ -150,6 +132,8 @@ _MOST_HOPS: Final = 4
 _MOST_ADDRESSES: Final = 256
 """Per family, the lowest ones: an answer over TCP holds 4,000, and every hostname's are kept in memory."""
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
+_FAILURES: Final = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
+"""Of servers, the most informative first: a reported error before a missing answer."""
 _NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
 
@@ -193,26 +177,14 @@ class Resolver:
         deadline = time.monotonic() + seconds
         parts: dict[Family, _Part] = {}
         for family, question in _QUESTIONS.items():
-            part = self._settled(dns.name.from_text(name), question, upstreams.servers, deadline)
+            part = _Part(DnsOutcome.NO_ADDRESS, further=dns.name.from_text(name))
+            for _ in range(1 + _MOST_HOPS):
+                if part.further is not None:  # or a chain that a server left unfinished
+                    part = self._ask_around(part.further, question, upstreams.servers, deadline)
             parts[family] = part
             if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second query would also wait in vain.
         return _combined(parts)
-
-    def _settled(
-        self,
-        name: dns.name.Name,
-        question: dns.rdatatype.RdataType,
-        servers: tuple[Endpoint, ...],
-        deadline: float,
-    ) -> _Part:
-        """Return the answer to one question; a chain that a server leaves unfinished is followed."""
-        part = self._ask_around(name, question, servers, deadline)
-        for _ in range(_MOST_HOPS):
-            if part.further is None:
-                break
-            part = self._ask_around(part.further, question, servers, deadline)
-        return part
 
     def _ask_around(
         self,
@@ -237,7 +209,8 @@ class Resolver:
         said = "; ".join(
             f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
         )
-        return _Part(_worst(part.outcome for part in failures.values()), trouble=said)
+        worst = min((part.outcome for part in failures.values()), key=_FAILURES.index)
+        return _Part(worst, trouble=said)
 
 
 def _ask_server(
@@ -312,12 +285,6 @@ def _read_nothing(
 def _has_soa(message: dns.message.QueryMessage) -> bool:
     """Whether the answer says how long there will be nothing (RFC 2308, 5)."""
     return any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
-
-
-def _worst(outcomes: Iterable[DnsOutcome]) -> DnsOutcome:
-    """Return the most informative of several servers' failures: a reported error before a missing answer."""
-    order = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
-    return min(outcomes, key=order.index)
 
 
 def _combined(parts: Mapping[Family, _Part]) -> DnsReply:

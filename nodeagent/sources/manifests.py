@@ -24,12 +24,7 @@ from nodeagent.sources.kubernetes.resources import (
     watched,
 )
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import (
-    DecodingError,
-    decode,
-    decode_relay_service,
-    describe,
-)
+from nodeagent.sources.objects.decoding import DecodingError, decode, decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
 
 _SUFFIXES = {".yaml", ".yml", ".json"}

@@ -175,7 +175,7 @@ class Cluster:
         """Return the state of each resource, in a fixed order; also of those that are not served."""
         optional = self._optional_now()
         asked = self._discovery
-        known = asked.coverage is Coverage.WATCHED
+        unserved = Coverage.NOT_SERVED if asked.coverage is Coverage.WATCHED else Coverage.PENDING
         return (
             *map(_state, self._required.values()),
             ResourceState(
@@ -189,12 +189,7 @@ class Cluster:
             *(
                 _state(optional[name])
                 if name in optional
-                else ResourceState(
-                    name,
-                    synced=False,
-                    optional=True,
-                    coverage=Coverage.NOT_SERVED if known else Coverage.PENDING,
-                )
+                else ResourceState(name, synced=False, optional=True, coverage=unserved)
                 for name in OPTIONAL_NAMES
             ),
         )
@@ -234,21 +229,16 @@ class Cluster:
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
         """End watches of removed kinds and of those read only for them; return whether there were any."""
-        gone = [
-            name
-            for name, reflector in self._optional.items()
-            if name not in wanted and reflector.coverage is Coverage.NOT_SERVED
-        ]
-        for name in gone:
-            self._optional.pop(name).stop()
-        orphans = [
-            name
-            for name, reflector in self._optional.items()
-            if name not in wanted and reflector.resource.only_with not in {"", *self._optional}
-        ]
-        for name in orphans:
-            self._optional.pop(name).stop()
-        return bool(gone)
+        before = len(self._optional)
+        unwanted = [(name, each) for name, each in self._optional.items() if name not in wanted]
+        for name, reflector in unwanted:
+            if reflector.coverage is Coverage.NOT_SERVED:
+                self._optional.pop(name).stop()
+        dropped = len(self._optional) < before
+        for name, reflector in unwanted:
+            if name in self._optional and reflector.resource.only_with not in {"", *self._optional}:
+                self._optional.pop(name).stop()
+        return dropped
 
     def _watch(self, row: Resource) -> None:
         known = self._optional.get(row.name)
@@ -303,7 +293,12 @@ def read_cluster(
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
     listings = [read_list(connection, row) for row in rows]
     refused: list[str] = []
-    for row in (*EVERYWHERE, *_discovered(connection, refused)):
+    discovered: tuple[Resource, ...] = ()
+    try:
+        discovered = discover(connection)
+    except ForbiddenError as error:
+        refused.append(not_covered(DISCOVERY, str(error)))
+    for row in (*EVERYWHERE, *discovered):
         try:
             listings.append(read_list(connection, row))
         except ForbiddenError as error:
@@ -316,11 +311,3 @@ def read_cluster(
         [item.unreadable for found in items for item in found if item.unreadable is not None],
         refused,
     )
-
-
-def _discovered(connection: Connection, refused: list[str]) -> tuple[Resource, ...]:
-    try:
-        return discover(connection)
-    except ForbiddenError as error:
-        refused.append(not_covered(DISCOVERY, str(error)))
-        return ()

@@ -194,12 +194,7 @@ class Connection:
         headers = {"Content-Type": "application/json"}
         return self._exchange(self.request(verb, path), {}, timeout, headers, body)
 
-    def open_stream(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        idle_timeout: float = 150.0,
-    ) -> Response:
+    def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> Response:
         """Open a watch.
 
         Args:

@@ -115,10 +115,7 @@ class DiscoveryPoller:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        timing: Timing,
-        on_found: Callable[[tuple[Resource, ...] | None], None],
+        self, connection: Connection, timing: Timing, on_found: Callable[[tuple[Resource, ...] | None], None]
     ) -> None:
         self.error: str | None = None
         self.coverage = Coverage.PENDING

@@ -108,10 +108,7 @@ def without_depths(body: bytes) -> bytes:
     return b"".join([*pieces, body[begin:]])
 
 
-def read_list(
-    connection: Connection,
-    resource: Resource,
-) -> Listing:
+def read_list(connection: Connection, resource: Resource) -> Listing:
     """Read a collection; changes nothing.
 
     No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
@@ -179,11 +176,7 @@ def number(version: str) -> int:
     return int(version)
 
 
-def _pages(
-    connection: Connection,
-    resource: Resource,
-    limit: int,
-) -> Listing:
+def _pages(connection: Connection, resource: Resource, limit: int) -> Listing:
     items: dict[Key, Item] = {}
     version = 0
     proceed = ""

@@ -136,6 +136,7 @@ class Reflector:
         self._on_change = on_change
         self._on_missing = on_missing
         self._backoff = Backoff(*timing.backoff)
+        self._named = {"resource": resource.name}
         self._at = _Position(resource)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -170,27 +171,23 @@ class Reflector:
         while not self._stopping.is_set():
             self._at.productive = False
             try:
-                self._advance()
+                if self._at.version is None:
+                    self._list()
+                if not self._stopping.is_set():
+                    stream = self._open()
+                    self._well()
+                    self._follow(stream)
             except SourceError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
                 # A bug in nodeagent must not stop this resource for good: report it, and start again.
                 _LOG.exception(
-                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named()}
+                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named}
                 )
                 self._at.version = None
                 self._fail(error)
             else:
                 self._pause(None)
-
-    def _advance(self) -> None:
-        """List if necessary, then watch until the stream ends; raise ApiError if something fails."""
-        if self._at.version is None:
-            self._list()
-        if not self._stopping.is_set():
-            stream = self._open()
-            self._well()
-            self._follow(stream)
 
     def _fail(self, error: Exception) -> None:
         """Decide what is next after a failure, and wait as long as it requires."""
@@ -209,11 +206,8 @@ class Reflector:
             # Servers restart, histories are compacted: that is normal as long as the next attempt works.
             everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
             level = logging.INFO if everyday else logging.WARNING
-            _LOG.log(
-                level,
-                "Could not read a resource; what is known stays",
-                extra={"fields": self._named(error)},
-            )
+            fields = {**self._named, "err": str(error)}
+            _LOG.log(level, "Could not read a resource; what is known stays", extra={"fields": fields})
         self.error = str(error)
         self._failure = type(error)
         if self.resource.optional and self.coverage in {Coverage.NOT_SERVED, Coverage.REFUSED}:
@@ -242,13 +236,9 @@ class Reflector:
         if retry_after is not None or not self._at.productive:
             self._stopping.wait(self._backoff.next(retry_after))
 
-    def _named(self, error: Exception | None = None) -> dict[str, str]:
-        """Return the fields of a log record about this resource."""
-        return {"resource": self.resource.name} | ({"err": str(error)} if error else {})
-
     def _well(self) -> None:
         if self.error is not None:
-            _LOG.info("Read a resource again", extra={"fields": self._named()})
+            _LOG.info("Read a resource again", extra={"fields": self._named})
         self.error = self._failure = None
 
     def _list(self) -> None:
@@ -286,7 +276,7 @@ class Reflector:
             for line in lines(stream, self._connection.count):
                 if self._stopping.is_set():
                     return
-                if self._take(line) and not self._stopping.is_set():
+                if self._apply(line) and not self._stopping.is_set():
                     self._on_change()
                 self._at.productive = True
                 self._at.fruitless = 0
@@ -297,7 +287,7 @@ class Reflector:
                 self._stream = None
             stream.close()
 
-    def _take(self, line: bytes) -> bool:
+    def _apply(self, line: bytes) -> bool:
         """Apply one line to the held objects; return whether a value changed."""
         request = self._connection.request("watch", self.resource.path)
         try:

@@ -148,12 +148,7 @@ API_SERVERS = Resource(
 EVERYWHERE = (INGRESS_CLASSES, API_SERVERS)
 """What every cluster serves, and may deny."""
 NAMESPACES = Resource(
-    "namespaces",
-    "Namespace",
-    "/api/v1/namespaces",
-    decode_namespace,
-    optional=True,
-    only_with=GATEWAYS.name,
+    "namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True, only_with=GATEWAYS.name
 )
 
 OPTIONAL_NAMES = (*(row.name for row in EVERYWHERE), NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))

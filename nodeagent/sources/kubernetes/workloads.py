@@ -1,7 +1,6 @@
 """nodeagent's own workloads: whether the DaemonSet is being deleted, and deleting one to its last pod."""
 
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -39,21 +38,13 @@ def is_going(connection: Connection, daemonset: ObjectRef) -> bool:
     return found.metadata.deletionTimestamp is not None
 
 
-def delete_and_wait(
-    connection: Connection,
-    workload: ObjectRef,
-    seconds: float,
-    wait: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> bool:
+def delete_and_wait(connection: Connection, workload: ObjectRef, seconds: float) -> bool:
     """Delete a workload and return once neither it nor a pod of it exists. Idempotent.
 
     Args:
         connection: To the API server. RBAC: get and delete this object by name.
         workload: A DaemonSet or a Deployment.
         seconds: How long the pods may take to end.
-        wait: Waits that many seconds.
-        clock: Monotonic seconds.
 
     Returns:
         Whether there was one to delete.
@@ -62,20 +53,19 @@ def delete_and_wait(
         SourceError: The API server denies it, or pods still exist after that time. The workload is being
             deleted all the same: a second call continues to wait.
     """
-    deadline = clock() + seconds
+    deadline = time.monotonic() + seconds
     try:
         connection.write("delete", object_path(workload), _FOREGROUND)
     except NotFoundError:
         return False
-    while clock() < deadline:
+    while time.monotonic() < deadline:
         try:
             connection.get_json(object_path(workload), timeout=10.0)
         except NotFoundError:
             return True
         except (UnreachableError, ServerTroubleError):
-            # The deletion continues without this process; the deadline ends the waiting.
-            pass
-        wait(_BETWEEN_LOOKS)
+            pass  # The deletion continues without this process; the deadline ends the waiting.
+        time.sleep(_BETWEEN_LOOKS)
     raise SourceError(
         f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
         f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."

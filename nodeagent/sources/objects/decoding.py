@@ -5,7 +5,7 @@ part is left out; a problem with the whole raises DecodingError.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from itertools import islice
@@ -33,7 +33,7 @@ from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json, from_plain
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
 _ENVOY_GATEWAY = "gateway.envoyproxy.io/owning-gateway"
@@ -58,7 +58,7 @@ MOST_POINTS = 5000
 """Entries of a load balancer's status: ServiceLB names every node, of which Kubernetes supports so many."""
 
 MOST_EXTERNAL_IPS = 1000
-"""External IPs of one Service."""
+"""External IPs, or ClusterIPs, of one Service."""
 
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""
@@ -106,10 +106,10 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
         points=_points(found.status, problems),
-        external_ips=_external_ips(spec, problems),
+        external_ips=_addresses("spec.externalIPs", spec.externalIPs or [], problems),
         # A copy of the whole object as it was last applied: no rule uses it, and it is most of the bytes.
         annotations=short_annotations(
-            {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
+            {key: value for key, value in annotations.items() if key != LAST_APPLIED}, problems
         ),
         problems=some_problems(problems),
         gateway=gateway,
@@ -236,20 +236,13 @@ def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...
 
 def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
     given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
-    return _addresses(
-        "spec.clusterIPs", [text for text in given if text != "None"][:MOST_EXTERNAL_IPS], problems
-    )
+    return _addresses("spec.clusterIPs", [text for text in given if text != "None"], problems)
 
 
-def _external_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
-    given = spec.externalIPs or []
-    if len(given) > MOST_EXTERNAL_IPS:
-        problems.append(f"spec.externalIPs: the rest after {MOST_EXTERNAL_IPS} entries is not read")
-    return _addresses("spec.externalIPs", given[:MOST_EXTERNAL_IPS], problems)
-
-
-def _addresses(field: str, texts: Iterable[str], problems: list[str]) -> tuple[IPAddress, ...]:
-    found = [(text, address_of(text)) for text in texts]
+def _addresses(field: str, texts: Sequence[str], problems: list[str]) -> tuple[IPAddress, ...]:
+    if len(texts) > MOST_EXTERNAL_IPS:
+        problems.append(f"{field}: the rest after {MOST_EXTERNAL_IPS} entries is not read")
+    found = [(text, address_of(text)) for text in texts[:MOST_EXTERNAL_IPS]]
     problems += [f"{field}: {quoted(text)} is not an IP address" for text, ip in found if ip is None]
     return tuple(address for _, address in found if address is not None)
 

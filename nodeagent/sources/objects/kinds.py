@@ -10,10 +10,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, cast
 
-import msgspec
 from msgspec import Struct
 
-from nodeagent.errors import one_line
 from nodeagent.model.objects import (
     GATEWAY_API,
     ApiServerEndpoints,
@@ -50,7 +48,6 @@ from nodeagent.sources.objects.gateway_api import (
     decode_listener_set,
     decode_route,
 )
-from nodeagent.typed_values import from_json
 
 # An unterminated text reaches to the end: its end is not searched again from each quote in it.
 _TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
@@ -115,7 +112,7 @@ def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
     Raises:
         DecodingError: it can't be read.
     """
-    document = _document(raw)
+    document = decode(raw, dict[str, Any])
     if only_with and not any(text != "mesh" for text in _texts(document, only_with)):
         return None
     metadata = decode(document, api.Head).metadata
@@ -129,15 +126,6 @@ def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
         annotations=deciding_annotations(metadata),
         problems=some_problems(problems),
     )
-
-
-def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
-    if isinstance(raw, dict):
-        return raw
-    try:
-        return from_json(raw, dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise DecodingError(one_line(error)) from error
 
 
 def _texts(value: object, path: str) -> Iterator[str]:

@@ -254,11 +254,9 @@ def _proc_text(end: Endpoint) -> str:
     return f"{''.join(f'{int.from_bytes(word, sys.byteorder):08X}' for word in words)}:{end.port:04X}"
 
 
-def ask_certificate(
-    probe: Probe, context: ssl.SSLContext, seconds: float = PROBE_SECONDS
-) -> CertificateOutcome:
+def ask_certificate(probe: Probe, context: ssl.SSLContext) -> CertificateOutcome:
     """Make a TLS connection that verifies by `context`, for the hostname `probe.host`."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PROBE_SECONDS
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
         return CertificateOutcome(Trust.UNKNOWN, str(connected))
@@ -305,23 +303,23 @@ def _handshake(
         connection.sendall(header)
         connection.settimeout(_left(deadline))
         return context.wrap_socket(connection, server_hostname=probe.host or None)
-    except TimeoutError:
-        return ProbeOutcome(Ending.SILENT_IN_HANDSHAKE)
-    except (ConnectionResetError, BrokenPipeError):
-        return ProbeOutcome(Ending.RESET_IN_HANDSHAKE)
-    except ssl.SSLError as error:
-        return _tls_failure(error)
     except OSError as error:
-        return ProbeOutcome(Ending.RESET_IN_HANDSHAKE, detail=one_line(error))
+        return _failed(error, Ending.SILENT_IN_HANDSHAKE, Ending.RESET_IN_HANDSHAKE)
 
 
-def _tls_failure(error: ssl.SSLError) -> ProbeOutcome:
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return ProbeOutcome(Ending.CLOSED_IN_HANDSHAKE)
-    reason = (error.reason or "").upper()
-    if "ALERT" in reason:
-        return ProbeOutcome(Ending.TLS_ALERT, detail=reason.lower().replace("_", " "))
-    return ProbeOutcome(Ending.NOT_TLS)
+def _failed(error: OSError, silent: Ending, reset: Ending) -> ProbeOutcome:
+    match error:
+        case TimeoutError():
+            return ProbeOutcome(silent)
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
+            return ProbeOutcome(Ending.CLOSED_IN_HANDSHAKE)
+        case ssl.SSLError() if "ALERT" in (reason := (error.reason or "").upper()):
+            return ProbeOutcome(Ending.TLS_ALERT, detail=reason.lower().replace("_", " "))
+        case ssl.SSLError():
+            return ProbeOutcome(Ending.NOT_TLS)
+        case ConnectionResetError() | BrokenPipeError():
+            return ProbeOutcome(reset)
+    return ProbeOutcome(reset, detail=one_line(error))
 
 
 def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: float) -> ProbeOutcome:
@@ -333,14 +331,8 @@ def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: f
         # In one piece, so that a server that reads the header first never finds half of it.
         connection.sendall(header + request.encode("ascii"))
         return _read_status(connection, deadline)
-    except TimeoutError:
-        return ProbeOutcome(Ending.SILENT)
-    except (ConnectionResetError, BrokenPipeError):
-        return ProbeOutcome(Ending.RESET)
-    except ssl.SSLError as error:
-        return _tls_failure(error)
     except OSError as error:
-        return ProbeOutcome(Ending.RESET, detail=one_line(error))
+        return _failed(error, Ending.SILENT, Ending.RESET)
 
 
 def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:

@@ -122,7 +122,11 @@ class RegistryHttp:
             location = answer.headers.get("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            url = _joined(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError as error:
+                where = f"{quoted(location)}: {one_line(error)}"
+                raise NoAnswerError(f"{_shown(url)}: redirects to {where}") from error
         raise NoAnswerError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
 
     def _get(self, url: SplitResult, headers: Mapping[str, str], most: int) -> RegistryAnswer:
@@ -150,11 +154,7 @@ class RegistryHttp:
         raise NoAnswerError(f"{_shown(url.geturl())}: {one_line(error)}") from error
 
     def _exchange(
-        self,
-        connected: socket.socket,
-        host: str,
-        request: tuple[str, Mapping[str, str], int],
-        seconds: float,
+        self, connected: socket.socket, host: str, request: tuple[str, Mapping[str, str], int], seconds: float
     ) -> RegistryAnswer:
         """Send one request (path, headers, most bytes of the answer) over TLS, and read its answer.
 
@@ -212,13 +212,6 @@ def _parsed(url: str) -> SplitResult:
     if found.scheme != "https" or not found.hostname:
         raise NoAnswerError(f"{_shown(url)}: not followed: no https address")
     return found
-
-
-def _joined(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise NoAnswerError(f"{_shown(url)}: redirects to {quoted(location)}: {one_line(error)}") from error
 
 
 def _shown(url: str) -> str:
