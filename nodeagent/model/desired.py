@@ -64,12 +64,7 @@ class DnatRules:
     @property
     def ranges(self) -> dict[str, tuple[IPNetwork, ...]]:
         """The fields of ranges, by name."""
-        return {
-            "pods": self.pods,
-            "guarded": self.guarded,
-            "admitted": self.admitted,
-            "balancers": self.balancers,
-        }
+        return {name: getattr(self, name) for name in ("pods", "guarded", "admitted", "balancers")}
 
     def __bool__(self) -> bool:
         return bool(self.redirects or self.guarded)

@@ -19,13 +19,7 @@ from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Ruling, refused
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.address_rules import (
-    AddressRules,
-    Publications,
-    own_hostnames,
-    owner,
-    published_addresses,
-)
+from nodeagent.plan.address_rules import AddressRules, Publications, own_hostnames, owner, published_addresses
 from nodeagent.plan.precedence import listed_paths
 
 
@@ -37,10 +31,7 @@ class Capacity(Struct, frozen=True):
 
 
 def share_out(
-    services: Sequence[Service],
-    published: Publications,
-    rules: AddressRules,
-    config: Config,
+    services: Sequence[Service], published: Publications, rules: AddressRules, config: Config
 ) -> Capacity:
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 

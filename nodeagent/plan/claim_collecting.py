@@ -107,6 +107,8 @@ _Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
 """What one object claims, and what is wrong with it."""
 
 
+_TIMES = 4
+"""Several objects may claim a hostname: for example, one for each of its paths."""
 _FEWEST = 10_000
 _MOST_COMPARISONS = 500_000
 """A Route with one hostname and a Gateway of 64 listeners takes 64."""
@@ -116,17 +118,18 @@ class ClaimCollector:
     """Remembers the claims of the Snapshot that it saw last.
 
     The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
-    get. A claimed hostname takes about 30 bytes of an object's text, and over a
-    kilobyte of the agent's memory: one tenant with a few dozen objects could have every agent killed, on all
-    nodes at once. A Route may have 32 parents of 64 listeners and 16 hostnames: to find what it claims takes
-    milliseconds.
+    get; no other namespace's matter.
+
+    A claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's memory:
+    one tenant with a few dozen objects could have every agent killed, on all nodes at once. A Route may have
+    32 parents of 64 listeners and 16 hostnames: to find what it claims takes milliseconds.
 
     Args:
-        limits: the options. Four objects may claim each hostname: for example, one for each of its paths.
+        limits: the options.
     """
 
     def __init__(self, limits: LimitOptions) -> None:
-        self._most = max(_FEWEST, 4 * limits.hostnames_per_namespace)
+        self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         # By id, which no other claim has while the claim is held here.
         self._shares: Shares[int, Claim] = Shares(self._most, _order, lambda claim: len(claim.names))
         self._left_out: dict[int, Claim] = {}

@@ -67,11 +67,6 @@ class Eligible:
         """Every address with every PROXY port."""
         return tuple(Endpoint(address, port) for address in self.addresses for port in self.ports)
 
-    @property
-    def plain_endpoints(self) -> tuple[Endpoint, ...]:
-        """Every address with every other TCP port."""
-        return tuple(Endpoint(address, port) for address in self.addresses for port in self.plain_ports)
-
 
 _LOCAL_ONLY = (
     "internalTrafficPolicy is Local: on a node without a ready pod of it, its ClusterIP leads nowhere, and "

@@ -9,9 +9,9 @@ address that a status already names, puts no claim before those that have their 
 """
 
 import dataclasses
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -79,7 +79,12 @@ class HostnameDecisions:
             facts: the node's.
         """
         if load_balancers is not self._load_balancers:
-            self._take_over_load_balancers(load_balancers)
+            self._load_balancers = load_balancers
+            self._relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
+            self._addresses = {
+                plan.service.ref: frozenset((*plan.decision.addresses, *plan.decision.relay_addresses))
+                for plan in load_balancers
+            }
         touched = self._touched_by(facts)
         self._facts = facts
         touched |= self._take_over_claims(removed, added)
@@ -122,18 +127,12 @@ class HostnameDecisions:
         """The hostnames that only DNS can decide."""
         return self._questions
 
-    def _take_over_load_balancers(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
-        self._load_balancers = load_balancers
-        self._relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
-        self._addresses = {
-            plan.service.ref: frozenset((*plan.decision.addresses, *plan.decision.relay_addresses))
-            for plan in load_balancers
-        }
-
     def _touched_by(self, facts: Facts) -> set[str]:
         """Return the hostnames whose decisions depend on facts that have changed."""
         before = self._facts
-        if _for_all_hostnames(before) != _for_all_hostnames(facts):
+        # What can forbid any hostname.
+        of_all = attrgetter("node_names", "api_server_names", "takes_wildcards")
+        if of_all(before) != of_all(facts):
             return set(self._hostnames)
         touched = changed_keys(before.user_names, facts.user_names)
         touched |= changed_keys(before.dns, facts.dns)
@@ -152,7 +151,7 @@ class HostnameDecisions:
             known = self._hostnames.get(name)
             if known is None:
                 known = self._hostnames[name] = _Hostname()
-            known.claimed = _with(known.claimed, claims)
+            known.claimed = tuple(sorted((*known.claimed, *claims), key=MatchedClaim.order))
         return gone.keys() | new.keys()
 
     def _contenders(self, name: str) -> tuple[Contender, ...]:
@@ -259,11 +258,6 @@ def _line_key(line: HostsLine) -> _LineKey:
     return (*sort_key(line.address), line.name)
 
 
-def _for_all_hostnames(facts: Facts) -> tuple[object, ...]:
-    """Return what of the facts can forbid any hostname."""
-    return facts.node_names, facts.api_server_names, facts.takes_wildcards
-
-
 def _place(name: str, matched: MatchedClaim) -> tuple[Any, ...]:
     return matched.place(name)
 
@@ -289,11 +283,3 @@ def _by_name(claims: Iterable[MatchedClaim]) -> Mapping[str, list[MatchedClaim]]
         for name in matched.claim.names:
             found.setdefault(name, []).append(matched)
     return found
-
-
-def _with(claimed: tuple[MatchedClaim, ...], more: Sequence[MatchedClaim]) -> tuple[MatchedClaim, ...]:
-    """Return the claims with those added, in their order."""
-    if len(more) > 1:
-        return tuple(sorted((*claimed, *more), key=MatchedClaim.order))
-    at = bisect_right(claimed, more[0].order(), key=MatchedClaim.order) if claimed else 0
-    return (*claimed[:at], more[0], *claimed[at:])

@@ -16,9 +16,7 @@ _FEW = 8
 
 
 def difference(
-    before: Sequence[_Value],
-    after: Sequence[_Value],
-    key: Callable[[_Value], Any],
+    before: Sequence[_Value], after: Sequence[_Value], key: Callable[[_Value], Any]
 ) -> tuple[list[_Value], list[_Value]]:
     """Return what to remove from `before` and what to add to get the values of `after`.
 
@@ -159,7 +157,11 @@ class SortedRows(Generic[_Key, _Row]):
             return self
         self._tuple = None
         if len(changed) * _MANY > len(self._keys):
-            self._rebuild(changed)
+            pairs = [pair for pair in zip(self._keys, self._rows, strict=True) if pair[0] not in changed]
+            pairs += [(key, row) for key, rows in changed.items() for row in rows]
+            pairs.sort(key=itemgetter(0))
+            self._keys = [key for key, _ in pairs]
+            self._rows = [row for _, row in pairs]
             self._mark, self._before = None, {}
             return self
         for key, rows in changed.items():
@@ -196,10 +198,3 @@ class SortedRows(Generic[_Key, _Row]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def _rebuild(self, changed: Mapping[_Key, Iterable[_Row]]) -> None:
-        staying = [(key, row) for key, row in zip(self._keys, self._rows, strict=True) if key not in changed]
-        pairs = [*staying, *((key, row) for key, rows in changed.items() for row in rows)]
-        pairs.sort(key=itemgetter(0))
-        self._keys = [key for key, _ in pairs]
-        self._rows = [row for _, row in pairs]

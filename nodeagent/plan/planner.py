@@ -15,8 +15,6 @@ from nodeagent.model.desired import (
     DnatRules,
     DnsQuestion,
     LoadBalancerDecision,
-    NameDecision,
-    RelayAddress,
     Verdict,
     refused,
 )
@@ -52,7 +50,8 @@ class Planner:
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
         config = self._config
-        facts = _with_node_names(snapshot, facts)
+        if snapshot.node is not None:  # none of its names is ever written
+            facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})
         load_balancers = self._load_balancers.plan(snapshot, facts)
         removed, added = self._matcher.update(load_balancers, *self._claims.update(snapshot))
         hostnames = self._hostnames
@@ -62,7 +61,9 @@ class Planner:
         relayed = self._relayed
         of_gateways = (f"{one.ref}: {problem}" for one in snapshot.gateways for problem in one.problems)
         pods = pod_ranges(snapshot, facts, config)
-        guarded = _guarded(config, relayed.addresses)
+        used = {one.address.version for one in relayed.addresses}
+        # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
+        guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
         serves = relayed.addresses or relayed.redirects or hostnames.hosts
         return Desired(
             addresses=relayed.addresses,
@@ -126,13 +127,6 @@ class _Relayed:
         self.decisions = before if decisions == before else decisions
 
 
-def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
-    """Add the names of the Node object to the node's own names: none of them is ever written."""
-    if snapshot.node is None:
-        return facts
-    return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
-
-
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
     """Yield a note for each Service that the configuration lists and that does not exist."""
     listed = config.load_balancers.services
@@ -142,13 +136,6 @@ def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
             near = get_close_matches(entry.path, sorted(known), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             yield f"loadBalancers.services lists {entry.path}: there is no such LoadBalancer Service{hint}"
-
-
-def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
-    """Return the relay's whole ranges, of the families in use: no other host may reach what listens there."""
-    used = {address.address.version for address in addresses}
-    relay = config.relay
-    return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)
 
 
 _CILIUM = (
@@ -255,7 +242,12 @@ def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired
         ),
         hosts=hosts,
         load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
-        names=tuple(_wait(decision, written) for decision in desired.names),
+        names=tuple(
+            replace(decision, ruling=_RELAY_DOWN)
+            if decision.verdict is Verdict.SERVED and decision.name not in written
+            else decision
+            for decision in desired.names
+        ),
     )
 
 
@@ -267,16 +259,7 @@ def _remark(
     )
     if not missing:
         return decision
-    told = replace(
-        decision,
-        remarks=(*decision.remarks, *(f"deferred: no relay answers at {bind}" for bind in missing)),
-    )
-    if any(bind.address in decision.relay_addresses for bind in ready):
-        return told
-    return replace(told, ruling=_RELAY_DOWN)
-
-
-def _wait(decision: NameDecision, written: AbstractSet[str]) -> NameDecision:
-    if decision.verdict is not Verdict.SERVED or decision.name in written:
-        return decision
-    return replace(decision, ruling=_RELAY_DOWN)
+    partly = any(bind.address in decision.relay_addresses for bind in ready)
+    deferred = (f"deferred: no relay answers at {bind}" for bind in missing)
+    ruling = decision.ruling if partly else _RELAY_DOWN
+    return replace(decision, ruling=ruling, remarks=(*decision.remarks, *deferred))

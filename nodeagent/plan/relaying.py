@@ -1,7 +1,7 @@
 """How one load balancer is relayed: by this node's own relay, or by an existing relay Service."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
-from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayEndpoint, RelayService, Service, Snapshot
+from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
 from nodeagent.plan.capacity import Capacity
 from nodeagent.plan.eligibility import Eligible, Refusal, supported_part, unsupported_families
@@ -77,9 +77,8 @@ class OwnRelay:
         families: list[int] = sorted({address.version for address in supported.addresses})
         places = {family: self._relay_address(service.ref, family) for family in families}
         relays = {family: place for family, place in places.items() if not isinstance(place, Ruling)}
-        held = {
-            match: self._held(match, relays) for match in (*supported.endpoints, *supported.plain_endpoints)
-        }
+        plain = [Endpoint(address, port) for address in supported.addresses for port in supported.plain_ports]
+        held = {match: self._held(match, relays) for match in (*supported.endpoints, *plain)}
         obstacles = {match: self._obstacle(match, service.ref, supported) or held[match] for match in held}
         taken = tuple(filter(None, held.values()))
         remarks = (
@@ -276,14 +275,13 @@ class ExistingRelay:
         ]
         if not ready:
             return f"port {match.port}: not redirected: no IPv{family} endpoint of {relay.ref} is ready"
-        best = max(ready, key=lambda endpoint: _preference(endpoint, self._facts.node_name))
+        node = self._facts.node_name
+        # This node's own pod first, then rendezvous hashing, so one pod's end moves few.
+        best = max(
+            ready,
+            key=lambda one: (one.node_name == node, sha256(f"{node} {one.address}".encode()).digest()),
+        )
         return Endpoint(best.address, best.port)
-
-
-def _preference(endpoint: RelayEndpoint, node_name: str) -> tuple[bool, bytes]:
-    """Return a sort key: this node's own pod first, then rendezvous hashing, so one pod's end moves few."""
-    weight = hashlib.sha256(f"{node_name} {endpoint.address}".encode()).digest()
-    return (endpoint.node_name == node_name, weight)
 
 
 def _cluster_ips(relay: RelayService, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:

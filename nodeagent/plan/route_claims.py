@@ -142,28 +142,20 @@ class Parents(Struct, frozen=True):
         return ""
 
     def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
-        if (parent.group, parent.kind) == (GATEWAY_API, "Gateway"):
-            gateway = self.gateways.get((parent.namespace, parent.name))
-            if gateway is not None:
-                yield from (Attachment(gateway, listener) for listener in gateway.listeners)
+        if gateway := self._gateway(parent):
+            yield from (Attachment(gateway, listener) for listener in gateway.listeners)
             return
         found = self.listener_sets.get((parent.group, parent.namespace, parent.name))
         if found is None or found.ref.kind != parent.kind:
             return
-        gateway = self._gateway_of(found)
-        if gateway is not None:
+        gateway = self._gateway(found.parent)
+        # The Gateway says who may add listeners to it.
+        if gateway and self._allows(gateway.allowed_listeners, gateway.ref.namespace, found.ref.namespace):
             yield from (Attachment(gateway, listener, found) for listener in found.listeners)
 
-    def _gateway_of(self, listener_set: ListenerSet) -> Gateway | None:
-        """Return the Gateway to which a ListenerSet adds listeners; None if it may not."""
-        parent = listener_set.parent
-        if (parent.group, parent.kind) != (GATEWAY_API, "Gateway"):
-            return None
-        gateway = self.gateways.get((parent.namespace, parent.name))
-        if gateway is None:
-            return None
-        home, whence = gateway.ref.namespace, listener_set.ref.namespace
-        return gateway if self._allows(gateway.allowed_listeners, home, whence) else None
+    def _gateway(self, parent: ParentRef) -> Gateway | None:
+        is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
+        return self.gateways.get((parent.namespace, parent.name)) if is_gateway else None
 
     def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:
@@ -216,8 +208,14 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
     found = _names_by_gateway(route, attachments, hostnames)
     for number, ((gateway, excluded, by), names) in enumerate(found.items()):
         reached.update(names)
-        hints = _hints(parents.gateways[gateway.namespace, gateway.name], pool)
-        claims.append(Claim(route.ref, age, tuple(names), hints, excluded, by, number))
+        found_at = parents.gateways[gateway.namespace, gateway.name]
+        hints = LoadBalancerHints(
+            points=found_at.points,
+            problems=found_at.problems,
+            status=f"status.addresses of {gateway}",
+            gateway=gateway,
+        )
+        claims.append(Claim(route.ref, age, tuple(names), pool.one(hints), excluded, by, number))
     # The hostnames by which no listener is reached, so that the reason is reported.
     left_over = tuple(
         hostname
@@ -225,7 +223,7 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
         if hostname not in reached and not any(intersection(hostname, name) for name in reached)
     )
     reason = (
-        ("no listener that it is attached to has this hostname") if attachments else parents.obstacle(route)
+        "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
     )
     if left_over and reason:
         unattached = pool.one(LoadBalancerHints(unattached=bounded(reason)))
@@ -253,17 +251,6 @@ def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
         if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
             return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
     return None, ""
-
-
-def _hints(gateway: Gateway, pool: HintsPool) -> LoadBalancerHints:
-    return pool.one(
-        LoadBalancerHints(
-            points=gateway.points,
-            problems=gateway.problems,
-            status=f"status.addresses of {gateway.ref}",
-            gateway=gateway.ref,
-        )
-    )
 
 
 def intersection(one: str, other: str) -> str | None:

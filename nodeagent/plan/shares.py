@@ -23,10 +23,7 @@ class Shares(Generic[_Key, _Item]):
     """
 
     def __init__(
-        self,
-        most: int,
-        order: Callable[[_Key, _Item], Any],
-        weight: Callable[[_Item], int] = lambda _: 1,
+        self, most: int, order: Callable[[_Key, _Item], Any], weight: Callable[[_Item], int] = lambda _: 1
     ) -> None:
         self._most = most
         self._order: Callable[[_Key, _Item], Any] = order

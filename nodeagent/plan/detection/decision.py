@@ -71,21 +71,23 @@ def _read(provider: Provider, service: Service) -> AnnotationReading | None:
     claimed: Counter[int] = Counter()
     words: list[str] = []
     ports = service.tcp_ports
-    try:
-        for switch in provider.switches:
-            for key, value, port in _present(switch, service):
-                told = f"{key}={shown(value)}"
-                for beside in switch.beside:
-                    if beside in service.annotations and beside != key:
-                        told += f" with {beside}={shown(service.annotations[beside])}"
-                found, note = _value(switch, value, service, told)
-                if found:
-                    sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
-                    words.append(told + note)
-                    claimed.update(port for port in ports if switch.alone and _reaches(found, port))
-    except _BadValueError as error:
-        said = f"annotation {error.told} ({provider.name})"
-        return AnnotationReading(provider.name, said, problem=str(error))
+    for switch in provider.switches:
+        for key, value, port in _present(switch, service):
+            given = {each: service.annotations.get(each) for each in switch.beside if each != key}
+            beside = (f" with {each}={shown(text)}" for each, text in given.items() if text is not None)
+            told = f"{key}={shown(value)}{''.join(beside)}"
+            try:
+                found = switch.read(value, service)
+            except ValueError as error:
+                if not switch.otherwise_off:
+                    said = f"annotation {told} ({provider.name})"
+                    return AnnotationReading(provider.name, said, problem=str(error))
+                found = {None: "off"}
+                told += f", which its controller treats as off: {error}"
+            if found:
+                sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
+                words.append(told)
+                claimed.update(port for port in ports if switch.alone and _reaches(found, port))
     if not sends:
         return None
     said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)} ({provider.name})"
@@ -107,22 +109,6 @@ def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int |
         key = switch.key.format(port=port)
         if key in service.annotations:
             yield key, service.annotations[key], port
-
-
-class _BadValueError(ValueError):
-    def __init__(self, told: str, problem: str) -> None:
-        super().__init__(problem)
-        self.told = told
-
-
-def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sends, str]:
-    """Return what the value means, and a note for a value that the controller silently takes for "off"."""
-    try:
-        return switch.read(value, service), ""
-    except ValueError as error:
-        if switch.otherwise_off:
-            return {None: "off"}, f", which its controller treats as off: {error}"
-        raise _BadValueError(told, str(error)) from error
 
 
 def _combine(said: Iterable[Sends], ports: Iterable[int]) -> dict[int, ProxyVersion]:
@@ -175,10 +161,7 @@ class Detection(Ruled):
 
 
 def detect(
-    service: Service,
-    options: LoadBalancerOptions,
-    node: Node | None,
-    config_maps: Iterable[ConfigMap] = (),
+    service: Service, options: LoadBalancerOptions, node: Node | None, config_maps: Iterable[ConfigMap] = ()
 ) -> Detection:
     """Decide for one Service. Pure.
 

@@ -34,66 +34,49 @@ from nodeagent.plan.detection.readers import (
 
 _BETA = "service.beta.kubernetes.io"
 _AWS = f"{_BETA}/aws-load-balancer"
-_ALIBABA_HOSTNAME = f"{_BETA}/alibaba-cloud-loadbalancer-hostname"
 _LINODE = f"{_BETA}/linode-loadbalancer"
-_STACKIT_PORTS = "lb.stackit.cloud/tcp-proxy-protocol-ports-filter"
-_YAWOL_PORTS = "yawol.stackit.cloud/tcpProxyProtocolPortsFilter"
+_STACKIT_PORTS = (
+    "lb.stackit.cloud/tcp-proxy-protocol-ports-filter",
+    "yawol.stackit.cloud/tcpProxyProtocolPortsFilter",
+)
 _STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
-
-_DIGITALOCEAN_TYPE = f"{_BETA}/do-loadbalancer-type"
-_OCI_TYPE = "oci.oraclecloud.com/load-balancer-type"
+_AZURE = f"{_BETA}/azure-pls-create"
+_DO_TYPE = f"{_BETA}/do-loadbalancer-type"
 _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 
-# cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs.
-# aws-load-balancer-controller: it serves the class, and the types `external` and `nlb-ip`.
-_AWS_CONTROLLER_CLASS = "service.k8s.aws/nlb"
-_AWS_CONTROLLER_TYPES = frozenset({"external", "nlb-ip"})
 _AWS_ATTRIBUTES = (
     Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
     Switch(f"{_AWS}-target-group-attributes", target_group_attributes),
 )
 
 
-def _aws_type(service: Service) -> str:
-    return service.annotations.get(f"{_AWS}-type", "")
-
-
-def _of_aws_controller(service: Service) -> bool:
-    if service.load_balancer_class is not None:
-        return service.load_balancer_class == _AWS_CONTROLLER_CLASS
-    return _aws_type(service) in _AWS_CONTROLLER_TYPES
-
-
-def _aws_network(service: Service) -> bool:
-    return not _of_aws_controller(service) and _aws_type(service) == "nlb"
-
-
-def _aws_classic(service: Service) -> bool:
-    return not _of_aws_controller(service) and _aws_type(service) != "nlb"
+def _aws_kind(service: Service) -> str:
+    # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs.
+    # aws-load-balancer-controller: it serves the class, and the types `external` and `nlb-ip`.
+    kind, of_class = service.annotations.get(f"{_AWS}-type", ""), service.load_balancer_class
+    if kind in {"external", "nlb-ip"} if of_class is None else of_class == "service.k8s.aws/nlb":
+        return "controller"
+    return "network" if kind == "nlb" else "classic"
 
 
 def _of_oci_network(service: Service) -> bool:
-    return service.annotations.get(_OCI_TYPE, "").lower() == "nlb"
-
-
-def _is_true(service: Service, key: str) -> bool:
-    return service.annotations.get(key, "").strip().lower() == "true"
+    return service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower() == "nlb"
 
 
 def _digitalocean(value: str, service: Service) -> Sends:
     sends = boolean("v1")(value, service)
-    if service.annotations.get(_DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
+    if service.annotations.get(_DO_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
         raise ValueError("a REGIONAL_NETWORK load balancer sends no PROXY header")
     return sends
 
 
 def _digitalocean_doubt(service: Service) -> str:
-    if service.annotations.get(_DIGITALOCEAN_TYPE):
+    if service.annotations.get(_DO_TYPE):
         return ""
     return (
         "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61, sends "
-        f"none; {_DIGITALOCEAN_TYPE} says which it is"
+        f"none; {_DO_TYPE} says which it is"
     )
 
 
@@ -105,13 +88,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "DigitalOcean",
         ("digitalocean",),
-        (
-            Switch(
-                f"{_BETA}/do-loadbalancer-enable-proxy-protocol",
-                _digitalocean,
-                beside=(_DIGITALOCEAN_TYPE,),
-            ),
-        ),
+        (Switch(f"{_BETA}/do-loadbalancer-enable-proxy-protocol", _digitalocean, beside=(_DO_TYPE,)),),
         OwnRemedies(hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"'),
         doubt=_digitalocean_doubt,
     ),
@@ -205,10 +182,15 @@ PROVIDERS: tuple[Provider, ...] = (
         "AWS (Classic Load Balancer)",
         ("aws",),
         (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1"})),),
-        applies=_aws_classic,
+        applies=lambda service: _aws_kind(service) == "classic",
     ),
     # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
-    Provider("AWS (Network Load Balancer)", ("aws",), _AWS_ATTRIBUTES, applies=_aws_network),
+    Provider(
+        "AWS (Network Load Balancer)",
+        ("aws",),
+        _AWS_ATTRIBUTES,
+        applies=lambda service: _aws_kind(service) == "network",
+    ),
     # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
     # are not listed are switched off); docs/guide/service/annotations.md:301-336.
     Provider(
@@ -219,7 +201,7 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(f"{_AWS}-proxy-protocol-per-target-group", star_or_ports("v2", others="off")),
             *_AWS_ATTRIBUTES,
         ),
-        applies=_of_aws_controller,
+        applies=lambda service: _aws_kind(service) == "controller",
     ),
     # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:1073-1083 (Atoi),
     # 1536-1544 (the type, in any case, says which of the two keys is read); ipMode on request:
@@ -229,8 +211,7 @@ PROVIDERS: tuple[Provider, ...] = (
         ("oci",),
         (
             Switch(
-                f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version",
-                words({"1": "v1", "2": "v2"}),
+                f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", words({"1": "v1", "2": "v2"})
             ),
         ),
         OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
@@ -252,11 +233,7 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
     # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
     # status holds only a host name.
-    Provider(
-        "UpCloud",
-        ("upcloud",),
-        (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
-    ),
+    Provider("UpCloud", ("upcloud",), (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),)),
     # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
     # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
     # through). The version is not documented: v1.
@@ -264,11 +241,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "STACKIT",
         ("stackit", "openstack"),
         tuple(
-            Switch(
-                key,
-                one_of_two_filtered(_STACKIT, (_STACKIT_PORTS, _YAWOL_PORTS)),
-                beside=(*_STACKIT, _STACKIT_PORTS, _YAWOL_PORTS),
-            )
+            Switch(key, one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS))
             for key in _STACKIT
         ),
         OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
@@ -278,31 +251,20 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Alibaba",
         ("alicloud",),
-        (
+        tuple(
             Switch(
-                f"{_BETA}/alibaba-cloud-loadbalancer-proxy-protocol",
+                f"{_BETA}/{prefix}-loadbalancer-proxy-protocol",
                 words({"on": "v2", "off": "off"}),
                 otherwise_off=True,
-            ),
-            Switch(
-                f"{_BETA}/alicloud-loadbalancer-proxy-protocol",
-                words({"on": "v2", "off": "off"}),
-                otherwise_off=True,
-            ),
+            )
+            for prefix in ("alibaba-cloud", "alicloud")
         ),
-        OwnRemedies(hostname=f'{_ALIBABA_HOSTNAME}: "lb.example.com"'),
+        OwnRemedies(hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"'),
     ),
     # civo-cloud-controller-manager: cloud-controller-manager/civo/loadbalancer.go:31,250-266,480 (any text is
     # on).
     Provider(
-        "Civo",
-        ("civo",),
-        (
-            Switch(
-                "kubernetes.civo.com/loadbalancer-enable-proxy-protocol",
-                any_text,
-            ),
-        ),
+        "Civo", ("civo",), (Switch("kubernetes.civo.com/loadbalancer-enable-proxy-protocol", any_text),)
     ),
     # cloudscale-cloud-controller-manager: pkg/cloudscale_ccm/loadbalancer.go:143, 190-197, 594-604.
     Provider(
@@ -372,7 +334,7 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        applies=lambda service: _is_true(service, f"{_BETA}/azure-pls-create"),
+        applies=lambda service: service.annotations.get(_AZURE, "").strip().lower() == "true",
     ),
     # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
     # header.
@@ -390,12 +352,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Volcengine",
         ("volcengine",),
-        (
-            Switch(
-                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
-                words({"standard": "v1", "off": "off"}),
-            ),
-        ),
+        (Switch(f"{_BETA}/volcengine-loadbalancer-proxy-protocol", words({"standard": "v1", "off": "off"})),),
     ),
     # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`. The version is not documented: v1.
     Provider(
@@ -434,7 +391,6 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
 )
 
-_WITHOUT_PROXY = frozenset({"gce", "exoscale", "qcloud", "ionos"})
-"""Clouds whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""
-
+_WITHOUT_PROXY = {"gce", "exoscale", "qcloud", "ionos"}
 KNOWN_SCHEMES = frozenset(scheme for provider in PROVIDERS for scheme in provider.schemes) | _WITHOUT_PROXY
+"""With clouds whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""
