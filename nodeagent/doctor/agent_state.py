@@ -50,12 +50,8 @@ def agent_findings(seen: AgentObservation) -> list[Finding]:
 
 def _absent(seen: AgentObservation) -> Finding:
     if seen.comparison.errors:
-        return Finding(
-            Code.AgentUnreadable,
-            "nodeagent",
-            "its actual state can't be read",
-            tuple(f"{TITLES[component]}: {text}" for component, text in seen.comparison.errors.items()),
-        )
+        errors = tuple(f"{TITLES[component]}: {text}" for component, text in seen.comparison.errors.items())
+        return Finding(Code.AgentUnreadable, "nodeagent", "its actual state can't be read", errors)
     what = "would serve this node" if seen.comparison.pending else "would have nothing to do"
     return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it exists on this node; it {what}")
 
@@ -65,24 +61,14 @@ def _agent(seen: AgentObservation) -> Finding:
     pending = [TITLES[component] for component in comparison.pending]
     errors = tuple(f"{TITLES[component]}: {text}" for component, text in comparison.errors.items())
     if pending:
-        return Finding(
-            Code.AgentDrifted,
-            "nodeagent",
-            f"not in the desired state: {', '.join(pending)}",
-            errors,
-            (
-                "check that the agent is running: it repairs drift within milliseconds",
-                "$ nodeagent plan",
-                "$ nodeagent apply",
-            ),
-        )
+        running = "check that the agent is running: it repairs drift within milliseconds"
+        remedy = (running, "$ nodeagent plan", "$ nodeagent apply")
+        words = f"not in the desired state: {', '.join(pending)}"
+        return Finding(Code.AgentDrifted, "nodeagent", words, errors, remedy)
     if errors:
         return Finding(Code.AgentUnreadable, "nodeagent", "in sync as far as it can be read", errors)
-    return Finding(
-        Code.AgentInSync,
-        "nodeagent",
-        "in sync: addresses, relay, DNAT and hosts file are in the desired state",
-    )
+    words = "in sync: addresses, relay, DNAT and hosts file are in the desired state"
+    return Finding(Code.AgentInSync, "nodeagent", words)
 
 
 def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
@@ -102,15 +88,9 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
     )
     if not silent:
         return [Finding(Code.RelayAnswers, "relay", f"{len(found)} listeners answer", evidence)]
-    return [
-        Finding(
-            Code.RelaySilent,
-            "relay",
-            f"{len(silent)} of {len(found)} listeners do not answer",
-            evidence,
-            ("restart HAProxy: the relay container of the DaemonSet's pod, or", "$ nodeagent apply"),
-        )
-    ]
+    words = f"{len(silent)} of {len(found)} listeners do not answer"
+    remedy = ("restart HAProxy: the relay container of the DaemonSet's pod, or", "$ nodeagent apply")
+    return [Finding(Code.RelaySilent, "relay", words, evidence, remedy)]
 
 
 def _dnat(seen: AgentObservation) -> list[Finding]:
@@ -123,22 +103,10 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
     subject = f"DNAT ({seen.comparison.dnat_backend})"
     ahead = overtaking(seen.rules, seen.comparison.dnat_backend)
     if ahead:
-        return [
-            Finding(
-                Code.DnatOvertaken,
-                subject,
-                f"{len(redirects)} entries, but other rules translate the address first",
-                tuple(ahead),
-                ("the first chain that translates wins: make that table run later, or rely on hosts lines",),
-            )
-        ]
-    return [
-        Finding(
-            Code.DnatFirst,
-            subject,
-            f"{len(redirects)} active entries, before kube-proxy's rules",
-        )
-    ]
+        words = f"{len(redirects)} entries, but other rules translate the address first"
+        remedy = "the first chain that translates wins: make that table run later, or rely on hosts lines"
+        return [Finding(Code.DnatOvertaken, subject, words, tuple(ahead), (remedy,))]
+    return [Finding(Code.DnatFirst, subject, f"{len(redirects)} active entries, before kube-proxy's rules")]
 
 
 def overtaking(rules: KubeProxy, backend: str) -> list[str]:
@@ -162,11 +130,12 @@ def overtaking(rules: KubeProxy, backend: str) -> list[str]:
 _PODS = "pods"
 
 
-@dataclass(frozen=True, slots=True)
-class PodsObservation:
-    """What is known of the path that this node's pods take.
+def pods_finding(
+    *, redirected: bool, bypassed: bool | None, by_kube_proxy: bool, by_coredns: bool | None, said: bool
+) -> Finding:
+    """Return the finding for a node on which nodeagent serves a load balancer.
 
-    Attributes:
+    Args:
         redirected: whether DNAT for pods is active on this node.
         bypassed: whether something rewrites `connect()` before DNAT sees it; None if unknown.
         by_kube_proxy: whether kube-proxy, whose rules DNAT precedes, and nothing else handles Services here.
@@ -174,28 +143,15 @@ class PodsObservation:
             queried.
         said: whether the configuration says that CoreDNS serves pods (`coredns.servesPods`).
     """
-
-    redirected: bool
-    bypassed: bool | None
-    by_kube_proxy: bool
-    by_coredns: bool | None
-    said: bool
-
-
-def pods_finding(seen: PodsObservation) -> Finding:
-    """Return the finding for a node on which nodeagent serves a load balancer."""
-    if seen.redirected and seen.bypassed is False and seen.by_kube_proxy:
+    if redirected and bypassed is False and by_kube_proxy:
         return Finding(Code.PodsByDnat, _PODS, "served by DNAT, like the node itself")
-    if seen.by_coredns:
+    if by_coredns:
         return Finding(Code.PodsByCoreDns, _PODS, "served by CoreDNS: it answers with the relay's address")
-    if seen.by_coredns is None and seen.said:
-        return Finding(
-            Code.PodsLeftToCoreDns,
-            _PODS,
-            "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here",
-        )
-    and_coredns = "" if seen.by_coredns is None else ", and CoreDNS does not answer with the relay's address"
-    if seen.redirected and not seen.bypassed:
+    if by_coredns is None and said:
+        words = "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here"
+        return Finding(Code.PodsLeftToCoreDns, _PODS, words)
+    and_coredns = "" if by_coredns is None else ", and CoreDNS does not answer with the relay's address"
+    if redirected and not bypassed:
         return Finding(
             Code.PodsUnclear,
             _PODS,
@@ -207,7 +163,7 @@ def pods_finding(seen: PodsObservation) -> Finding:
                 "if that is rejected, use the overlay cilium: its controllers let CoreDNS serve pods",
             ),
         )
-    why = "DNAT does not see their connections" if seen.redirected else "there is no DNAT for them"
+    why = "DNAT does not see their connections" if redirected else "there is no DNAT for them"
     return Finding(
         Code.PodsNotServed,
         _PODS,

@@ -12,7 +12,7 @@ from nodeagent.components.hosts.file import is_mount_point
 from nodeagent.components.node import ActualState, read_listener_status
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
-from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
+from nodeagent.doctor.agent_state import AgentObservation, agent_findings, pods_finding
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancer_findings import (
     LEFT_ALONE,
@@ -206,21 +206,18 @@ class _Examination:
             and fleet.finding.code is Code.FleetInSync
             and fleet.serves >= len(self._sending)
         )
-        return [
-            load_balancer_finding(
-                LoadBalancerObservation(
-                    service=service,
-                    detected=self._detected[service.ref],
-                    paths=None if paths is None else tuple(paths.get(service.ref, ())),
-                    provider=provider_of(service, node),
-                    node_addresses=node_addresses,
-                    by_fleet=by_fleet,
-                ),
-                cluster.version,
-                cluster.policy_api,
+        seen = (
+            LoadBalancerObservation(
+                service=service,
+                detected=self._detected[service.ref],
+                paths=None if paths is None else tuple(paths.get(service.ref, ())),
+                provider=provider_of(service, node),
+                node_addresses=node_addresses,
+                by_fleet=by_fleet,
             )
             for service in sorted(self._services, key=lambda service: service.ref)
-        ]
+        )
+        return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
 
     def _dnat(self) -> DnatState | None:
         try:
@@ -261,7 +258,7 @@ class _Examination:
         environment = read_environment(self._hosts_file)
         answers = [name.by_coredns for name in names if name.by_coredns is not None]
         signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
-        pods = PodsObservation(
+        pods = pods_finding(
             redirected=bool(desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
             bypassed=signs if bypassed is None else bypassed,
             by_kube_proxy=bool(rules.modes) and not environment.cni,
@@ -278,7 +275,7 @@ class _Examination:
                 unused=_unused(desired, hosts_written=hosts_written),
             ),
             *agent_findings(state),
-            *([pods_finding(pods)] if state.addresses else []),
+            *([pods] if state.addresses else []),
             *hosts_line_findings(facts.user_names, right_addresses(desired), str(self._hosts_file)),
         ]
 

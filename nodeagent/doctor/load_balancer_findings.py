@@ -68,13 +68,9 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     if unknown.
     """
     code = _code(seen)
-    return Finding(
-        code=code,
-        subject=seen.service.ref.path,
-        seen=_SEEN[code],
-        evidence=tuple(_evidence(seen, kubernetes)),
-        remedy=_remedy(code, seen, kubernetes, policy_api),
-    )
+    evidence = tuple(_evidence(seen, kubernetes))
+    remedy = _remedy(code, seen, kubernetes, policy_api)
+    return Finding(code, seen.service.ref.path, _SEEN[code], evidence, remedy)
 
 
 def _code(seen: LoadBalancerObservation) -> Code:
@@ -144,10 +140,8 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
     if code is Code.ShortCircuitedByObject and of_nodes and seen.detected.code != LISTED:
         told = ", ".join(map(str, of_nodes))
-        return (
-            f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header",
-            _SERVICELB,
-        )
+        why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
+        return (why, _SERVICELB)
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
         tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
         return (
@@ -194,8 +188,7 @@ _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     (
         "without an agent: let a policy in the API server set ipMode: Proxy (see docs/without-an-agent.md "
-        "for "
-        "when to use it)"
+        "for when to use it)"
     ),
     "$ nodeagent doctor --policy > policy.yaml",
 )

@@ -59,7 +59,12 @@ def name_finding(seen: NameObservation) -> Finding:
         f"CoreDNS: {cluster}",
         f"nodeagent: {decided}",
     )
-    return Finding(code, seen.name, words, evidence, _remedy(code, seen.name))
+    remedy: tuple[str, ...] = ()
+    if code in {Code.NameUnknown, Code.NameNowhere}:
+        remedy = (f"create an address record for {seen.name}",)
+    elif code is Code.NameDiffers:
+        remedy = (f"look for {seen.name} in the hosts file, and check the order of name sources",)
+    return Finding(code, seen.name, words, evidence, remedy)
 
 
 def _judge(seen: NameObservation) -> tuple[Code, str]:
@@ -81,16 +86,6 @@ def _unknown(seen: NameObservation) -> tuple[Code, str]:
     if seen.upstream.outcome.tells:
         return Code.NameUnknown if seen.behind_proxy else Code.NameNowhere, "has no address"
     return Code.NameUnclear, "this host's resolver has no answer, and the upstream DNS could not be queried"
-
-
-def _remedy(code: Code, name: str) -> tuple[str, ...]:
-    match code:
-        case Code.NameUnknown | Code.NameNowhere:
-            return (f"create an address record for {name}",)
-        case Code.NameDiffers:
-            return (f"look for {name} in the hosts file, and check the order of name sources",)
-        case _:
-            return ()
 
 
 def _addresses(addresses: tuple[IPAddress, ...]) -> str:
@@ -130,13 +125,8 @@ _CERTIFICATE_REMEDIES = {
 
 def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Finding:
     """Return the finding for `name`, requested at `where` (a Service's path)."""
-    return Finding(
-        code=_BY_TRUST[seen.trust],
-        subject=name,
-        seen=seen.words,
-        evidence=(f"shown by {where}",),
-        remedy=_CERTIFICATE_REMEDIES.get(seen.trust, ()),
-    )
+    remedy = _CERTIFICATE_REMEDIES.get(seen.trust, ())
+    return Finding(_BY_TRUST[seen.trust], name, seen.words, (f"shown by {where}",), remedy)
 
 
 _OWN_NAME = "nodeagent"
@@ -171,13 +161,8 @@ def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> li
         for registry, found in sorted(by_registry.items())
         for finding in _findings(registry, found, behind[registry.partition(":")[0]])
     ]
-    return findings or [
-        Finding(
-            Code.ImagesElsewhere,
-            "images",
-            "no image of this node's pods comes through a load balancer of this cluster",
-        )
-    ]
+    elsewhere = "no image of this node's pods comes through a load balancer of this cluster"
+    return findings or [Finding(Code.ImagesElsewhere, "images", elsewhere)]
 
 
 def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) -> list[Finding]:
@@ -191,15 +176,9 @@ def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) ->
         findings = [Finding(Code.ImagesRemedied, registry, f"{what}, and can be pulled", images)]
     own = tuple(dict.fromkeys(image for pod, image in found if pod.app == _OWN_NAME))
     if own and code not in _WITHOUT_AGENT:
-        findings.append(
-            Finding(
-                Code.RebootTrap,
-                registry,
-                "nodeagent's own image comes through the load balancer that nodeagent fixes",
-                own,
-                ("keep nodeagent's image in a registry outside this cluster, or load it into every node",),
-            )
-        )
+        seen = "nodeagent's own image comes through the load balancer that nodeagent fixes"
+        remedy = ("keep nodeagent's image in a registry outside this cluster, or load it into every node",)
+        findings.append(Finding(Code.RebootTrap, registry, seen, own, remedy))
     return findings
 
 

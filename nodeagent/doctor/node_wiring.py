@@ -55,19 +55,12 @@ def _kube_proxy(rules: KubeProxy, environment: Environment) -> Finding:
         evidence = tuple(text for _, text in rules.modes)
         return Finding(Code.KubeProxyFound, "kube-proxy", f"mode {modes}", evidence)
     if rules.unreadable:
-        return Finding(
-            Code.KubeProxyUnreadable,
-            "kube-proxy",
-            rules.unreadable,
-            remedy=("run nodeagent doctor as root on the node",),
-        )
+        remedy = ("run nodeagent doctor as root on the node",)
+        return Finding(Code.KubeProxyUnreadable, "kube-proxy", rules.unreadable, remedy=remedy)
     replaced = ", ".join(f"{name} ({sign})" for name, sign in environment.cni)
+    seen = f"none of its rules exist; Services are handled by {replaced}"
     return Finding(
-        Code.KubeProxyAbsent,
-        "kube-proxy",
-        f"none of its rules exist; Services are handled by {replaced}"
-        if replaced
-        else "no rules or known substitute found",
+        Code.KubeProxyAbsent, "kube-proxy", seen if replaced else "no rules or known substitute found"
     )
 
 
@@ -82,74 +75,50 @@ def _cni(environment: Environment, *, hosts_written: bool, bypassed: bool | None
         if hosts_written:
             seen = "rewrites connect() before netfilter: DNAT does not see it, hosts lines serve the node"
             return Finding(Code.SocketBalancerByHosts, "CNI", seen, evidence)
-        return Finding(
-            Code.SocketBalancer,
-            "CNI",
-            "rewrites connect() before netfilter: DNAT does not see it, only hosts lines can serve the node",
-            evidence,
-            ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",),
+        seen = (
+            "rewrites connect() before netfilter: DNAT does not see it, only hosts lines can serve the node"
         )
+        remedy = ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",)
+        return Finding(Code.SocketBalancer, "CNI", seen, evidence, remedy)
     if environment.socket_balancer is None:
-        return Finding(
-            Code.SocketBalancerUnclear,
-            "CNI",
-            "whether a load balancer rewrites connect() can't be seen from here, and no connection showed it",
-            (*evidence, "/sys/fs/bpf: not mounted here, only for root, or without a trace of this CNI"),
+        seen = (
+            "whether a load balancer rewrites connect() can't be seen from here, and no connection showed it"
         )
-    return Finding(
-        Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
-    )
+        why = "/sys/fs/bpf: not mounted here, only for root, or without a trace of this CNI"
+        return Finding(Code.SocketBalancerUnclear, "CNI", seen, (*evidence, why))
+    seen = "no sign of a load balancer that rewrites connect()"
+    return Finding(Code.NoSocketBalancer, "CNI", seen, evidence)
 
 
 def _packet_filter(environment: Environment) -> Finding:
-    found = [text for text in (environment.nft, environment.iptables) if text]
+    found = "; ".join(text for text in (environment.nft, environment.iptables) if text)
     if environment.nft:
-        return Finding(Code.PacketFilter, "packet filter", "; ".join(found))
+        return Finding(Code.PacketFilter, "packet filter", found)
+    seen = "neither nft nor iptables: DNAT is not possible"
+    remedy = "install nftables, or serve the node by hosts lines alone: dnat.backend: none"
     if environment.iptables:
-        return Finding(
-            Code.NoPacketFilter,
-            "packet filter",
-            f"no nft program; {environment.iptables}",
-            remedy=(
-                (
-                    "install nftables, or leave dnat.backend at auto: it uses legacy iptables, if the kernel "
-                    "has it"
-                ),
-            ),
+        seen = f"no nft program; {environment.iptables}"
+        remedy = (
+            "install nftables, or leave dnat.backend at auto: it uses legacy iptables, if the kernel has it"
         )
-    return Finding(
-        Code.NoPacketFilter,
-        "packet filter",
-        "neither nft nor iptables: DNAT is not possible",
-        remedy=("install nftables, or serve the node by hosts lines alone: dnat.backend: none",),
-    )
+    return Finding(Code.NoPacketFilter, "packet filter", seen, remedy=(remedy,))
 
 
 def _hosts_file(hosts: HostsFileState, *, mounted: bool) -> Finding:
     subject = str(hosts.path)
     if hosts.unreadable:
         return Finding(Code.HostsUnreadable, subject, hosts.unreadable)
+    by_dnat = "serve the node by DNAT alone: hosts.enabled: false"
     if hosts.link:
-        return Finding(
-            Code.HostsSymlink,
-            subject,
-            f"a symbolic link to {hosts.link}: the distribution creates it, nodeagent does not change it",
-            remedy=("serve the node by DNAT alone: hosts.enabled: false",),
-        )
+        seen = f"a symbolic link to {hosts.link}: the distribution creates it, nodeagent does not change it"
+        return Finding(Code.HostsSymlink, subject, seen, remedy=(by_dnat,))
     if hosts.immutable:
-        return Finding(
-            Code.HostsImmutable,
-            subject,
-            "immutable (chattr +i): no program can write it",
-            remedy=(f"$ chattr -i {subject}", "or serve the node by DNAT alone: hosts.enabled: false"),
-        )
+        seen = "immutable (chattr +i): no program can write it"
+        remedy = (f"$ chattr -i {subject}", f"or {by_dnat}")
+        return Finding(Code.HostsImmutable, subject, seen, remedy=remedy)
     if hosts.read_only:
-        return Finding(
-            Code.HostsReadOnly,
-            subject,
-            "on a file system that is mounted read-only",
-            remedy=("serve the node by DNAT alone: hosts.enabled: false",),
-        )
+        seen = "on a file system that is mounted read-only"
+        return Finding(Code.HostsReadOnly, subject, seen, remedy=(by_dnat,))
     if mounted:
         return Finding(Code.HostsMounted, subject, "a mount of its own: nodeagent writes it in place")
     return Finding(Code.HostsWritable, subject, "an ordinary file: nodeagent replaces it in one step")
@@ -167,12 +136,9 @@ def _name_order(environment: Environment) -> Finding:
     # nss-resolve reads the hosts file itself (systemd-resolved.service(8), ReadEtcHosts=).
     if first in {"files", "resolve"}:
         return Finding(Code.FilesFirst, subject, seen)
-    return Finding(
-        Code.FilesNotFirst,
-        subject,
-        f"{seen}: DNS answers before the hosts file, so hosts lines have no effect",
-        remedy=("move files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",),
-    )
+    seen += ": DNS answers before the hosts file, so hosts lines have no effect"
+    remedy = ("move files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",)
+    return Finding(Code.FilesNotFirst, subject, seen, remedy=remedy)
 
 
 def _resolver(environment: Environment) -> Finding:

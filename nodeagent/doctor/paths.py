@@ -206,10 +206,7 @@ _LOOK_AT_LOAD_BALANCER = (
     "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?",
 )
 _FIXED_REMEDIES = {
-    Code.RelayDown: (
-        "check the relay: is HAProxy running, and what does its log say?",
-        "$ nodeagent status",
-    ),
+    Code.RelayDown: ("check the relay: is HAProxy running, and what does its log say?", "$ nodeagent status"),
     Code.DnatBypassed: (
         "use nodeagent's overlay cilium, which serves the node by hosts lines (docs/install.md)",
         "or, without nodeagent: ipMode: Proxy, or a hostname instead of the address",
@@ -227,13 +224,8 @@ def path_finding(service: Service, port_name: str, seen: PathObservation) -> Fin
     """One finding for one address and port."""
     code = conclude(seen)
     what = f" ({port_name})" if port_name else ""
-    return Finding(
-        code=code,
-        subject=f"{seen.endpoint}{what}",
-        seen=_PATH_WORDS[code],
-        evidence=tuple(_evidence(seen)),
-        remedy=_path_remedy(code, service, seen),
-    )
+    remedy = _path_remedy(code, service, seen)
+    return Finding(code, f"{seen.endpoint}{what}", _PATH_WORDS[code], tuple(_evidence(seen)), remedy)
 
 
 def _evidence(seen: PathObservation) -> list[str]:
