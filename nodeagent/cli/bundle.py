@@ -70,7 +70,11 @@ def bundle(  # noqa: PLR0913 - the options
             for one in _collect(asking, nodes, anonymize=anonymize)
         ]
     if anonymize:
-        pieces = _anonymous(pieces)
+        replaced = Pseudonyms(hostnames_in(one.text for one in pieces), secrets.token_bytes(32)).replaced
+        pieces = [
+            replace(one, path=replaced(one.path), text=replaced(one.text), problem=replaced(one.problem))
+            for one in pieces
+        ]
     contents = _contents(pieces, anonymize=anonymize)
     _write(
         file,
@@ -96,19 +100,6 @@ def _collect(asking: Asking, nodes: tuple[str, ...], *, anonymize: bool) -> Iter
     patient = replace(asking, timeout=max(asking.timeout, _LONGEST_SECONDS))
     for node in chosen:
         yield from of_node(patient, seats[node])
-
-
-def _anonymous(pieces: list[Piece]) -> list[Piece]:
-    pseudonyms = Pseudonyms(hostnames_in(piece.text for piece in pieces), secrets.token_bytes(32))
-    return [
-        replace(
-            piece,
-            path=pseudonyms.replaced(piece.path),
-            text=pseudonyms.replaced(piece.text),
-            problem=pseudonyms.replaced(piece.problem),
-        )
-        for piece in pieces
-    ]
 
 
 def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:

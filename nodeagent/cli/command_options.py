@@ -22,6 +22,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's
     """Return an option that may also be given as an environment variable: NODEAGENT_ and its name."""
     variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
+    attributes.setdefault("show_default", bool(attributes.get("default")))
     return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
 
 
@@ -76,7 +77,6 @@ def output_option(schema: str) -> Callable[[_Command], _Command]:
         "-o",
         type=click.Choice(["text", "json"]),
         default="text",
-        show_default=True,
         help=f"Output format; json: docs/schema/{schema}.json.",
     )
 
@@ -96,31 +96,38 @@ _LOG_FORMAT = option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
     help="Log format on standard error.",
 )
 _LOG_LEVEL = option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    show_default=True,
     help="Minimum log level.",
 )
 log_options = _together(_LOG_LEVEL, _LOG_FORMAT)
 """The options of the log."""
-telemetry_option = option(
-    "--telemetry-listen",
-    metavar="ADDRESS:PORT",
-    help="Listen address; overrides telemetry.listen.",
-)
 
 
-def listen_address(text: str | None) -> ListenAddress | None:
-    """Return what `--telemetry-listen` says. Raises ConfigError."""
+def _listen_address(_context: click.Context, _: click.Parameter, text: str | None) -> ListenAddress | None:
     try:
         return ListenAddress.parse(text) if text else None
     except ValueError as error:
         raise ConfigError(f"--telemetry-listen: {error}") from error
+
+
+telemetry_option = option(
+    "--telemetry-listen",
+    metavar="ADDRESS:PORT",
+    callback=_listen_address,
+    help="Listen address; overrides telemetry.listen.",
+)
+
+
+def seconds_option(
+    name: str, least: float, most: float, default: float, text: str
+) -> Callable[[_Command], _Command]:
+    """Return an option of so many seconds, with its help."""
+    return option(name, type=click.FloatRange(least, most), metavar="SECONDS", default=default, help=text)
 
 
 def connect(kubeconfig: Path | None) -> "Connection":
@@ -130,9 +137,17 @@ def connect(kubeconfig: Path | None) -> "Connection":
     return connected(kubeconfig, context=click.get_current_context().meta[_CONTEXT_KEY])
 
 
-def object_of(kind: str, option_name: str, text: str) -> ObjectRef:
-    """Return the object that an option names as NAMESPACE/NAME. Raises ConfigError."""
-    namespace, slash, name = text.partition("/")
-    if not (slash and namespace and name) or "/" in name:
-        raise ConfigError(f"{option_name} {text!r}: write it as NAMESPACE/NAME")
-    return ObjectRef(kind, namespace, name)
+def object_option(
+    option_name: str, kind: str, default: str | None, text: str, *, optional: bool = False
+) -> Callable[[_Command], _Command]:
+    """Return an option that names an object, with its help; if `optional`, it may be empty: None."""
+
+    def parsed(_context: click.Context, _: click.Parameter, given: str | None) -> ObjectRef | None:
+        if optional and not given:
+            return None
+        namespace, slash, name = (given or "").partition("/")
+        if not (slash and namespace and name) or "/" in name:
+            raise ConfigError(f"{option_name} {given!r}: write it as NAMESPACE/NAME")
+        return ObjectRef(kind, namespace, name)
+
+    return option(option_name, metavar="NAMESPACE/NAME", default=default, callback=parsed, help=text)

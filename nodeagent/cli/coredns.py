@@ -13,20 +13,22 @@ from nodeagent.cli.command_options import (
     PENDING,
     cluster_options,
     connect,
-    listen_address,
     log_options,
-    object_of,
+    object_option,
     option,
     running_options,
+    seconds_option,
     telemetry_option,
 )
 from nodeagent.cli.logs import configure
 from nodeagent.cli.report import coredns_lines
 from nodeagent.cli.terminal import show
+from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.coredns_reconciler import clean_up, decide_once, keeping_others_out, restore
 from nodeagent.coredns.lease import LeaseTiming
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -35,12 +37,8 @@ _LOG = logging.getLogger("nodeagent")
 _adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: replace its lines in the Corefile."
 )
-_lease_option = option(
-    "--lease",
-    metavar="NAMESPACE/NAME",
-    default="nodeagent/nodeagent-coredns",
-    show_default=True,
-    help="Lease for leader election; only its holder writes.",
+_lease_option = object_option(
+    "--lease", "Lease", "nodeagent/nodeagent-coredns", "Lease for leader election; only its holder writes."
 )
 
 
@@ -79,13 +77,8 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
 @running_options
 @log_options
 @_lease_option
-@option(
-    "--lease-duration",
-    type=click.FloatRange(3, 300),
-    metavar="SECONDS",
-    default=15.0,
-    show_default=True,
-    help="Time after the leader's death until another process takes over.",
+@seconds_option(
+    "--lease-duration", 3, 300, 15.0, "Time after the leader's death until another process takes over."
 )
 @option(
     "--identity",
@@ -103,11 +96,11 @@ def run(  # noqa: PLR0913 - the options
     node: str | None,
     log_format: Any,  # noqa: ANN401 - one of the option's words
     log_level: Any,  # noqa: ANN401 - the same
-    lease: str,
+    lease: ObjectRef,
     lease_duration: float,
     identity: str,
     adopt: bool,
-    telemetry_listen: str | None,
+    telemetry_listen: ListenAddress | None,
 ) -> int:
     """Keep CoreDNS's hostnames in the desired state, until SIGTERM.
 
@@ -118,13 +111,12 @@ def run(  # noqa: PLR0913 - the options
     """
     configure(log_format, log_level)
     options = read_config(config)
-    listen = listen_address(telemetry_listen) or options.telemetry.listen
     settings = ControllerSettings(
         identity,
         node or default_node_name(),
-        object_of("Lease", "--lease", lease),
+        lease,
         config,
-        listen,
+        telemetry_listen or options.telemetry.listen,
         adopt=adopt,
         timing=LeaseTiming.of(lease_duration),
     )
@@ -144,7 +136,7 @@ def run(  # noqa: PLR0913 - the options
     is_flag=True,
     help="Restore the Corefile from before nodeagent's first edit, discarding all later edits.",
 )
-def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previous: bool) -> int:
+def cleanup(config: Path | None, kubeconfig: Path | None, lease: ObjectRef, *, previous: bool) -> int:
     """Remove nodeagent's entries from CoreDNS, and the Lease.
 
     All other bytes of the ConfigMaps stay.
@@ -154,9 +146,7 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
     options = read_config(config)
     with (
         connect(kubeconfig) as connection,
-        keeping_others_out(
-            connection, object_of("Lease", "--lease", lease), f"cleanup on {os.uname().nodename}"
-        ),
+        keeping_others_out(connection, lease, f"cleanup on {os.uname().nodename}"),
     ):
         if previous:
             before = "the Corefile was restored to the one from before nodeagent's first edit"

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from nodeagent.cli.command_options import common_options, connect, option, output_option
 from nodeagent.cli.invocation import Invocation, invocation
-from nodeagent.cli.report import SCHEMA_VERSION, encode
-from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text, table
+from nodeagent.cli.report import SCHEMA_VERSION, show_answer
+from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import FleetReport, Question, detections, examine
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding, Overall, Summary, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
@@ -51,7 +51,6 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
     "origin",
     type=click.Choice(["auto", "node", "nowhere"]),
     default="auto",
-    show_default=True,
     help="node: check this machine as the node. nowhere: check only the cluster's objects. "
     "auto: node, if one of the Node's addresses is on this machine.",
 )
@@ -101,10 +100,8 @@ def doctor(
     )
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
     summary = summarize(where, findings)
-    if output == "json":
-        show_text(encode(doctor_document(call.node_name, summary, findings, on_node=not elsewhere)))
-    else:
-        show(doctor_lines(summary, findings))
+    document = doctor_document(call.node_name, summary, findings, on_node=not elsewhere)
+    show_answer(output, document, doctor_lines(summary, findings))
     return summary.exit_code
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -12,9 +12,15 @@ import click
 from msgspec import Struct
 
 from nodeagent.agent.status_file import VerdictCounts
-from nodeagent.cli.command_options import connect, kubeconfig_option, option, output_option
-from nodeagent.cli.report import SCHEMA_VERSION, encode
-from nodeagent.cli.terminal import Line, Styled, block, show, show_text, table
+from nodeagent.cli.command_options import (
+    connect,
+    kubeconfig_option,
+    option,
+    output_option,
+    seconds_option,
+)
+from nodeagent.cli.report import SCHEMA_VERSION, show_answer
+from nodeagent.cli.terminal import Line, Styled, block, show, table
 from nodeagent.errors import SourceError
 from nodeagent.fleet.asking import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, worst_first
 from nodeagent.fleet.roster import read_roster
@@ -23,17 +29,9 @@ namespace_option = option(
     "--namespace",
     metavar="NAME",
     default="nodeagent",
-    show_default=True,
     help="Namespace of nodeagent's DaemonSet.",
 )
-timeout_option = option(
-    "--timeout",
-    type=click.FloatRange(1, 300),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    help="Time limit for each request to a node.",
-)
+timeout_option = seconds_option("--timeout", 1, 300, 10.0, "Time limit for each request to a node.")
 
 
 @click.command(epilog="Example: nodeagent fleet --watch")
@@ -45,18 +43,10 @@ timeout_option = option(
     type=click.IntRange(1, 256),
     metavar="COUNT",
     default=64,
-    show_default=True,
     help="Number of nodes to query at the same time.",
 )
 @option("--watch", is_flag=True, help="Repeat until interrupted.")
-@option(
-    "--interval",
-    type=click.FloatRange(1, 3600),
-    metavar="SECONDS",
-    default=15.0,
-    show_default=True,
-    help="With --watch: pause between two rounds.",
-)
+@seconds_option("--interval", 1, 3600, 15.0, "With --watch: pause between two rounds.")
 @output_option("fleet-v1")
 def fleet(  # noqa: PLR0913 - the options
     *,
@@ -124,10 +114,8 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 def _shown(rows: list[NodeRow], output: str) -> int:
     """Show the rows; return the exit code."""
-    if output == "json":
-        show_text(encode(fleet_document(rows)))
-    else:
-        show(fleet_lines(rows))
+    rows = worst_first(rows)
+    show_answer(output, fleet_document(rows), fleet_lines(rows))
     return exit_code(rows)
 
 
@@ -158,24 +146,17 @@ class FleetDocument(Struct, frozen=True, rename="camel"):
     nodes: list[NodeRow]
 
 
-def fleet_document(rows: Iterable[NodeRow]) -> FleetDocument:
-    """Return the answer of `fleet`."""
-    ordered = worst_first(rows)
-    counts = Counter(row.state for row in ordered)
-    return FleetDocument(
-        SCHEMA_VERSION,
-        "Fleet",
-        _OVERALL[exit_code(ordered)],
-        {state: counts[state] for state in ORDER},
-        ordered,
-    )
+def fleet_document(rows: list[NodeRow]) -> FleetDocument:
+    """Return the answer of `fleet`; the rows are in order."""
+    found = Counter(row.state for row in rows)
+    counts = {state: found[state] for state in ORDER}
+    return FleetDocument(SCHEMA_VERSION, "Fleet", _OVERALL[exit_code(rows)], counts, rows)
 
 
-def fleet_lines(rows: Iterable[NodeRow]) -> list[Line]:
+def fleet_lines(rows: list[NodeRow]) -> list[Line]:
     """Return the table, and a line that sums it up."""
-    ordered = worst_first(rows)
     titles = [Styled(title, bold=True) for title in _TITLES]
-    return [*table([titles, *map(_cells, ordered)]), "", _sum(ordered)]
+    return [*table([titles, *map(_cells, rows)]), "", _sum(rows)]
 
 
 def age(seconds: float) -> str:

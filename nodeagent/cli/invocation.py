@@ -114,7 +114,15 @@ class Invocation(Struct, frozen=True):
             return found, [connection.server]
 
     def _reject_other_nodes(self) -> None:
-        names, more = self._node_names()
+        names: tuple[str, ...] = ()
+        more = 0
+        if self.manifests is not None:
+            names = read_node_names(self.manifests)
+        else:
+            from nodeagent.sources.kubernetes import questions  # noqa: PLC0415 - see the module's head
+
+            with connect(self.kubeconfig) as connection:
+                names, more = questions.read_node_names(connection)
         if names:
             shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
             more += len(names) - len(shown)
@@ -123,15 +131,6 @@ class Invocation(Struct, frozen=True):
                 f"{', '.join(map(one_line, shown))}{f' and {more} more' if more else ''}. "
                 "Pass the name of this machine's Node: --node NAME"
             )
-
-    def _node_names(self) -> tuple[tuple[str, ...], int]:
-        """Return the names of all Nodes, and how many more there are."""
-        if self.manifests is not None:
-            return read_node_names(self.manifests), 0
-        from nodeagent.sources.kubernetes import questions  # noqa: PLC0415 - see the module's head
-
-        with connect(self.kubeconfig) as connection:
-            return questions.read_node_names(connection)
 
 
 def invocation(

@@ -8,12 +8,7 @@ from typing import Any
 import click
 
 from nodeagent.agent.convergence import clean_up, compare, converge
-from nodeagent.agent.status_file import (
-    UnreadableStatusError,
-    parse_status,
-    remove_status,
-    status_path,
-)
+from nodeagent.agent.status_file import UnreadableStatusError, parse_status, remove_status, status_path
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
@@ -25,8 +20,8 @@ from nodeagent.cli.command_options import (
     status_file_option,
 )
 from nodeagent.cli.invocation import invocation
-from nodeagent.cli.report import convergence_lines, encode, report, report_lines
-from nodeagent.cli.terminal import show, show_text
+from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
+from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
 from nodeagent.runtime.health import DRIFT
@@ -48,10 +43,7 @@ def plan(output: str, *, verbose: bool, **options: Any) -> int:  # noqa: ANN401 
     desired = view.desired
     comparison = compare(desired, view.actual)
     found = report("Plan", call.node_name, desired, comparison)
-    if output == "json":
-        show_text(encode(found))
-    else:
-        show(report_lines(found, view.elsewhere, verbose=verbose))
+    show_answer(output, found, report_lines(found, view.elsewhere, verbose=verbose))
     if comparison.errors or desired.unreadable:
         return 1
     return PENDING if comparison.pending else 0
@@ -111,10 +103,7 @@ def status(output: str, status_file: Path | None, **options: Any) -> int:  # noq
     comparison = replace(comparison, notes=(*comparison.notes, *unnoticed))
     listeners = read_listener_status(desired, view.actual)
     found = report("Status", call.node_name, desired, comparison, listeners)
-    if output == "json":
-        show_text(encode(found))
-    else:
-        show(report_lines(found, view.elsewhere))
+    show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.unreadable:
         return 1
     silent = any(not found.answers for found in listeners.values())

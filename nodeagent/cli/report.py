@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.convergence import Comparison, NodePass
-from nodeagent.cli.terminal import Line, Styled, block, section
+from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
 from nodeagent.components.component import TITLES, ComponentName
 from nodeagent.components.node import ListenerStatus
 from nodeagent.model.addresses import Endpoint
@@ -97,6 +97,14 @@ class Document(Struct, frozen=True, rename="camel"):
 def encode(document: Struct) -> str:
     """Return the document as indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def show_answer(output: str, document: Struct, lines: Iterable[Line]) -> None:
+    """Print a document as JSON, or its text: as `--output` says."""
+    if output == "json":
+        show_text(encode(document))
+    else:
+        show(lines)
 
 
 def report(

@@ -11,16 +11,16 @@ from nodeagent.agent.loop import Daemon, DaemonSettings
 from nodeagent.cli.command_options import (
     adopt_option,
     connect,
-    listen_address,
     log_options,
-    object_of,
-    option,
+    object_option,
     running_options,
     status_file_option,
     telemetry_option,
 )
 from nodeagent.cli.logs import configure
+from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -29,10 +29,12 @@ _LOG = logging.getLogger("nodeagent")
 @click.command(epilog="Example: nodeagent run --config /etc/nodeagent.yaml --log-format json")
 @running_options
 @log_options
-@option(
+@object_option(
     "--daemonset",
-    metavar="NAMESPACE/NAME",
-    help="The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
+    "DaemonSet",
+    None,
+    "The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
+    optional=True,
 )
 @status_file_option
 @adopt_option
@@ -41,9 +43,9 @@ def run(  # noqa: PLR0913 - the options
     *,
     log_format: Any,  # noqa: ANN401 - one of the words above
     log_level: Any,  # noqa: ANN401 - the same
-    daemonset: str | None,
+    daemonset: ObjectRef | None,
     status_file: Path | None,
-    telemetry_listen: str | None,
+    telemetry_listen: ListenAddress | None,
     config: Path | None,
     kubeconfig: Path | None,
     node: str | None,
@@ -62,22 +64,14 @@ def run(  # noqa: PLR0913 - the options
         node or default_node_name(),
         config,
         kubeconfig,
-        object_of("DaemonSet", "--daemonset", daemonset) if daemonset else None,
-        listen_address(telemetry_listen) or options.telemetry.listen,
+        daemonset,
+        telemetry_listen or options.telemetry.listen,
         adopt,
         status_file,
     )
     with connect(kubeconfig) as connection:
-        _LOG.info(
-            "Starting nodeagent",
-            extra={
-                "fields": {
-                    "version": __version__,
-                    "node": settings.node_name,
-                    "server": f"{connection.server[0]}:{connection.server[1]}",
-                    "config": str(config) if config else "defaults",
-                }
-            },
-        )
+        server = f"{connection.server[0]}:{connection.server[1]}"
+        told = {"node": settings.node_name, "server": server, "config": str(config or "defaults")}
+        _LOG.info("Starting nodeagent", extra={"fields": {"version": __version__, **told}})
         Daemon(settings, options, connection).run()
     return 0

@@ -86,13 +86,8 @@ def show(lines: Iterable[Line], *, error: bool = False) -> None:
 
 def show_text(text: str, *, error: bool = False) -> None:
     """Print a result of `terminal_text`, or a document (`-o json`), as it is."""
-    click.echo(text, nl=False, err=error, color=_color())
-
-
-def _color() -> bool | None:
-    if os.environ.get("NO_COLOR"):
-        return False
-    return True if os.environ.get("FORCE_COLOR") else None
+    color = False if os.environ.get("NO_COLOR") else bool(os.environ.get("FORCE_COLOR")) or None
+    click.echo(text, nl=False, err=error, color=color)
 
 
 def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:

@@ -204,11 +204,7 @@ class ConfigFile:
     """
 
     def __init__(
-        self,
-        file: Path | None,
-        config: Config,
-        fixed: FixedOptions,
-        clock: Callable[[], float] = time.time,
+        self, file: Path | None, config: Config, fixed: FixedOptions, clock: Callable[[], float] = time.time
     ) -> None:
         self._file = file
         self.config = config

@@ -8,12 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.agent.status_file import (
-    IN_POD,
-    UnreadableStatusError,
-    VerdictCounts,
-    parse_status,
-)
+from nodeagent.agent.status_file import IN_POD, UnreadableStatusError, VerdictCounts, parse_status
 from nodeagent.errors import SourceError
 from nodeagent.fleet.roster import AGENT, AgentPod, Seat
 from nodeagent.runtime.health import BUSY_SECONDS

@@ -28,7 +28,7 @@ from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.sources.kubernetes.discovery import discover
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES, INGRESSES, NODES, SERVICES
-from nodeagent.sources.objects.decoding import DecodingError
+from nodeagent.sources.objects.decoding import LAST_APPLIED, DecodingError
 from nodeagent.typed_values import from_json
 
 _CONFIG_FILE = "/etc/nodeagent/nodeagent.yaml"
@@ -41,7 +41,6 @@ print(urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().deco
 """In an upgrade, the node's older agent may be the one that answers."""
 _LOG_LINES = 2000
 _LIMIT = 16 << 20
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -172,7 +171,7 @@ def _objects(asking: Asking, path: str, query: Mapping[str, str]) -> str:
     for item in items:
         metadata = item.get("metadata") or {}
         metadata.pop("managedFields", None)
-        (metadata.get("annotations") or {}).pop(_LAST_APPLIED, None)
+        (metadata.get("annotations") or {}).pop(LAST_APPLIED, None)
         spec = item.get("spec") or {}
         _hide_variables((spec.get("template") or {}).get("spec") or spec)
     return json.dumps(found, indent=1) + "\n"
