@@ -300,7 +300,7 @@ class _Examination:
                 host=led_to.get(name, ()),
                 upstream=reply,
                 cluster=cluster.get(name),
-                cluster_why=f"not asked: {self._question.cluster.reason('dns')}",
+                cluster_why=f"not asked: {self._question.cluster.why.get('dns', '')}",
                 decision=(decision := _decision(self._desired, name)),
                 behind_proxy=decision is not None and decision.load_balancer in self._sending,
                 load_balancers=balancers,
@@ -313,7 +313,7 @@ class _Examination:
         """Look for registries behind the load balancers that `balancers` lists."""
         pods = self._question.cluster.pods
         if pods is None:
-            seen = f"the pods of this node are not known: {self._question.cluster.reason('pods')}"
+            seen = f"the pods of this node are not known: {self._question.cluster.why.get('pods')}"
             return [Finding(Code.ImagesUnknown, "images", seen)]
         by_path = {finding.subject: finding.code for finding in balancers}
         behind = {

@@ -248,21 +248,21 @@ def _by_ip_mode(service: Service, provider: Provider | None, kubernetes: str) ->
     if provider is None:
         return [f"without an agent{since}: if the cloud's controller can set ipMode: Proxy, switch that on"]
     lines = []
-    if provider.remedies.ip_mode:
+    if provider.ip_mode:
         lines.append(
             f"without an agent{since}: let the cloud's controller set ipMode: Proxy "
-            f"({provider.remedies.ip_mode}); {_DETOUR}"
+            f"({provider.ip_mode}); {_DETOUR}"
         )
-    if provider.remedies.ip_mode_on_request:
+    if provider.ip_mode_on_request:
         lines.append(
             f"without an agent{since}: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
         )
-        lines.append(annotate(service, provider.remedies.ip_mode_on_request))
+        lines.append(annotate(service, provider.ip_mode_on_request))
     return lines
 
 
 def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
-    hostname = provider.remedies.hostname if provider else ""
+    hostname = provider.hostname if provider else ""
     if not hostname:
         return []
     what = "without an agent: publish a hostname instead of the address"

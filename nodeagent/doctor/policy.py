@@ -151,7 +151,7 @@ def _annotations(service: Service, detection: Detection) -> dict[str, str]:
 
 def _absence(cluster: ClusterAnswers) -> str:
     version = cluster.version or "of this version"
-    return cluster.reason("policies") or (
+    return cluster.why.get("policies") or (
         f"Kubernetes {version} does not serve MutatingAdmissionPolicy: 1.36 and later do; 1.34 and 1.35 do "
         "where the API server runs with --feature-gates=MutatingAdmissionPolicy=true and "
         "--runtime-config=admissionregistration.k8s.io/v1beta1=true"

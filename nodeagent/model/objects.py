@@ -187,12 +187,6 @@ class RelayEndpoint(Struct, frozen=True):
     ready: bool = True
 
 
-class ApiServerEndpoints(Struct, frozen=True):
-    """Where the API servers publish that they are: EndpointSlice default/kubernetes."""
-
-    endpoints: frozenset[Endpoint] = frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """A Namespace and its labels, by which listeners choose which namespaces they serve."""

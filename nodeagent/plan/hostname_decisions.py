@@ -229,7 +229,7 @@ class HostnameDecisions:
         for contender in outcome.asked:
             plan, choice = contender.load_balancer, contender.matched.match.choice
             addresses |= self._addresses[plan.service.ref] if plan else set()
-            addresses |= choice.addresses if choice else set()
+            addresses |= choice.by_address.keys() if choice else set()
         asking = outcome.winner if outcome.winner in outcome.asked else outcome.asked[0]
         claimed_by = asking.matched.claim.ref
         return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)

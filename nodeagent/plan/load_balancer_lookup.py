@@ -33,7 +33,6 @@ class Choice(Struct, frozen=True, eq=False):
     """
 
     by_address: Mapping[IPAddress, LoadBalancerPlan]
-    addresses: frozenset[IPAddress]
 
 
 class LoadBalancerMatch(Struct, frozen=True):
@@ -245,7 +244,7 @@ def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choi
             found.setdefault(address, plan)
     if before is not None and before.by_address == found:
         return before
-    return Choice(found, frozenset(found))
+    return Choice(found)
 
 
 def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:

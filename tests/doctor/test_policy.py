@@ -165,7 +165,7 @@ def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -
 
 def test_the_policy_is_one_that_the_api_takes() -> None:
     for version in ("v1", "v1beta1"):
-        text = policy_text([_target({_DIGITALOCEAN: "true"})], replace(V1, policy_api=version))
+        text = policy_text([_target({_DIGITALOCEAN: "true"})], ClusterAnswers(V1.version, policy_api=version))
         for obj in documents(text):
             assert obj["apiVersion"] == f"admissionregistration.k8s.io/{version}"
             validate(obj, "1.36")
@@ -194,7 +194,7 @@ def test_the_reason_is_reported_if_there_is_no_such_api() -> None:
     with pytest.raises(SourceError, match=r"Kubernetes v1\.33\.2 does not serve .* 1\.36 and later do"):
         policy_text([_target()], ClusterAnswers(version="v1.33.2"))
     with pytest.raises(SourceError, match="no policy: connection refused"):
-        policy_text([_target()], ClusterAnswers(why=(("policies", "connection refused"),)))
+        policy_text([_target()], ClusterAnswers(why={"policies": "connection refused"}))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_the_server_is_asked_which_version_it_has(
         api.store.serve(Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         answers = ask_cluster(connection, "node1")
-    assert (answers.policy_api, answers.reason("policies")) == (best, "")
+    assert (answers.policy_api, answers.why.get("policies", "")) == (best, "")
 
 
 def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
@@ -220,7 +220,7 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         answers = ask_cluster(connection, "node1")
     assert answers.policy_api == ""
-    assert "503" in answers.reason("policies") or "unable to handle" in answers.reason("policies")
+    assert "503" in answers.why["policies"] or "unable to handle" in answers.why["policies"]
 
 
 @pytest.mark.parametrize(

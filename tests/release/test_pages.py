@@ -259,11 +259,11 @@ def test_the_readme_names_each_providers_shortest_fix() -> None:
         (fix,) = [fix for names, fix in rows if re.search(rf"\b{shown}\b", names)]
         wanted = (
             "by itself"
-            if provider.remedies.ip_mode and not provider.remedies.ip_mode_on_request
+            if provider.ip_mode and not provider.ip_mode_on_request
             else "one annotation asks"
-            if provider.remedies.ip_mode_on_request
+            if provider.ip_mode_on_request
             else "one annotation publishes a hostname"
-            if provider.remedies.hostname
+            if provider.hostname
             else "they publish a hostname"
             if shown in _BY_HOSTNAME
             else "nodeagent on the nodes"

@@ -11,7 +11,6 @@ ServiceLB.
 
 from nodeagent.model.objects import Service
 from nodeagent.plan.detection.readers import (
-    OwnRemedies,
     Provider,
     Sends,
     Switch,
@@ -89,7 +88,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "DigitalOcean",
         ("digitalocean",),
         (Switch(f"{_BETA}/do-loadbalancer-enable-proxy-protocol", _digitalocean, beside=(_DO_TYPE,)),),
-        OwnRemedies(hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"'),
+        hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
         doubt=_digitalocean_doubt,
     ),
     # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
@@ -99,11 +98,9 @@ PROVIDERS: tuple[Provider, ...] = (
         "Hetzner",
         ("hcloud", "hrobot"),
         (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean("v1")),),
-        OwnRemedies(
-            hostname='load-balancer.hetzner.cloud/hostname: "lb.example.com"',
-            ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
-            "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
-        ),
+        hostname='load-balancer.hetzner.cloud/hostname: "lb.example.com"',
+        ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
+        "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
     ),
     # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
     # switches nothing on), 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH,
@@ -118,10 +115,8 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        OwnRemedies(
-            hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
-            ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
-        ),
+        hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
+        ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
     ),
     # OVH's guide "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer": the values.
     # Closed source.
@@ -147,11 +142,9 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2"), alone=True),
             Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports),
         ),
-        OwnRemedies(
-            hostname=f'{_SCALEWAY}-use-hostname: "true"',
-            ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
-            ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
-        ),
+        hostname=f'{_SCALEWAY}-use-hostname: "true"',
+        ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
+        ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
     ),
     # linode-cloud-controller-manager: cloud/annotations/annotations.go:7-8,40;
     # cloud/linode/loadbalancers.go:1391-1440 (the port's JSON, then the default, in any case);
@@ -165,7 +158,7 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(f"{_LINODE}-default-proxy-protocol", linode_version),
             Switch(f"{_LINODE}-proxy-protocol", linode_version),
         ),
-        OwnRemedies(hostname=f'{_LINODE}-hostname-only-ingress: "true"'),
+        hostname=f'{_LINODE}-hostname-only-ingress: "true"',
     ),
     # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
     # false); docs/load-balancers.md:22,41. The version is not documented: v1.
@@ -173,7 +166,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "Vultr",
         ("vultr",),
         (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean("v1"), otherwise_off=True),),
-        OwnRemedies(hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"'),
+        hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
     ),
     # The status of AWS's load balancers holds only a host name.
     # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send only
@@ -214,7 +207,7 @@ PROVIDERS: tuple[Provider, ...] = (
                 f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", words({"1": "v1", "2": "v2"})
             ),
         ),
-        OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+        ip_mode_on_request=_ON_REQUEST_OCI,
         applies=lambda service: not _of_oci_network(service),
     ),
     # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case; any other text is off).
@@ -228,7 +221,7 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+        ip_mode_on_request=_ON_REQUEST_OCI,
         applies=_of_oci_network,
     ),
     # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
@@ -244,7 +237,7 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(key, one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS))
             for key in _STACKIT
         ),
-        OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
+        ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
     # key is read if the other is absent); clbv1/listeners.go:220-221 (`on`, v2). No ipMode in its source.
@@ -259,7 +252,7 @@ PROVIDERS: tuple[Provider, ...] = (
             )
             for prefix in ("alibaba-cloud", "alicloud")
         ),
-        OwnRemedies(hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"'),
+        hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
     ),
     # civo-cloud-controller-manager: cloud-controller-manager/civo/loadbalancer.go:31,250-266,480 (any text is
     # on).
@@ -276,11 +269,9 @@ PROVIDERS: tuple[Provider, ...] = (
                 words({"proxy": "v1", "proxyv2": "v2", "tcp": "off"}),
             ),
         ),
-        OwnRemedies(
-            hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
-            ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, on Kubernetes 1.30 and later, for "
-            "all load balancers",
-        ),
+        hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
+        ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, on Kubernetes 1.30 and later, for "
+        "all load balancers",
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,
     # 881 (the numbers are node ports, and others mean nothing), 304-306; docs/CHANGELOG.md. Its Nodes have
@@ -289,11 +280,8 @@ PROVIDERS: tuple[Provider, ...] = (
         "Outscale",
         ("osc", "aws"),
         (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_node_ports),),
-        OwnRemedies(
-            hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
-            ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is "
-            "published",
-        ),
+        hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
+        ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is published",
     ),
     # cloudstack-kubernetes-provider 1.1 and 1.2: cloudstack_loadbalancer.go:1140 (exactly `true`; all else is
     # off), protocol.go:85. v1: CloudStack's HAProxyConfigurator writes `send-proxy` for `tcp-proxy`.
@@ -307,7 +295,7 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        OwnRemedies(hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"'),
+        hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
     ),
     # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
     Provider(

@@ -46,30 +46,18 @@ class Switch(Struct, frozen=True):
     alone: bool = False
 
 
-class OwnRemedies(Struct, frozen=True):
-    """What the provider itself offers against short-circuiting, in words for a person (`nodeagent doctor`).
-
-    Attributes:
-        hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
-            the name `lb.example.com` in it. Empty: none is known.
-        ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
-        ip_mode_on_request: the annotation, ready to paste, that makes it do so.
-    """
-
-    hostname: str = ""
-    ip_mode: str = ""
-    ip_mode_on_request: str = ""
-
-
 class Provider(Struct, frozen=True):
-    """One kind of load balancer of one provider.
+    """One kind of load balancer of one provider, and what that offers itself against short-circuiting.
 
     Attributes:
         name: as a person knows it.
         schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs on any cloud.
         switches: in order of precedence. For each port, the first that mentions it decides; without any,
             PROXY is off, which is every provider's default.
-        remedies: what it offers itself against short-circuiting.
+        hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
+            the name `lb.example.com` in it. Empty: none is known.
+        ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
+        ip_mode_on_request: the annotation, ready to paste, that makes it do so.
         applies: whether a Service's load balancer is of this kind, for providers that have several.
         doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
     """
@@ -77,7 +65,9 @@ class Provider(Struct, frozen=True):
     name: str
     schemes: tuple[str, ...]
     switches: tuple[Switch, ...]
-    remedies: OwnRemedies = OwnRemedies()
+    hostname: str = ""
+    ip_mode: str = ""
+    ip_mode_on_request: str = ""
     applies: Callable[[Service], bool] = lambda _: True
     doubt: Callable[[Service], str] = lambda _: ""
 

@@ -19,8 +19,7 @@ from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     EVERYWHERE,
     OPTIONAL_NAMES,
-    ConfigMapName,
-    RelayName,
+    Name,
     Resource,
     config_map_rows,
     not_covered,
@@ -78,11 +77,11 @@ class Cluster:
         self,
         connection: Connection,
         node_name: str,
-        relay: RelayName | None = None,
+        relay: Name | None = None,
         *,
         on_change: Callable[[], None] = lambda: None,
         timing: Timing | None = None,
-        config_maps: Iterable[ConfigMapName] = (),
+        config_maps: Iterable[Name] = (),
     ) -> None:
         self._connection = connection
         self._on_change = on_change
@@ -156,7 +155,7 @@ class Cluster:
             self._snapshot, self._made_of = assembled(*made_of), made_of
         return self._snapshot
 
-    def watch_config_maps(self, names: Iterable[ConfigMapName]) -> None:
+    def watch_config_maps(self, names: Iterable[Name]) -> None:
         """Watch these ConfigMaps from now on, and no others. Call it after `start`."""
         rows = {row.name: row for row in config_map_rows(names)}
         gone = [
@@ -272,8 +271,8 @@ def _state(reflector: Reflector) -> ResourceState:
 def read_cluster(
     connection: Connection,
     node_name: str,
-    relay: RelayName | None = None,
-    config_maps: Iterable[ConfigMapName] = (),
+    relay: Name | None = None,
+    config_maps: Iterable[Name] = (),
 ) -> Snapshot:
     """List everything on which decisions depend, once; change nothing.
 

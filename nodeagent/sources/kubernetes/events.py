@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 
@@ -18,6 +17,7 @@ _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 253
 _HOUR = 3600.0
 _MINUTE = 60.0
+_MOST_A_MINUTE = 20
 
 
 def post_event(  # noqa: PLR0913 - each names one field of the Event
@@ -91,14 +91,11 @@ class EventBudget:
 
     Args:
         clock: returns monotonic seconds.
-        per_minute: how many Events per minute.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, per_minute: int = 20) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._per_minute = per_minute
         self._last: dict[Hashable, float] = {}
-        self._recent: deque[float] = deque()
 
     def allow(self, key: Hashable) -> bool:
         """Return whether an Event may be posted now, and count it if so.
@@ -108,10 +105,8 @@ class EventBudget:
         """
         now = self._clock()
         self._last = {known: at for known, at in self._last.items() if now - at < _HOUR}
-        while self._recent and now - self._recent[0] >= _MINUTE:
-            self._recent.popleft()
-        if key in self._last or len(self._recent) >= self._per_minute:
+        recent = sum(now - at < _MINUTE for at in self._last.values())
+        if key in self._last or recent >= _MOST_A_MINUTE:
             return False
         self._last[key] = now
-        self._recent.append(now)
         return True

@@ -31,9 +31,6 @@ class Container(Struct, frozen=True):
     pod: str
     name: str
 
-    def __str__(self) -> str:
-        return f"pod {self.namespace}/{self.pod}, container {self.name}"
-
 
 class Executed(Struct, frozen=True):
     """A program that ended: its exit code, its output, and what the server says about a failure."""

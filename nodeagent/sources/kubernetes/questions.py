@@ -3,9 +3,8 @@
 A denial is not an error here: the result says what is not available, and contains the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TypeVar
 
@@ -42,8 +41,7 @@ class NodeAddresses(Struct, frozen=True):
     external: tuple[IPAddress, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAnswers:
+class ClusterAnswers(Struct, frozen=True):
     """What the API server answered; what is not available is empty or None, with its reason.
 
     Attributes:
@@ -61,11 +59,7 @@ class ClusterAnswers:
     dns: IPAddress | None = None
     policy_api: str = ""
     nodes: NodeAddresses | None = None
-    why: tuple[tuple[str, str], ...] = ()
-
-    def reason(self, what: str) -> str:
-        """Return why `what` is not available."""
-        return dict(self.why).get(what, "")
+    why: Mapping[str, str] = {}
 
 
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
@@ -115,13 +109,13 @@ class _Nodes(Struct):
 
 def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     """Ask all of it; change nothing, and raise nothing."""
-    why: list[tuple[str, str]] = []
+    why: dict[str, str] = {}
 
     def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         try:
             return ask()
         except (SourceError, msgspec.MsgspecError, ValueError) as error:
-            why.append((what, one_line(error)))
+            why[what] = one_line(error)
             return None
 
     version = attempt(
@@ -131,7 +125,7 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
     nodes = attempt("nodes", lambda: _nodes(connection))
-    return ClusterAnswers(version or "", pods, dns, policies or "", nodes, tuple(why))
+    return ClusterAnswers(version or "", pods, dns, policies or "", nodes, why)
 
 
 def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:

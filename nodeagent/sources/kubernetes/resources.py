@@ -44,12 +44,8 @@ def object_path(ref: ObjectRef) -> str:
     return f"{collection_path(ref)}/{ref.name}"
 
 
-RelayName = tuple[str, str]
-"""Namespace and name of an existing relay Service."""
-
-
-ConfigMapName = tuple[str, str]
-"""Namespace and name of an ingress controller's ConfigMap."""
+Name = tuple[str, str]
+"""Namespace and name of an existing relay Service, or of an ingress controller's ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +172,7 @@ def not_covered(name: str, reason: str) -> str:
     return f"{name} not covered: {reason}"
 
 
-def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
+def watched(node_name: str, relay: Name | None = None) -> tuple[Resource, ...]:
     """Return everything to list and watch in every cluster.
 
     Args:
@@ -207,7 +203,7 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
     return tuple(rows)
 
 
-def config_map_rows(names: Iterable[ConfigMapName]) -> tuple[Resource, ...]:
+def config_map_rows(names: Iterable[Name]) -> tuple[Resource, ...]:
     """Return what to list and watch for these ConfigMaps: no other of their namespaces."""
     return tuple(
         Resource(

@@ -19,7 +19,6 @@ from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXCLUDE,
     NO_ANNOTATIONS,
-    ApiServerEndpoints,
     Ingress,
     LoadBalancerPoint,
     Node,
@@ -201,10 +200,10 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     return tuple(islice(every, MOST_POINTS))
 
 
-def decode_api_servers(raw: bytes | dict[str, Any]) -> ApiServerEndpoints:
+def decode_api_servers(raw: bytes | dict[str, Any]) -> frozenset[Endpoint]:
     """Return the endpoints in EndpointSlice default/kubernetes, ready or not. Raises DecodingError."""
     found = decode_relay_endpoints(raw)
-    return ApiServerEndpoints(frozenset(Endpoint(each.address, each.port) for each in found))
+    return frozenset(Endpoint(each.address, each.port) for each in found)
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from nodeagent.model.objects import (
     GATEWAY_API,
-    ApiServerEndpoints,
     ConfigMap,
     ControllerRoute,
     Gateway,
@@ -258,7 +257,7 @@ def assembled(
 ) -> Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
-    EndpointSlices of an existing relay come as tuples of endpoints.
+    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
     for values in collections:
@@ -286,7 +285,7 @@ def assembled(
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
-        api_servers=frozenset(chain.from_iterable(found.endpoints for found in of(ApiServerEndpoints))),
+        api_servers=frozenset(chain.from_iterable(of(frozenset))),
         unreadable=tuple(unreadable),
         not_covered=tuple(not_covered),
     )

@@ -11,7 +11,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.reflector import Coverage, Timing
-from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
+from nodeagent.sources.kubernetes.resources import DISCOVERY, Name
 from tests.apiserver import ApiServer
 from tests.testbed.waiting import wait_until
 
@@ -42,9 +42,9 @@ class Watched:
 
     api: ApiServer
     connection: Connection
-    relay: RelayName | None = None
+    relay: Name | None = None
     timing: Timing = QUICK
-    config_maps: tuple[ConfigMapName, ...] = ()
+    config_maps: tuple[Name, ...] = ()
     changes: int = 0
     on_change: Callable[[], None] = lambda: None
     cluster: Cluster = field(init=False)
@@ -114,11 +114,11 @@ class Watched:
 def watching(  # noqa: PLR0913 - each test names the one or two that matter to it
     api: ApiServer,
     connection: Connection,
-    relay: RelayName | None = None,
+    relay: Name | None = None,
     timing: Timing = QUICK,
     *,
     synced: bool = True,
-    config_maps: tuple[ConfigMapName, ...] = (),
+    config_maps: tuple[Name, ...] = (),
 ) -> Iterator[Watched]:
     """Run a Cluster; unless `synced` is false, wait until all its watches are open."""
     watched = Watched(api, connection, relay, timing, config_maps)
