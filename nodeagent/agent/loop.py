@@ -62,13 +62,7 @@ class DaemonSettings(Struct, frozen=True):
 
 
 class Daemon:
-    """One agent, from start to end (runtime.driver.Work).
-
-    Args:
-        settings: What it was started with.
-        config: The configuration as first read.
-        connection: To the API server.
-    """
+    """One agent, from start to end (runtime.driver.Work); `config` is the configuration as first read."""
 
     def __init__(self, settings: DaemonSettings, config: Config, connection: Connection) -> None:
         self._settings = settings

@@ -5,7 +5,7 @@ The latter costs a pass nothing, and none of its series becomes stale. EFFECTS: 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from nodeagent import __version__
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
-from nodeagent.model.desired import Desired, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.metric_set import Metric, Metrics
@@ -99,7 +99,9 @@ class AgentMetrics(Metrics, Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the families that are computed at each scrape."""
-        desired = self.desired
+        desired, failing = self.desired, self.failing_since()
+        # Hostnames that were never verified don't count.
+        kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
         yield _counted(
             "nodeagent_load_balancers",
             "Number of Services of type LoadBalancer, by decision and reason.",
@@ -118,7 +120,7 @@ class AgentMetrics(Metrics, Collector):
         yield GaugeMetricFamily(
             "nodeagent_dns_kept_seconds",
             "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
-            value=_kept_seconds(desired.names, self.failing_since()),
+            value=time.monotonic() - min(kept) if kept else 0.0,
         )
         yield from _relay_families(self.statistics() if self.statistics else None)
 
@@ -128,12 +130,6 @@ def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> 
     for labels, count in sorted(counts.items()):
         family.add_metric(labels, count)
     return family
-
-
-def _kept_seconds(names: Iterable[NameDecision], failing: Mapping[str, float]) -> float:
-    """Return how long the oldest is kept; hostnames that were never verified don't count."""
-    since = [failing[one.name] for one in names if one.code == "Kept" and one.name in failing]
-    return time.monotonic() - min(since) if since else 0.0
 
 
 def _relay_families(found: tuple[ServerState, ...] | Unreachable | None) -> Iterator[GaugeMetricFamily]:

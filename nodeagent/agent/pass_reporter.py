@@ -27,16 +27,10 @@ PLAN = "plan"
 
 
 class PassReporter:
-    """Reports the passes of one agent.
+    """Reports the passes of one agent; its board has each component and PLAN.
 
     Attributes:
         names: the number of hostnames by decision of the last pass.
-
-    Args:
-        metrics: The agent's.
-        board: The agent's; it has each component and PLAN.
-        events: Posts Events.
-        node_name: This node, which `RemovalHeld` is about.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class Reconciler:
     Args:
         node_name: This node.
         config: The configuration.
-        components: What reads and changes the node.
+        components: They read and change the node.
         read_node_context: Reads the facts that change seldom.
         read_dns: Returns the answers of DNS so far; it must not wait.
         adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.

@@ -114,7 +114,7 @@ class StatusFile:
     Args:
         path: the file; its directory is made if needed.
         node: the node's name.
-        board: the agent's health.
+        board: where the agent's health is read.
         uptime: seconds since boot.
     """
 

@@ -19,13 +19,7 @@ _REPEAT_SECONDS = 300.0
 
 
 class ApiState:
-    """Reports changes once, and a lasting problem every five minutes.
-
-    Args:
-        connection: The one whose bytes are counted.
-        metrics: The agent's.
-        board: The agent's; it has a component `api`.
-    """
+    """Reports changes once, and a lasting problem every five minutes; the board has a component `api`."""
 
     def __init__(self, connection: Connection, metrics: Metrics, board: HealthBoard) -> None:
         self._connection = connection
@@ -89,12 +83,7 @@ def _is_done_without(state: ResourceState) -> bool:
 
 
 class WatcherHealth:
-    """Compares the watchers' state with their earlier state.
-
-    Args:
-        metrics: The agent's.
-        board: The agent's; it has the component DRIFT.
-    """
+    """Compares the watchers' state with their earlier state; the board has the component DRIFT."""
 
     def __init__(self, metrics: Metrics, board: HealthBoard) -> None:
         self._metrics = metrics

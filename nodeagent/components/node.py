@@ -62,12 +62,7 @@ def build_components(config: Config, *, adopt: bool) -> Components:
 
 
 class Known(Generic[StateT_co, DetailT_co]):
-    """A component and its actual state: read when it is first needed, then carried forward.
-
-    Args:
-        component: The component to read and change.
-        state: Its actual state, if that is known.
-    """
+    """A component and its actual state, read when it is first needed unless it is given, then kept."""
 
     def __init__(self, component: Component[StateT_co, DetailT_co], state: StateT_co | None = None) -> None:
         self._component = component
@@ -108,13 +103,7 @@ class Known(Generic[StateT_co, DetailT_co]):
 
 
 class ActualState:
-    """The actual state of each component, for one pass or one command.
-
-    The next one sees what other programs change meanwhile.
-
-    Args:
-        components: The components to read.
-    """
+    """The actual state of each component, for one pass or command: the next sees what changes meanwhile."""
 
     def __init__(self, components: Components) -> None:
         self.components = components

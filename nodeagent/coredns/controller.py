@@ -66,13 +66,9 @@ class ControllerSettings(Struct, frozen=True):
 
 
 class Controller:
-    """One controller, from start to end (runtime.driver.Work).
+    """One controller, from start to end (runtime.driver.Work); `config` is as first read.
 
-    Args:
-        settings: What it was started with.
-        config: The configuration as first read.
-        connection: To the API server.
-        clock: Monotonic seconds.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(
@@ -216,11 +212,7 @@ COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
 
 
 class CoreDnsReporter:
-    """Reports the passes of one controller.
-
-    Args:
-        events: Posts Events.
-    """
+    """Reports the passes of one controller."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events

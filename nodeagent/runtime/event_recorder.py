@@ -128,12 +128,7 @@ _LONGEST_QUEUE = 100
 
 
 class EventRecorder:
-    """Posts each Event at most once an hour, and not too many of them (EventBudget).
-
-    Args:
-        connection: To the API server.
-        node_name: This node.
-    """
+    """Posts each Event at most once an hour, and not too many of them (EventBudget)."""
 
     def __init__(self, connection: Connection, node_name: str) -> None:
         self._connection = connection

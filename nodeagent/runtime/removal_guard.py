@@ -19,11 +19,7 @@ _SECONDS = 60.0
 
 
 class RemovalGuard:
-    """Compares each plan with the one before.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Compares each plan with the one before; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -59,14 +55,10 @@ class RemovalGuard:
 
 def _removes(before: Desired, after: Desired) -> str:
     """Return what of most of it would be removed; empty if it is less than half."""
+    were, are = _of_load_balancers(before), _of_load_balancers(after)
     for what, had, has, namespaces in (
         ("hostnames", len(before.hosts), len(after.hosts), _of_names),
-        (
-            "load balancers",
-            len(_of_load_balancers(before)),
-            len(_of_load_balancers(after)),
-            _of_load_balancers,
-        ),
+        ("load balancers", len(were), len(are), _of_load_balancers),
     ):
         if had < _AT_LEAST or 2 * has >= had:
             continue

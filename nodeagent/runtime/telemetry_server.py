@@ -67,16 +67,15 @@ Pages = Mapping[str, Callable[[], Page]]
 
 def pages(board: HealthBoard, exposition: Callable[[], bytes]) -> Pages:
     """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text."""
+
+    def probe(answer: ProbeAnswer) -> Page:
+        return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
+
     return {
-        "/healthz": lambda: _probe_page(board.alive()),
-        "/readyz": lambda: _probe_page(board.ready()),
+        "/healthz": lambda: probe(board.alive()),
+        "/readyz": lambda: probe(board.ready()),
         "/metrics": lambda: Page(200, _METRICS, exposition()),
     }
-
-
-def _probe_page(answer: ProbeAnswer) -> Page:
-    """Return a probe's answer as a page: 200 for yes, 503 for no."""
-    return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
 
 
 # Both may be temporary: the older agent ends; one of the node's own addresses is added after the agent, at

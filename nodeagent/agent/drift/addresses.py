@@ -28,12 +28,7 @@ class AddressWatcher(ComparingWatcher[AddressState, Notifications, _Addresses]):
 
     After a notification about them, the actual state is read and compared. One about another interface or
     address, of which each pod causes about 13, costs its decoding.
-
-    Args:
-        component: Reads the actual state.
-        interface: The relay device's name.
-        ranges: The relay's IPv4 and IPv6 range; addresses outside are ignored.
-        on_drift: See `Watcher`; the component is "addresses".
+    Addresses outside the ranges are ignored.
     """
 
     component: ClassVar[ComponentName] = "addresses"

@@ -47,9 +47,6 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
     """Notices every transaction that touches the table `inet nodeagent`.
 
     The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
-
-    Args:
-        on_drift: See `Watcher`; the component is "dnat".
     """
 
     component: ClassVar[ComponentName] = "dnat"
@@ -109,9 +106,6 @@ class XtablesWatcher(ComparingWatcher[DnatState, Inotify, DnatState]):
     """Notices every change of nodeagent's chains, and rules inserted before its jumps.
 
     Another program's changes elsewhere cause no pass: nodeagent's part is read and compared.
-
-    Args:
-        on_drift: See `Watcher`; the component is "dnat".
     """
 
     component: ClassVar[ComponentName] = "dnat"

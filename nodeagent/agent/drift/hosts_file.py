@@ -20,11 +20,7 @@ class HostsFileWatcher(ComparingWatcher[HostsState, Inotify, Reading | None]):
 
     A watch on the directory continues when the inode is replaced. But it sees a file only as the directory's
     child: if a single file is mounted over the name, writes come through the other end of the mount, so the
-    file is watched, too.
-
-    Args:
-        path: The hosts file; it may be missing, its directory must exist.
-        on_drift: See `Watcher`; the component is "hosts".
+    file is watched, too. The file may be missing, its directory must exist.
     """
 
     component: ClassVar[ComponentName] = "hosts"

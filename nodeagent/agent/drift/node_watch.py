@@ -17,13 +17,7 @@ from nodeagent.config.options import Config
 
 
 class NodeWatch:
-    """Watches what nodeagent keeps according to the configuration.
-
-    Args:
-        config: The configuration.
-        dnat_backend: The name of the active DNAT backend.
-        on_drift: Called from the watchers' threads.
-    """
+    """Watches what nodeagent keeps by the configuration; calls `on_drift` from the watchers' threads."""
 
     def __init__(self, config: Config, dnat_backend: str, on_drift: OnDrift) -> None:
         relay = config.relay

@@ -83,12 +83,7 @@ class _Master:
 
 
 class RelayWatcher(Watcher[RelayState, _Master]):
-    """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
-
-    Args:
-        master_socket: Where HAProxy's master listens.
-        on_drift: See `Watcher`; the component is "relay".
-    """
+    """Notices that HAProxy died, was restarted or reloaded by another program, or answers again."""
 
     component: ClassVar[ComponentName] = "relay"
 

@@ -35,9 +35,6 @@ class Dnat:
     Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
     found, every reading raises ApplyError with what is missing. A kernel that can't limit the connections of
     local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules.
-
-    Args:
-        option: `dnat.backend`.
     """
 
     name: ComponentName = "dnat"

@@ -264,37 +264,35 @@ def expected_rules(users: int) -> dict[str, list[object]]:
     Args:
         users: the limit for local users; 0 for none.
     """
-    dnat: list[list[Expression]] = []
-    dnat_pods: list[list[Expression]] = []
-    kept: list[list[Expression]] = []
-    guard: list[list[Expression]] = []
-    translated: list[list[Expression]] = []
-    limited: list[list[Expression]] = []
+    rules: dict[str, list[object]] = {chain: [] for chain in CHAINS}
+    kept: list[object] = []
+    translated: list[object] = []
     for family in FAMILIES:
         protocol = protocol_name(family)
         source, destination = _payload(protocol, "saddr"), _payload(protocol, "daddr")
         key = {"concat": [destination, _payload("tcp", "dport")]}
         mapped = {"map": {"key": key, "data": f"@lb{family}"}}
         to_guarded = _match("==", destination, f"@guarded{family}")
-        dnat.append([{"dnat": {"family": protocol, "addr": mapped}}])
-        dnat_pods.append([_match("==", source, f"@pods{family}"), *dnat[-1]])
+        dnat = {"dnat": {"family": protocol, "addr": mapped}}
+        rules["output"].append([dnat])
+        rules["prerouting"].append([_match("==", source, f"@pods{family}"), dnat])
         kept.append([to_guarded, {"dnat": {"family": protocol, "addr": destination}}])
         others = _match("!=", source, f"@admitted{family}")
-        guard.append([_match("!=", {"meta": {"key": "iif"}}, "lo"), to_guarded, others, {"drop": None}])
+        guard = [_match("!=", {"meta": {"key": "iif"}}, "lo"), to_guarded, others, {"drop": None}]
+        rules["guard"].append(guard)
+        rules["guard_input"].append(guard)
         original = {"ct": {"key": f"{protocol} daddr", "dir": "original"}}
         known = (_match("!=", original, f"@{name}{family}") for name in ("guarded", "balancers"))
         new = _match("==", {"ct": {"key": "state"}}, "new")
         translated.append([new, to_guarded, *known, {"drop": None}])
         not_root = _match("!=", {"meta": {"key": "skuid"}}, 0)
         count = {"ct count": {"val": users, "inv": True}}
-        limited.append([to_guarded, not_root, new, count, {"drop": None}])
-    return {
-        "output": [*dnat, *kept],
-        "prerouting": [*dnat_pods, *kept],
-        "guard": [*guard],
-        "guard_input": [*guard, *translated],
-        "users": [*limited] if users else [],
-    }
+        if users:
+            rules["users"].append([to_guarded, not_root, new, count, {"drop": None}])
+    rules["output"] += kept
+    rules["prerouting"] += kept
+    rules["guard_input"] += translated
+    return rules
 
 
 def normal_rule(expressions: Sequence[Expression]) -> object:

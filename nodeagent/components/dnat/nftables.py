@@ -125,11 +125,7 @@ def _error(message: str, text: str) -> NftError:
 
 
 class NftablesBackend:
-    """Implements `state.DnatBackend` on the nft program.
-
-    Args:
-        program: How nft is run.
-    """
+    """Implements `state.DnatBackend` on the nft program."""
 
     name = "nftables"
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from nodeagent.components.dnat.state import DnatState, comment_of, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
-from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
 
 FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 TableName = Literal["mangle", "nat"]
@@ -153,10 +153,7 @@ def state_of(tables: Tables) -> XtState:
     since every chain can be rewritten in place.
     """
     redirects: dict[Endpoint, Redirect] = {}
-    pods: list[IPNetwork] = []
-    guarded: list[IPNetwork] = []
-    admitted: list[IPNetwork] = []
-    known: list[IPNetwork] = []
+    ranges: dict[str, list[IPNetwork]] = {name: [] for name in NO_RULES.ranges}
     users = 0
     for (family, _), state in tables.items():
         for rule in (rule for rules in state.chains.values() for rule in rules):
@@ -165,18 +162,16 @@ def state_of(tables: Tables) -> XtState:
                 redirect = Redirect(Endpoint(address, rule.port), rule.to, owner_of(rule.comment))
                 redirects.setdefault(redirect.match, redirect)
         jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
-        pods += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
-        admitted += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
-        guarded += _ranges(family, jumps, GUARD, "destination")
+        ranges["pods"] += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
+        ranges["admitted"] += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
+        ranges["guarded"] += _ranges(family, jumps, GUARD, "destination")
+        ranges["balancers"] += _ranges(family, state.chains.get(TRANSLATED, ()), "RETURN", "original")
         users = max((users, *(rule.users for rule in state.chains.get(USERS, ()))))
-        known += _ranges(family, state.chains.get(TRANSLATED, ()), "RETURN", "original")
+    ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
     rules = DnatRules(
         tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
-        _ordered(pods),
-        _ordered(guarded),
-        _ordered(admitted),
-        _ordered(set(known) - set(guarded)),
-        users,
+        **{name: _ordered(networks) for name, networks in ranges.items()},
+        users=users,
     )
     damage = tuple(_damage(tables, layout(rules)))
     return XtState(

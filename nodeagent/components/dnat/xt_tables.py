@@ -58,12 +58,7 @@ class XtPermissionError(XtError):
 
 
 class XtTable:
-    """One table of one family, in the caller's network namespace.
-
-    Args:
-        family: IPv4 or IPv6.
-        name: The table's name.
-    """
+    """One table of one family, in the caller's network namespace."""
 
     def __init__(self, family: Family, name: TableName) -> None:
         self._family: Family = family

@@ -153,7 +153,7 @@ class Activation:
         if isinstance(found, Unreachable) or not found.workers:
             return None
         active = reloads is None or (found.reloads > reloads and not found.failed_reloads)
-        return Worker(found.workers[0], found.version, digest) if active else None
+        return Worker(found.version, digest) if active else None
 
     def await_master(self) -> None:
         """Wait until the master answers after a reload."""

@@ -209,7 +209,6 @@ class Worker(Struct, frozen=True):
     configuration's digest if the description is not nodeagent's.
     """
 
-    pid: int
     version: str
     digest: str | None
 
@@ -238,11 +237,8 @@ def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
 
 def _worker(answer: str) -> Worker:
     fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
-    return Worker(
-        pid=int(fields["Pid"]),
-        version=fields.get("Version", ""),
-        digest=fields.get("description", "").removeprefix("nodeagent-") or None,
-    )
+    digest = fields.get("description", "").removeprefix("nodeagent-") or None
+    return Worker(fields["Version"], digest)
 
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
