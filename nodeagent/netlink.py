@@ -53,12 +53,7 @@ _DATAGRAM_BYTES = 1 << 17
 
 
 class NetlinkRefusedError(ApplyError):
-    """The kernel rejected a request.
-
-    Args:
-        errno: Its error number.
-        what: The request, as the beginning of the message.
-    """
+    """The kernel rejected a request; `what` it is, as the beginning of the message."""
 
     def __init__(self, errno: int, what: str) -> None:
         super().__init__(f"{what}: {os.strerror(errno)}")
@@ -181,12 +176,9 @@ def opened() -> Iterator[Netlink]:
 
 
 def tcp_sockets(states: Iterable[int]) -> list[Any]:
-    """Return the TCP sockets of both families in these states, as sock_diag(7) has them; needs no privilege.
+    """Return the TCP sockets of both families in these states, as pyroute2's `inet_diag_msg` (sock_diag(7)).
 
-    A kernel without tcp_diag shows none.
-
-    Returns:
-        pyroute2's `inet_diag_msg` for each.
+    Needs no privilege. A kernel without tcp_diag shows none.
     """
     from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415 - see `opened`
 
@@ -199,9 +191,6 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 def end_tcp(sockets: Sequence[Any]) -> None:
     """Abort these connections: what was not sent yet is dropped. One that has ended meanwhile is no error.
-
-    Args:
-        sockets: as `tcp_sockets` returns them.
 
     Raises:
         OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.

@@ -111,11 +111,7 @@ def parse_status(text: bytes) -> AgentStatus:
 class StatusFile:
     """Keeps the file up to date, from a thread of its own; and tells the supervisor that this agent lives.
 
-    Args:
-        path: the file; its directory is made if needed.
-        node: the node's name.
-        board: where the agent's health is read.
-        uptime: seconds since boot.
+    The file's directory is made if needed. `uptime` returns the seconds since boot.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ class CoreDnsReconciler:
 
     Args:
         connection: To the API server.
-        api: The API server's names and addresses, which are never answered otherwise.
+        api: Its names and addresses, which are never answered otherwise.
         may_write: Returns, right before each write, how many seconds it may take, or raises SourceError.
         adopt: Whether hairpin-proxy's lines are taken over.
         clock: Monotonic seconds.

@@ -75,16 +75,9 @@ class Work(Protocol):
 
 
 class Driver:
-    """Runs the loop, from start to end.
+    """Runs the loop, from start to end; shows on the board and in the metrics what it does.
 
-    Args:
-        work: What it drives.
-        election: Whether it may write.
-        triggers: What wakes the loop.
-        board: Where it reports that it is alive, and its role.
-        metrics: Where it counts the same.
-        config_file: The configuration, which is reloaded when its file changes, and on SIGHUP.
-        clock: Monotonic seconds.
+    The configuration is reloaded when its file changes, and on SIGHUP. `clock` returns monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - its collaborators

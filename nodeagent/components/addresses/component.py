@@ -27,10 +27,7 @@ class Addresses:
 
     They are on `lo` if the kernel can't make such a device. One address's failure does not affect the others.
 
-    Args:
-        interface: The device's name.
-        ranges: The IPv4 and the IPv6 range of relay addresses.
-        kind: The kind of device to make and to accept, by the kernel's name.
+    `kind` is the kind of device to make and to accept, by the kernel's name.
     """
 
     name: ComponentName = "addresses"

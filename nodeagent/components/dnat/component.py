@@ -100,15 +100,11 @@ _SCRATCH = "nodeagent_probe"
 def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     """Return the backend for the option `dnat.backend`.
 
-    Args:
-        option: As in the configuration. `auto` takes nftables if it works, otherwise legacy iptables.
-        program: How nft is run.
-
-    Returns:
-        The backend, which removes what another configuration left of the other one; for `none`, with which no
-        rules are ever desired, one that can remove what is left of both. If nft does not work, none of
-        nodeagent's rules can be in nftables, and nft is not called again. Without permission to probe (a dry
-        run), and if the node is too busy for it, nftables counts as working.
+    `auto` takes nftables if it works, otherwise legacy iptables. The backend removes what another
+    configuration left of the other one; for `none`, with which no rules are ever desired, it can remove what
+    is left of both. If nft does not work, none of nodeagent's rules can be in nftables, and nft is not called
+    again. Without permission to probe (a dry run), and if the node is too busy for it, nftables counts as
+    working.
 
     Raises:
         ApplyError: the requested backend does not work on this node, and why.
@@ -154,10 +150,7 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
 class ExclusiveBackend:
     """Implements `state.DnatBackend` by one of the two, and removes the rules of the other.
 
-    Args:
-        chosen: The active one.
-        other: For iptables, whether or not it works: reading it costs almost nothing if it has none of
-            nodeagent's rules.
+    That is iptables whether or not it works: without rules of nodeagent's, reading it costs almost nothing.
     """
 
     def __init__(self, chosen: DnatBackend, other: DnatBackend) -> None:

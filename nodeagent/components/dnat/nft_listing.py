@@ -96,13 +96,7 @@ class _Gathered:
 
 
 def state_of(listing: bytes) -> DnatState:
-    """Return the state that a listing of nodeagent's table shows.
-
-    Args:
-        listing: The standard output of `nft -j list table inet nodeagent`.
-
-    Returns:
-        The entries and ranges in order, and every way in which the structure is not nodeagent's.
+    """Return what `nft -j list table inet nodeagent` printed: the entries and ranges in order, the damage.
 
     Raises:
         ApplyError: this is not a listing of nft.
@@ -259,11 +253,7 @@ Expression = Mapping[str, object]
 
 @cache
 def expected_rules(users: int) -> dict[str, list[object]]:
-    """Return each chain's rules in order, in normal form.
-
-    Args:
-        users: the limit for local users; 0 for none.
-    """
+    """Return each chain's rules in order, in normal form; `users` is the limit for local users, or 0."""
     rules: dict[str, list[object]] = {chain: [] for chain in CHAINS}
     kept: list[object] = []
     translated: list[object] = []

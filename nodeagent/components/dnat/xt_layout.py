@@ -55,11 +55,7 @@ Layout = Mapping[Key, TableLayout]
 
 
 def layout(desired: DnatRules) -> Layout:
-    """Return every table's part; an empty part for a table that needs none of nodeagent's rules.
-
-    Args:
-        desired: As `state.normalised` returns it.
-    """
+    """Return every table's part of normalised rules; an empty one for a table that needs none of them."""
     makers = {"mangle": _guard, "nat": _nat}
     return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
 

@@ -69,11 +69,8 @@ class XtTable:
         with self._open() as handle:
             return self._state(handle)
 
-    def change(self, wanted: TableLayout) -> bool:
-        """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held.
-
-        Returns:
-            Whether there was anything to do.
+    def change(self, wanted: TableLayout) -> None:
+        """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held. Idempotent.
 
         Raises:
             XtError: one of its kinds; the table is as before.
@@ -86,7 +83,7 @@ class XtTable:
                         self._take(handle, step)
                     if todo:
                         handle.commit()
-                    return bool(todo)
+                    return
             except XtError as error:
                 if "temporarily unavailable" not in str(error):  # EAGAIN: xt_replace_table()
                     raise

@@ -137,11 +137,7 @@ class ChangedNames(Struct, frozen=True):
 
 
 class BlockLines:
-    """The block's lines for the desired hosts lines, kept in their order from one change to the next.
-
-    Attributes:
-        lines: the latest ones.
-    """
+    """The block's lines for the desired `lines`, kept in their order from one change to the next."""
 
     def __init__(self) -> None:
         self.lines: tuple[HostsLine, ...] = ()

@@ -42,7 +42,7 @@ class Relay:
     `master.sock` in HAProxy's directory (the sidecar's). Either way, a change breaks no open connection.
 
     Args:
-        options: the relay's options.
+        options: the relay's.
         drain_seconds: how long connections may continue when HAProxy is stopped (not at a reload: there, the
             old process stays for them).
     """
@@ -219,9 +219,7 @@ class Relay:
     def drain(self) -> Iterator[DrainProgress]:
         """Close the connections of a sidecar that is about to end: see `draining.drain`.
 
-        Returns:
-            The result of each round, until it has ended; none for a HAProxy that nodeagent launched, which
-            stays.
+        Yields nothing for a HAProxy that nodeagent launched, which stays.
         """
         if not self._launch:
             yield from drain(self._directory.master_socket, *self._patience)

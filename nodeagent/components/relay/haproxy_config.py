@@ -199,11 +199,9 @@ class Limits:
 
     @classmethod
     def of(cls, options: RelayOptions, processors: int) -> "Limits":
-        """Return the configured limits. A connection from a relay address is the node's: no other has it.
+        """Return the configured limits, where HAProxy may use so many processors of the node.
 
-        Args:
-            options: the relay's.
-            processors: how many of the node's HAProxy may use.
+        A connection from a relay address is the node's: no other has it.
         """
         return cls(
             options.max_connections,

@@ -85,11 +85,7 @@ def action_towards(
 ) -> tuple[Action, str]:
     """Return what leads from `state` to the listeners, and why, if they alone don't say it.
 
-    Args:
-        state: As read.
-        wanted: The desired listeners.
-        desired_digest: Of their rendering.
-        launch: Whether HAProxy is started and stopped by nodeagent.
+    `desired_digest` is that of their rendering. With `launch`, nodeagent starts and stops HAProxy.
     """
     if not wanted and launch:
         exists = state.running or state.stray or state.file_digest is not None
