@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MODIFY, ATTRIB, CLOSE_WRITE, CLOSE_NOWRITE = 0x0002, 0x0004, 0x0008, 0x0010
 MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x0040, 0x0080, 0x0100, 0x0200
 DELETE_SELF, MOVE_SELF = 0x0400, 0x0800
-_ONLYDIR, _DONT_FOLLOW, _MASK_ADD = 0x01000000, 0x02000000, 0x20000000
+ONLYDIR, _DONT_FOLLOW, _MASK_ADD = 0x01000000, 0x02000000, 0x20000000
 
 
 class EventsLostError(Exception):
@@ -62,17 +62,22 @@ class Inotify:
         """Return the descriptor to poll for reading."""
         return self._bell
 
-    def watch_directory(self, path: Path, mask: int) -> int:
-        """Watch the names in a directory; return the watch's number, which its events carry.
+    def watch(self, path: Path, mask: int) -> int:
+        """Watch a file itself, through whatever path it is reached, or with ONLYDIR the names in a directory.
+
+        Returns:
+            The watch's number, which its events carry.
 
         Raises:
-            OSError: no such directory, no right to read it, or ENOSPC at fs.inotify.max_user_watches.
+            OSError: it does not exist, no right to read it, or ENOSPC at fs.inotify.max_user_watches.
         """
-        return self._watch(path, mask, _ONLYDIR)
-
-    def watch_file(self, path: Path, mask: int) -> int:
-        """Watch one file itself, through whatever path it is reached. Errors as in `watch_directory`."""
-        return self._watch(path, mask, _DONT_FOLLOW)
+        # The kernel has one watch for an inode, which other objects may use as well.
+        flags = _MASK_ADD | (0 if mask & ONLYDIR else _DONT_FOLLOW)
+        watch: int = self._reader.add_callback(os.fsencode(path), mask | flags, self, id(self))
+        if watch < 0:  # watchdog ignores EACCES
+            raise PermissionError(13, os.strerror(13), str(path))
+        self._masks[watch] = self._masks.get(watch, 0) | mask
+        return watch
 
     def fetch(self) -> "Iterator[Event]":
         """Return the events since the last call, without waiting.
@@ -111,14 +116,6 @@ class Inotify:
         """For the reader: the queue was full (fs.inotify.max_queued_events)."""
         self._lost = True
         self._ring()
-
-    def _watch(self, path: Path, mask: int, flags: int) -> int:
-        # The kernel has one watch for an inode, which other objects may use as well.
-        watch: int = self._reader.add_callback(os.fsencode(path), mask | flags | _MASK_ADD, self, id(self))
-        if watch < 0:  # watchdog ignores EACCES
-            raise PermissionError(13, os.strerror(13), str(path))
-        self._masks[watch] = self._masks.get(watch, 0) | mask
-        return watch
 
     def _ring(self) -> None:
         with self._lock:

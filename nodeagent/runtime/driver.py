@@ -152,7 +152,7 @@ class Driver:
             self._work.rest()
             self._wait(min(pause, BEAT_SECONDS))
             return
-        self._board.pass_began()
+        self._board.beat(busy=True)
         try:
             self._work.make_pass()
         except Exception as error:  # noqa: BLE001 - see below
@@ -161,7 +161,7 @@ class Driver:
             self._work.pass_failed(f"{type(error).__name__}: {error}")
             self._stumbled_until = self._clock() + _STUMBLE_SECONDS
         finally:
-            self._board.pass_ended()
+            self._board.beat()
 
     def _reload_config(self) -> None:
         at_once, self._reload = self._reload, False

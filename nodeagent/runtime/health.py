@@ -109,17 +109,9 @@ class HealthBoard:
         components = (f"{name}: {component.text(now)}" for name, component in self.components.items())
         return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, line, *components, "")))
 
-    def beat(self) -> None:
-        """Report that the loop is alive: at least every IDLE_SECONDS between passes, or within a pass."""
-        self._sign = (self._clock(), self._sign[1])
-
-    def pass_began(self) -> None:
-        """Note that the loop begins a pass, which may take up to BUSY_SECONDS without a sign."""
-        self._sign = (self._clock(), True)
-
-    def pass_ended(self) -> None:
-        """Note that the pass has ended, however it ended."""
-        self._sign = (self._clock(), False)
+    def beat(self, *, busy: bool = False) -> None:
+        """Report that the loop is alive, and whether it begins a pass: for IDLE_SECONDS, or BUSY_SECONDS."""
+        self._sign = (self._clock(), busy)
 
     def component_ok(self, name: str) -> None:
         """Note that the component is in the desired state. Raises KeyError for an unknown component."""

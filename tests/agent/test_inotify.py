@@ -12,8 +12,8 @@ def test_a_file_that_is_watched_twice_reports_each_event_once(tmp_path: Path) ->
     file.touch()
     inotify = Inotify()
     try:
-        watch = inotify.watch_file(file, CLOSE_WRITE)
-        assert inotify.watch_file(file, CLOSE_WRITE) == watch
+        watch = inotify.watch(file, CLOSE_WRITE)
+        assert inotify.watch(file, CLOSE_WRITE) == watch
         file.write_text("", encoding="ascii")
         assert select.select([inotify], [], [], 10) == ([inotify], [], [])
         assert list(inotify.fetch()) == [Event(watch, CLOSE_WRITE, "")]

@@ -31,7 +31,7 @@ def test_a_loop_that_hangs_is_not_alive() -> None:
     with serving(pages(board, everything().exposition)) as service:
         assert get(service.bound, "/healthz").status == 503
         assert get(service.bound, "/healthz").body.startswith("stuck: ")
-        board.pass_began()
+        board.beat(busy=True)
         assert get(service.bound, "/healthz").status == 200
 
 

@@ -30,13 +30,13 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
 def test_a_pass_may_take_longer_but_not_for_ever() -> None:
     """A component waits for HAProxy; a component that hangs is another thing."""
     health, clock = board()
-    health.pass_began()
+    health.beat(busy=True)
     clock.now += 119
     assert health.alive().text == "alive: in a pass, last report 119 s ago\n"
     clock.now += 2
     assert not health.alive().ok
 
-    health.pass_ended()
+    health.beat()
     assert health.alive().ok
     clock.now += 31
     assert not health.alive().ok
@@ -45,11 +45,11 @@ def test_a_pass_may_take_longer_but_not_for_ever() -> None:
 def test_a_sign_within_a_long_pass_counts() -> None:
     """Component after component, each within the bound."""
     health, clock = board()
-    health.pass_began()
+    health.beat(busy=True)
     for _ in range(3):
         clock.now += 100
         assert health.alive().ok
-        health.beat()
+        health.beat(busy=True)
 
 
 def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:

@@ -125,14 +125,14 @@ class XtablesWatcher(ComparingWatcher[DnatState, Inotify, DnatState]):
         return Inotify()
 
     def _begin(self, source: Inotify) -> None:
-        source.watch_directory(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE)
+        source.watch(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE | inotify.ONLYDIR)
         self._watch_file(source)
         self._check_at = time.monotonic() + _CHECK_SECONDS
 
     def _watch_file(self, source: Inotify) -> None:
         """Watch the file: a single mounted file is the host's, and its events come from every mount."""
         try:
-            self._file_watch = source.watch_file(self._lock_file, _CLOSED)
+            self._file_watch = source.watch(self._lock_file, _CLOSED)
         except FileNotFoundError:
             # No program has taken the lock since the boot; the directory's events report the first.
             self._file_watch = 0

@@ -34,9 +34,10 @@ class HostsFileWatcher(ComparingWatcher[HostsState, Inotify, Reading | None]):
         return Inotify()
 
     def _begin(self, source: Inotify) -> None:
-        self._directory_watch = source.watch_directory(self._path.parent, _NAMES | _FILE | _SELF)
+        mask = _NAMES | _FILE | _SELF | inotify.ONLYDIR
+        self._directory_watch = source.watch(self._path.parent, mask)
         if is_mount_point(self._path):
-            source.watch_file(self._path, _FILE | _SELF)
+            source.watch(self._path, _FILE | _SELF)
 
     def _read(self, source: Inotify) -> None:
         try:
