@@ -53,7 +53,12 @@ _DATAGRAM_BYTES = 1 << 17
 
 
 class NetlinkRefusedError(ApplyError):
-    """The kernel rejected a request; `what` it is, as the beginning of the message."""
+    """The kernel rejected a request.
+
+    Args:
+        errno: Its error number.
+        what: The request, as the beginning of the message.
+    """
 
     def __init__(self, errno: int, what: str) -> None:
         super().__init__(f"{what}: {os.strerror(errno)}")
@@ -164,7 +169,11 @@ class Netlink:
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """Yield a netlink socket, closed at the end. Raises ApplyError if no socket is available."""
+    """Yield a netlink socket, closed at the end.
+
+    Raises:
+        ApplyError: no socket is available.
+    """
     from pyroute2 import IPRoute  # noqa: PLC0415 - loaded where it is used
 
     try:
@@ -176,9 +185,12 @@ def opened() -> Iterator[Netlink]:
 
 
 def tcp_sockets(states: Iterable[int]) -> list[Any]:
-    """Return the TCP sockets of both families in these states, as pyroute2's `inet_diag_msg` (sock_diag(7)).
+    """Return the TCP sockets of both families in these states, as sock_diag(7) has them; needs no privilege.
 
-    Needs no privilege. A kernel without tcp_diag shows none.
+    A kernel without tcp_diag shows none.
+
+    Returns:
+        pyroute2's `inet_diag_msg` for each.
     """
     from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415 - see `opened`
 
@@ -191,6 +203,9 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 def end_tcp(sockets: Sequence[Any]) -> None:
     """Abort these connections: what was not sent yet is dropped. One that has ended meanwhile is no error.
+
+    Args:
+        sockets: as `tcp_sockets` returns them.
 
     Raises:
         OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.

@@ -114,7 +114,11 @@ class Daemon:
         )
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT, in the main thread. Raises NodeagentError if it can't begin."""
+        """Run until SIGTERM or SIGINT; to be called in the main thread.
+
+        Raises:
+            NodeagentError: it can't begin: the run directory or the telemetry address is not available.
+        """
         self.driver.run()
         self._drain_relay()
 

@@ -31,7 +31,11 @@ _JITTER = 0.2
 
 
 class Retries:
-    """When the components that failed, and have not succeeded since, are tried again (monotonic seconds)."""
+    """When the components that failed last time are tried again.
+
+    Attributes:
+        due_at: Of each component that has not succeeded since, in monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self.due_at: dict[ComponentName, float] = {}
@@ -60,8 +64,14 @@ class Reconciler:
     Between passes it remembers only the desired state and which listeners answered, to check only components
     that have a reason; the actual state is read from the node each time.
 
-    `read_node_context` reads the facts that change seldom; `read_dns` returns the answers of DNS so far, and
-    must not wait. `adopt`: hairpin-proxy's hosts lines are taken over. `clock` returns monotonic seconds.
+    Args:
+        node_name: This node.
+        config: The configuration.
+        components: What reads and changes the node.
+        read_node_context: Reads the facts that change seldom.
+        read_dns: Returns the answers of DNS so far; it must not wait.
+        adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.
+        clock: Monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on

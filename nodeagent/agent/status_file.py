@@ -97,7 +97,11 @@ def status_path(run_dir: Path) -> Path:
 
 
 def parse_status(text: bytes) -> AgentStatus:
-    """Return what a status file says. Raises UnreadableStatusError, also for another version's. Pure."""
+    """Return what a status file says. Pure.
+
+    Raises:
+        UnreadableStatusError: it is not such a file, or one of another version.
+    """
     _, _, document = text.partition(b"\n")
     try:
         version = from_json(document, _AnyVersion).schema_version
@@ -111,7 +115,11 @@ def parse_status(text: bytes) -> AgentStatus:
 class StatusFile:
     """Keeps the file up to date, from a thread of its own; and tells the supervisor that this agent lives.
 
-    The file's directory is made if needed. `uptime` returns the seconds since boot.
+    Args:
+        path: the file; its directory is made if needed.
+        node: the node's name.
+        board: the agent's health.
+        uptime: seconds since boot.
     """
 
     def __init__(
@@ -154,7 +162,11 @@ class StatusFile:
             self._path.parent.rmdir()
 
     def write(self) -> None:
-        """Write the file as it is now; a reader sees all of the old or of the new one. Raises OSError."""
+        """Write the file as it is now; a reader sees the whole of the old or of the new one.
+
+        Raises:
+            OSError: it can't be written.
+        """
         board, now = self._board, time.monotonic()
         uptime, alive, ready = self._uptime(), board.alive().ok, board.ready().ok
         balancers, names = self._counts
@@ -192,7 +204,11 @@ class StatusFile:
 
 
 def remove_status(run_dir: Path) -> None:
-    """Remove the file that a killed agent left in its run directory. Idempotent. Raises OSError."""
+    """Remove the file that a killed agent left in its run directory. Idempotent.
+
+    Raises:
+        OSError: a file can't be removed.
+    """
     path = status_path(run_dir)
     path.unlink(missing_ok=True)
     try:

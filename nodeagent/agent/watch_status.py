@@ -92,7 +92,12 @@ class WatcherHealth:
         self._noted: tuple[str, ...] = ()
 
     def update(self, states: Iterable[WatcherState], relay_notes: Iterable[str] = ()) -> None:
-        """Report what is new; `states` are those of every watcher that should exist: none on standby."""
+        """Report what is new.
+
+        Args:
+            states: Of every watcher that should exist; none on standby.
+            relay_notes: What could not be read from the relay, or is not as expected.
+        """
         found: dict[ComponentName, str] = {state.name: state.error for state in states if not state.running}
         for component in COMPONENTS:
             self._metrics.set("drift_unnoticed", component in found, component)

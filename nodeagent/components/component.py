@@ -101,7 +101,15 @@ class Component(Protocol[StateT, DetailT_co]):
         """The component's name, as reports and metrics show it."""
 
     def read(self) -> StateT:
-        """Read the actual state; change nothing. Raises ApplyError if it can't be read."""
+        """Read the actual state; change nothing.
+
+        Raises:
+            ApplyError: it can't be read.
+        """
 
     def diff(self, actual: StateT, desired: Desired) -> Change[StateT, DetailT_co]:
-        """Return the change from `actual` to `desired`. Pure. Raises ApplyError if none can lead there."""
+        """Return the change from `actual` to `desired`. Pure.
+
+        Raises:
+            ApplyError: no change can lead to the desired state.
+        """

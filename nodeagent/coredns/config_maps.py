@@ -134,7 +134,11 @@ def write(
 
 
 def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
-    """Restore the Corefile that was kept, byte for byte; return whether there was one. Raises as `write`."""
+    """Restore the Corefile that was kept, byte for byte, discarding all later edits.
+
+    Returns:
+        Whether there was one. Raises as `write`.
+    """
     kept = config_map.annotations.get(PREVIOUS)
     if kept is None:
         return False

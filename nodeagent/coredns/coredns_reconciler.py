@@ -37,7 +37,11 @@ Maps = tuple[MapContents, Mapping[str, CoreDnsConfigMap]]
 
 
 def read_maps(connection: Connection, config: Config) -> Maps:
-    """Read them all. RBAC: get each by name. Raises SourceError, also if there is none with a Corefile."""
+    """Read them all. RBAC: get each by name.
+
+    Raises:
+        SourceError: one could not be read, or the one with the Corefile does not exist.
+    """
     options = config.coredns
     main = read(connection, options.namespace, options.config_map)
     if main is None:

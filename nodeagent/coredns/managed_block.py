@@ -221,7 +221,11 @@ class BlockNames:
 
 
 def block_names(texts: Iterable[str]) -> BlockNames:
-    """Read the blocks in Corefiles, and in what they import. Raises CorefileError if one can't be read."""
+    """Read the blocks in Corefiles, and in files that they import.
+
+    Raises:
+        CorefileError: a marker is unmatched, or a block can't be read.
+    """
     answered: dict[str, frozenset[IPAddress]] = {}
     rewritten: set[str] = set()
     for text in texts:

@@ -160,7 +160,11 @@ class Corefile:
 
 
 def parse(text: str) -> Corefile:
-    """Parse a Corefile. Raises CorefileError, which names the line, if CoreDNS would not accept it either."""
+    """Parse a Corefile.
+
+    Raises:
+        CorefileError: CoreDNS would not accept it either; the text names the line.
+    """
     words, comments = lex(text)
     reader = _Reader(words)
     servers: list[Block] = []

@@ -75,9 +75,16 @@ class Work(Protocol):
 
 
 class Driver:
-    """Runs the loop, from start to end; shows on the board and in the metrics what it does.
+    """Runs the loop, from start to end.
 
-    The configuration is reloaded when its file changes, and on SIGHUP. `clock` returns monotonic seconds.
+    Args:
+        work: What it drives.
+        election: Whether it may write.
+        triggers: What wakes the loop.
+        board: Where it reports that it is alive, and its role.
+        metrics: Where it counts the same.
+        config_file: The configuration, which is reloaded when its file changes, and on SIGHUP.
+        clock: Monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - its collaborators
@@ -104,7 +111,11 @@ class Driver:
         self._ending = False
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT, in the main thread. Raises NodeagentError if it can't begin."""
+        """Run until SIGTERM or SIGINT; to be called in the main thread.
+
+        Raises:
+            NodeagentError: it can't begin.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
         signal.signal(signal.SIGHUP, self.reload)

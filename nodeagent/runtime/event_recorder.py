@@ -49,10 +49,16 @@ class PendingEvent(Struct, frozen=True):
 
 
 def pending_events(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """Return the rejections: an Event for each load balancer, and for each kind of rejected hostnames.
+    """Return the rejections, in few Events.
 
-    Every node uses the same words, so that one Event serves all. Only a port that another program holds
-    concerns one node. `codes` are those of the plan's decisions on hostnames.
+    One for each load balancer, and one for each kind of rejected hostnames.
+
+    Every node uses the same words, so that one Event serves all. Only a port that another program
+    holds concerns one node.
+
+    Args:
+        desired: the plan.
+        codes: those of its decisions on hostnames.
     """
     found = [
         PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)

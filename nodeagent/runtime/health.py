@@ -69,9 +69,13 @@ class HealthBoard:
     Each is written as one value, so that no reader waits, or sees a part of one.
 
     Attributes:
-        components: The state of each, and of others such as `api`, in order.
+        components: The state of each, in order.
         role: What the agent is on its node.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
+
+    Args:
+        components: Those whose state is shown: the components and others such as `api`.
+        clock: Seconds that never go back.
     """
 
     def __init__(self, components: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:

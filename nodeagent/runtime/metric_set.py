@@ -38,7 +38,12 @@ class Metrics:
     All series exist from the start, at 0: so a rate over them includes the first event. An unknown name or
     label raises KeyError: it would be a new, unknown series.
 
-    The first gauge says whether this process is the writer; `collectors` compute series at each scrape.
+    Args:
+        prefix: The beginning of all names.
+        counters: What only grows.
+        gauges: What has a value now; the first one says whether this process is the writer.
+        histograms: Durations.
+        collectors: What computes its series at each scrape.
     """
 
     def __init__(

@@ -19,7 +19,11 @@ _SECONDS = 60.0
 
 
 class RemovalGuard:
-    """Compares each plan with the one before; `clock` returns monotonic seconds."""
+    """Compares each plan with the one before.
+
+    Args:
+        clock: Monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -50,7 +50,11 @@ def seconds_until_pass(waiting: TriggerBatch, last_pass: tuple[float, float], no
 
 
 class Triggers:
-    """A mailbox for one loop. Every method may be called from any thread. `clock`: monotonic seconds."""
+    """A mailbox for one loop. Every method may be called from any thread.
+
+    Args:
+        clock: Monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

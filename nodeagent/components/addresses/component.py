@@ -27,7 +27,10 @@ class Addresses:
 
     They are on `lo` if the kernel can't make such a device. One address's failure does not affect the others.
 
-    `kind` is the kind of device to make and to accept, by the kernel's name.
+    Args:
+        interface: The device's name.
+        ranges: The IPv4 and the IPv6 range of relay addresses.
+        kind: The kind of device to make and to accept, by the kernel's name.
     """
 
     name: ComponentName = "addresses"
@@ -38,7 +41,11 @@ class Addresses:
         self._kind = kind
 
     def read(self) -> AddressState:
-        """Return all addresses of the node. Needs no privilege. Raises ApplyError if netlink fails."""
+        """Return all addresses of the node. Needs no privilege.
+
+        Raises:
+            ApplyError: netlink does not answer.
+        """
         with opened() as netlink:
             return self._read(netlink)
 

@@ -98,7 +98,14 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
 
     An address that is on `lo` although the device exists is moved: added to the device, then removed from
     `lo`. If the addresses are on `lo` and there is no device, they stay: that is correct. A device that
-    nodeagent made is deleted if no address is desired. The order of `desired` is kept.
+    nodeagent made is deleted if no address is desired.
+
+    Args:
+        state: The actual state.
+        desired: The relay addresses, both families; the order is kept.
+
+    Returns:
+        The change; false if all available addresses exist.
     """
     if not desired and state.made_by_us:
         # What is on the device is removed with it.
@@ -167,12 +174,16 @@ def label_on_lo(device: str) -> str:
 
 
 def attributes(address: IPAddress, label: str) -> Mapping[str, object]:
-    """Return the attributes with which nodeagent adds an address, by pyroute2's names; IPv4 has the label.
+    """Return the attributes with which nodeagent adds an address, by pyroute2's names.
 
     IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does
     (RFC 6724, rule 3): it can be bound and reached, but any other address of the node with the
     destination's scope is preferred as a source. The exception is a node that has a route for IPv6 and
     only link-local addresses: the kernel has no other choice there (rule 2).
+
+    Args:
+        address: The address.
+        label: For an IPv4 address.
     """
     if isinstance(address, IPv6Address):
         return {"flags": FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER, "proto": PROTOCOL}

@@ -58,7 +58,11 @@ class Dnat:
         return self._backend().read()
 
     def diff(self, actual: DnatState, desired: Desired) -> Change[DnatState, DnatChange]:
-        """Return the change, each half one transaction. Pure. Raises ApplyError as `state.normalised`."""
+        """Return the change to the desired rules, each half one transaction. Pure.
+
+        Raises:
+            ApplyError: they contradict each other.
+        """
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
         whole = difference(actual, rules)
         growing = difference(actual, grown(actual.rules, whole.desired))
@@ -100,11 +104,15 @@ _SCRATCH = "nodeagent_probe"
 def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     """Return the backend for the option `dnat.backend`.
 
-    `auto` takes nftables if it works, otherwise legacy iptables. The backend removes what another
-    configuration left of the other one; for `none`, with which no rules are ever desired, it can remove what
-    is left of both. If nft does not work, none of nodeagent's rules can be in nftables, and nft is not called
-    again. Without permission to probe (a dry run), and if the node is too busy for it, nftables counts as
-    working.
+    Args:
+        option: As in the configuration. `auto` takes nftables if it works, otherwise legacy iptables.
+        program: How nft is run.
+
+    Returns:
+        The backend, which removes what another configuration left of the other one; for `none`, with which no
+        rules are ever desired, one that can remove what is left of both. If nft does not work, none of
+        nodeagent's rules can be in nftables, and nft is not called again. Without permission to probe (a dry
+        run), and if the node is too busy for it, nftables counts as working.
 
     Raises:
         ApplyError: the requested backend does not work on this node, and why.
@@ -150,7 +158,10 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
 class ExclusiveBackend:
     """Implements `state.DnatBackend` by one of the two, and removes the rules of the other.
 
-    That is iptables whether or not it works: without rules of nodeagent's, reading it costs almost nothing.
+    Args:
+        chosen: The active one.
+        other: For iptables, whether or not it works: reading it costs almost nothing if it has none of
+            nodeagent's rules.
     """
 
     def __init__(self, chosen: DnatBackend, other: DnatBackend) -> None:

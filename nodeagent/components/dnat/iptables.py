@@ -72,7 +72,10 @@ class IptablesBackend:
     def run(self, change: DnatChange) -> DnatState:
         """Apply the change, table by table, and read back; see `DnatBackend.run`.
 
-        If one is rejected, the table that the error names, and those after it, are as before.
+        Raises:
+            ApplyError: it was rejected; the table it names, and those after it, are as before.
+            NotConverged: it was accepted, but the tables have other rules now.
+            PartlyAppliedError: one family has no legacy tables on this node.
         """
         work = list(self._work(change))
         if not work:

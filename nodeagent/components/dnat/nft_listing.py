@@ -96,7 +96,13 @@ class _Gathered:
 
 
 def state_of(listing: bytes) -> DnatState:
-    """Return what `nft -j list table inet nodeagent` printed: the entries and ranges in order, the damage.
+    """Return the state that a listing of nodeagent's table shows.
+
+    Args:
+        listing: The standard output of `nft -j list table inet nodeagent`.
+
+    Returns:
+        The entries and ranges in order, and every way in which the structure is not nodeagent's.
 
     Raises:
         ApplyError: this is not a listing of nft.
@@ -253,7 +259,11 @@ Expression = Mapping[str, object]
 
 @cache
 def expected_rules(users: int) -> dict[str, list[object]]:
-    """Return each chain's rules in order, in normal form; `users` is the limit for local users, or 0."""
+    """Return each chain's rules in order, in normal form.
+
+    Args:
+        users: the limit for local users; 0 for none.
+    """
     rules: dict[str, list[object]] = {chain: [] for chain in CHAINS}
     kept: list[object] = []
     translated: list[object] = []

@@ -42,7 +42,11 @@ class NftMissingError(ApplyError):
 
 
 class NftProgram:
-    """Runs nft, each time for `timeout` seconds at most; 5,000 entries take 0.1."""
+    """Runs nft.
+
+    Args:
+        timeout: Seconds after which a run is given up; 5,000 entries take 0.1.
+    """
 
     def __init__(self, timeout: float = 30.0) -> None:
         self._timeout = timeout

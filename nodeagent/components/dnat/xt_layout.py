@@ -55,7 +55,11 @@ Layout = Mapping[Key, TableLayout]
 
 
 def layout(desired: DnatRules) -> Layout:
-    """Return every table's part of normalised rules; an empty one for a table that needs none of them."""
+    """Return every table's part; an empty part for a table that needs none of nodeagent's rules.
+
+    Args:
+        desired: As `state.normalised` returns it.
+    """
     makers = {"mangle": _guard, "nat": _nat}
     return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
 

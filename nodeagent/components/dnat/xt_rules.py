@@ -171,10 +171,15 @@ def _address(layout: _Layout, place: Where | None) -> tuple[bytes, bytes]:
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """Return a rule from the kernel's bytes: a struct ipt_entry or ip6t_entry with its matches and target.
+    """Return a rule from the kernel's bytes.
 
-    `target` is the target's name, for a jump that of the chain. A rule whose bytes `encode` would not make is
-    `foreign`.
+    Args:
+        family: Of the table.
+        entry: A struct ipt_entry or ip6t_entry with its matches and target.
+        target: The target's name, for a jump that of the chain.
+
+    Returns:
+        The rule; with `foreign` set if these are not the bytes that `encode` makes.
     """
     try:
         head, extensions = _meaning(family, entry)

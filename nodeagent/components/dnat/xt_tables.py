@@ -65,7 +65,11 @@ class XtTable:
         self._name: TableName = name
 
     def read(self) -> TableState:
-        """Return nodeagent's part of the table. Needs no lock: it is returned whole. Raises XtError."""
+        """Return nodeagent's part of the table. Needs no lock: the kernel returns a table whole.
+
+        Raises:
+            XtError: one of its kinds.
+        """
         with self._open() as handle:
             return self._state(handle)
 

@@ -137,7 +137,11 @@ class ChangedNames(Struct, frozen=True):
 
 
 class BlockLines:
-    """The block's lines for the desired `lines`, kept in their order from one change to the next."""
+    """The block's lines for the desired hosts lines, kept in their order from one change to the next.
+
+    Attributes:
+        lines: the latest ones.
+    """
 
     def __init__(self) -> None:
         self.lines: tuple[HostsLine, ...] = ()

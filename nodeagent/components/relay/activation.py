@@ -30,7 +30,10 @@ _PAUSE_SECONDS = 0.002
 class Activation:
     """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches.
 
-    Connections may continue for `drain_seconds` when such a process is stopped.
+    Args:
+        directory: its run directory.
+        drain_seconds: how long connections may continue when it is stopped.
+        launch: whether nodeagent starts and stops it.
     """
 
     def __init__(self, directory: RunDirectory, drain_seconds: float, *, launch: bool) -> None:

@@ -96,7 +96,11 @@ class Relay:
         )
 
     def diff(self, actual: RelayState, desired: Desired) -> Change[RelayState, RelayChange]:
-        """Return the change to the desired listeners. Pure. Raises ApplyError if one can't be rendered."""
+        """Return the change to the desired listeners. Pure.
+
+        Raises:
+            ApplyError: a listener can't be rendered.
+        """
         known = {listener.bind for listener in desired.listeners}
         others = (listener for listener in actual.listeners if listener.bind not in known)
         growing = self._towards(actual, (*desired.listeners, *others))
@@ -219,7 +223,9 @@ class Relay:
     def drain(self) -> Iterator[DrainProgress]:
         """Close the connections of a sidecar that is about to end: see `draining.drain`.
 
-        Yields nothing for a HAProxy that nodeagent launched, which stays.
+        Returns:
+            The result of each round, until it has ended; none for a HAProxy that nodeagent launched, which
+            stays.
         """
         if not self._launch:
             yield from drain(self._directory.master_socket, *self._patience)

@@ -140,9 +140,13 @@ def fair_share(counts: Iterable[int], most: int) -> int:
 
 
 def idle_of(session: str) -> tuple[str, float] | None:
-    """Return the identifier of a session, a line of `show sess`, and how many seconds it was idle. Pure.
+    """Return the identifier of a session and how many seconds it was idle. Pure.
 
-    None for a line that is not a client's, or has no timeout.
+    Args:
+        session: a line of `show sess`.
+
+    Returns:
+        None for a line that is not a client's, or has no timeout.
     """
     match = _SESSION.match(session)
     parts = [_PART.findall(found["left"]) for found in _LEFT.finditer(session)]

@@ -199,9 +199,11 @@ class Limits:
 
     @classmethod
     def of(cls, options: RelayOptions, processors: int) -> "Limits":
-        """Return the configured limits, where HAProxy may use so many processors of the node.
+        """Return the configured limits. A connection from a relay address is the node's: no other has it.
 
-        A connection from a relay address is the node's: no other has it.
+        Args:
+            options: the relay's.
+            processors: how many of the node's HAProxy may use.
         """
         return cls(
             options.max_connections,

@@ -15,7 +15,11 @@ _NOT_A_FILE = {ENOENT, ENOTDIR, ELOOP, EISDIR, ENXIO}
 
 
 class RunDirectory:
-    """The directory of the relay's configuration and sockets; `path` is absolute and need not exist yet."""
+    """The directory of the relay's configuration and sockets.
+
+    Args:
+        path: absolute; it need not exist yet.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
