@@ -5,6 +5,7 @@ withdrawn would stay. So the block has a limit, and each namespace a fair share 
 loses its own names, not those of others.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
@@ -300,14 +301,8 @@ def fit(
     wildcards = list(_in_turn(naming, standing, wildcards=True))
     # A wildcard is as large as the list of names that it does not match: it must not push out the rest.
     room = most * 3 // 4 if wildcards else most
-    fits, beyond = 0, len(ordered) + 1
-    while beyond - fits > 1:
-        middle = (fits + beyond) // 2
-        if size(_only(naming.answers, ordered[:middle])) <= room:
-            fits = middle
-        else:
-            beyond = middle
-    chosen = ordered[:fits]
+    counts = range(1, len(ordered) + 1)
+    chosen = ordered[: bisect_right(counts, room, key=lambda n: size(_only(naming.answers, ordered[:n])))]
     # The size of each wildcard alone: together, they take no more than the sum, and there can be thousands.
     rest = most - size(_only(naming.answers, chosen))
     narrowed = {answer.name: answer for answer in _only(naming.answers, [*chosen, *wildcards])}

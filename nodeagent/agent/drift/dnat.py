@@ -82,7 +82,7 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
             elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
                 self._kinds[_WORDS.get(kind, "something else changed")] += 1
 
-    def _judge(self) -> str:
+    def _judge(self, _: Notifications) -> str:
         own, self._own = self._own, 0
         transactions, self._transactions = self._transactions, []
         if len(transactions) <= own:
@@ -151,16 +151,16 @@ class XtablesWatcher(ComparingWatcher[DnatState, Inotify, DnatState]):
         except EventsLostError:
             self._touched = True
 
-    def _timeout(self) -> float | None:
+    def _timeout(self, _: Inotify) -> float | None:
         due = self._rest_until if self._touched else self._check_at
         return max(0.0, due - time.monotonic())
 
-    def _judge(self) -> str:
+    def _judge(self, source: Inotify) -> str:
         began = time.monotonic()
         if began < (self._rest_until if self._touched else self._check_at):
             return ""
         self._touched = True
-        told = super()._judge()
+        told = super()._judge(source)
         ended = time.monotonic()
         self._check_at = ended + _CHECK_SECONDS
         self._rest_until = ended + min((ended - began) * _SHARE, _LONGEST_REST_SECONDS)

@@ -53,20 +53,10 @@ class _Master:
 
     def refresh(self) -> None:
         """Connect, if there is no connection or it has ended."""
-        if self._connection is not None and _ended(self._connection):
+        if self._connection is not None:
+            if not _ended(self._connection):
+                return
             self.close()
-        if self._connection is None:
-            self._connect()
-
-    def identify(self) -> None:
-        """Ask over a separate connection: the held one has nothing to read until it ends."""
-        found = read_processes(self._path, _ASK_SECONDS)
-        if not isinstance(found, Unreachable) and found.workers:
-            self.identity = found.master, found.workers, found.reloads
-        else:
-            self.why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
-
-    def _connect(self) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.settimeout(_ASK_SECONDS)
         try:
@@ -80,6 +70,14 @@ class _Master:
         else:
             # Otherwise recv() would wait that long, whatever its flags.
             self._connection.settimeout(0)
+
+    def identify(self) -> None:
+        """Ask over a separate connection: the held one has nothing to read until it ends."""
+        found = read_processes(self._path, _ASK_SECONDS)
+        if not isinstance(found, Unreachable) and found.workers:
+            self.identity = found.master, found.workers, found.reloads
+        else:
+            self.why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
 
 
 class RelayWatcher(Watcher[RelayState, _Master]):
@@ -106,15 +104,13 @@ class RelayWatcher(Watcher[RelayState, _Master]):
         source.refresh()
         self._known = source.identity
 
-    def _timeout(self) -> float | None:
-        if self._source is not None and self._source.identity is not None:
+    def _timeout(self, source: _Master) -> float | None:
+        if source.identity is not None:
             return None
         return _PAUSE_SECONDS if time.monotonic() < self._until else _ABSENT_SECONDS
 
-    def _trouble(self) -> str:
-        if self._source is None or self._source.identity is not None:
-            return ""
-        return f"HAProxy does not answer: {self._source.why}"
+    def _trouble(self, source: _Master) -> str:
+        return "" if source.identity else f"HAProxy does not answer: {source.why}"
 
     def _read(self, source: _Master) -> None:
         before = source.identity
@@ -127,15 +123,15 @@ class RelayWatcher(Watcher[RelayState, _Master]):
         if (self._quiet or self._own_change_ended) and source.identity is not None:
             self._known = source.identity
 
-    def _judge(self) -> str:
-        found = None if self._source is None else self._source.identity
-        if self._source is None or (found is None and time.monotonic() < self._until):
+    def _judge(self, source: _Master) -> str:
+        found = source.identity
+        if found is None and time.monotonic() < self._until:
             return ""
         before, self._known = self._known, found
         if before == found:
             return ""
         if found is None:
-            return f"HAProxy has stopped: {self._source.why}" if self._needed else ""
+            return f"HAProxy has stopped: {source.why}" if self._needed else ""
         return "HAProxy answers again" if before is None else _ANOTHER
 
 

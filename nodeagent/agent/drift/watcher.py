@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -148,14 +148,14 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         """
 
     @abstractmethod
-    def _judge(self) -> str:
+    def _judge(self, source: _SourceT) -> str:
         """Return which of them are drift, and forget them; empty if none are. Not called in a quiet block."""
 
-    def _timeout(self) -> float | None:
+    def _timeout(self, source: _SourceT) -> float | None:  # noqa: ARG002 - for others
         """Return the seconds after which to read and judge even without an event; None for never."""
         return None
 
-    def _trouble(self) -> str:
+    def _trouble(self, source: _SourceT) -> str:  # noqa: ARG002 - for others
         """Return what a running watch still waits for; for the state."""
         return ""
 
@@ -172,12 +172,13 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                 began = time.monotonic()
                 opened = False
                 try:
-                    source = self._source = self._open()
-                    self._begin(source)
-                    opened = True
-                    if interrupted:
-                        self._tell(f"the watch was interrupted and was restarted ({interrupted})")
-                    self._loop(source)
+                    with closing(self._open()) as source:
+                        self._source = source
+                        self._begin(source)
+                        opened = True
+                        if interrupted:
+                            self._tell(f"the watch was interrupted and was restarted ({interrupted})")
+                        self._loop(source)
                 except Exception as error:  # noqa: BLE001 - a watcher never dies silently, of whatever cause
                     interrupted = _words(error)
                     self._state = WatcherState(self.component, running=False, error=interrupted)
@@ -185,9 +186,6 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                         self._tell(f"the watch was interrupted: {interrupted}")
                 finally:
                     self._tried.set()
-                    listened, self._source = self._source, None
-                    if listened is not None:
-                        listened.close()
                 if time.monotonic() - began > _STABLE_SECONDS:
                     failures = 0
                 failures += 1
@@ -205,12 +203,12 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                 what = ""
                 if not self._quiet:
                     self._own_change_ended = False
-                    what = self._judge()
-            self._state = WatcherState(self.component, running=True, error=self._trouble())
+                    what = self._judge(source)
+            self._state = WatcherState(self.component, running=True, error=self._trouble(source))
             self._tried.set()
             if what:
                 self._tell(what)
-            self._wait(self._timeout(), source.fileno())
+            self._wait(self._timeout(source), source.fileno())
 
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -262,7 +260,7 @@ class ComparingWatcher(Watcher[_StateT, _SourceT], Generic[_StateT, _SourceT, _C
     def _difference(self, found: _ComparedT) -> str:
         """Return how the actual state differs from the expected one, for a person."""
 
-    def _judge(self) -> str:
+    def _judge(self, source: _SourceT) -> str:  # noqa: ARG002 - the actual state shows it
         if not self._touched:
             return ""
         self._touched = False

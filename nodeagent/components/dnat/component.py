@@ -141,7 +141,8 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
 def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
-        nft.check(replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}"))
+        scratch = replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
+        nft.run(scratch, only_check=True)
     except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:

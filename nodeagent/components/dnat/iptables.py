@@ -154,10 +154,8 @@ def missing_table(family: Family, table: TableName) -> str:
 
     Unlike the other queries, this one creates the table, if the kernel can.
     """
-    kind, level = _SOCKETS[family]
     try:
-        with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
-            _get(control, level, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
+        _get(family, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
     except OSError as error:
         if _is_denied(error):
             return ""
@@ -181,27 +179,27 @@ def _holds_ours(family: Family, table: TableName) -> bool:
         return False
     if table not in existing:
         return False
-    kind, level = _SOCKETS[family]
     name = table.encode("ascii")
-    with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
-        while True:
-            try:
-                info = _get(control, level, _GET_INFO, _INFO.pack(name, *([0] * 12)) + bytes(4))
-                size = struct.unpack_from("@I", info, _INFO.size)[0]
-                entries = _get(control, level, _GET_ENTRIES, _GET.pack(name, size) + bytes(size))
-            except BlockingIOError:
-                continue  # the table has changed between the two queries
-            # A chain's head has its name (xt_error_target).
-            return PREFIX.encode("ascii") in entries
+    while True:
+        try:
+            info = _get(family, _GET_INFO, _INFO.pack(name, *([0] * 12)) + bytes(4))
+            size = struct.unpack_from("@I", info, _INFO.size)[0]
+            entries = _get(family, _GET_ENTRIES, _GET.pack(name, size) + bytes(size))
+        except BlockingIOError:
+            continue  # the table has changed between the two queries
+        # A chain's head has its name (xt_error_target).
+        return PREFIX.encode("ascii") in entries
 
 
-def _get(control: socket.socket, level: int, option: int, question: bytes) -> bytes:
+def _get(family: Family, option: int, question: bytes) -> bytes:
     """Call getsockopt(2) with a buffer that says what is requested; Python's own passes none."""
+    kind, level = _SOCKETS[family]
     buffer = ctypes.create_string_buffer(question, len(question))
     length = ctypes.c_uint32(len(question))
-    if _libc.getsockopt(control.fileno(), level, option, buffer, ctypes.byref(length)) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+        if _libc.getsockopt(control.fileno(), level, option, buffer, ctypes.byref(length)) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
     return buffer.raw
 
 

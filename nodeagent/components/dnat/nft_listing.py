@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nodeagent.components.dnat.nft_script import CHAINS, FAMILIES, RANGES, protocol_name
-from nodeagent.components.dnat.state import DnatState, owner_of
+from nodeagent.components.dnat.state import DnatState, in_order, owner_of
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
@@ -121,7 +121,12 @@ def state_of(listing: bytes) -> DnatState:
     return DnatState(
         DnatRules(
             tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
-            **{name: _ranges(gathered, name) for name in RANGES},
+            **{
+                name: in_order(
+                    one for family in FAMILIES for one in gathered.ranges.get(f"{name}{family}", ())
+                )
+                for name in RANGES
+            },
             users=_users(gathered),
         ),
         present=True,
@@ -137,11 +142,6 @@ def _users(gathered: _Gathered) -> int:
             return most
         case _:
             return 0
-
-
-def _ranges(gathered: _Gathered, name: str) -> tuple[IPNetwork, ...]:
-    found = [network for family in FAMILIES for network in gathered.ranges.get(f"{name}{family}", [])]
-    return tuple(sorted(found, key=lambda one: (one.version, int(one.network_address))))
 
 
 def _gather(gathered: _Gathered, kind: str, body: Raw) -> None:

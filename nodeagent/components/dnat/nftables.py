@@ -51,19 +51,24 @@ class NftProgram:
     def __init__(self, timeout: float = 30.0) -> None:
         self._timeout = timeout
 
-    def run(self, script: str) -> None:
+    def run(self, script: str, *, only_check: bool = False) -> None:
         """Apply `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
+
+        With `only_check`, the kernel checks it and drops the result: nothing is made.
 
         Raises:
             NftError: it was rejected, or did not end in time.
             NftPermissionError: the process has no CAP_NET_ADMIN.
             NftMissingError: there is no nft.
         """
-        self._run_script(["-f", "-"], script)
-
-    def check(self, script: str) -> None:
-        """Let the kernel check `script` and drop the result: nothing is made. Errors as in `run`."""
-        self._run_script(["--check", "-f", "-"], script)
+        done = self._start([*(["--check"] * only_check), "-f", "-"], script)
+        if done.returncode != 0:
+            message, lines = _message(done), script.splitlines()
+            found = _AT_LINE.match(message)
+            number = int(found[1]) if found else 0
+            text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            at = f'\n  line of the transaction: "{text}"' if text else ""
+            raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
 
     def list_table(self) -> bytes | None:
         """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `run`."""
@@ -75,16 +80,6 @@ class NftProgram:
         if message.startswith("Error: No such file or directory"):
             return None
         raise _error(message, f"nft could not list the table inet {TABLE}: {message}")
-
-    def _run_script(self, arguments: list[str], script: str) -> None:
-        done = self._start(arguments, script)
-        if done.returncode != 0:
-            message, lines = _message(done), script.splitlines()
-            found = _AT_LINE.match(message)
-            number = int(found[1]) if found else 0
-            text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-            at = f'\n  line of the transaction: "{text}"' if text else ""
-            raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
 
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
         """Run nft with `script` as its standard input.

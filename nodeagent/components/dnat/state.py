@@ -127,7 +127,7 @@ def normalised(rules: DnatRules) -> DnatRules:
         tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
         guarded,
         tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
-        _networks({ip_network(match.address) for match in by_match if match.address.version in watched}),
+        in_order({ip_network(match.address) for match in by_match if match.address.version in watched}),
         rules.users if guarded else 0,
     )
 
@@ -194,7 +194,7 @@ def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
     """Return the members of `rules` that are not in `others`, in order."""
     known = {_meaning(redirect) for redirect in others.redirects}
     redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
-    ranges = {name: _networks({*mine} - {*others.ranges[name]}) for name, mine in rules.ranges.items()}
+    ranges = {name: in_order({*mine} - {*others.ranges[name]}) for name, mine in rules.ranges.items()}
     ordered = tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key()))
     return DnatRules(ordered, **ranges, users=0)
 
@@ -227,8 +227,11 @@ def _collapsed(networks: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
     return (*four, *six)
 
 
-def _networks(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
-    return tuple(sorted(networks, key=lambda network: (network.version, int(network.network_address))))
+def in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    """Return the ranges sorted, each once."""
+    return tuple(
+        sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
+    )
 
 
 # Only here does a name from the cluster become part of a script, so this decides which bytes it may have.

@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from nodeagent.components.dnat.state import DnatState, comment_of, owner_of
+from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
@@ -170,7 +170,7 @@ def state_of(tables: Tables) -> XtState:
     ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
     rules = DnatRules(
         tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
-        **{name: _ordered(networks) for name, networks in ranges.items()},
+        **{name: in_order(networks) for name, networks in ranges.items()},
         users=users,
     )
     damage = tuple(_damage(tables, layout(rules)))
@@ -189,12 +189,6 @@ def _ranges(
     """Return the ranges that the rules to this target name; one that names none holds for all addresses."""
     named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
     return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
-
-
-def _ordered(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
-    return tuple(
-        sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
-    )
 
 
 def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:

@@ -6,6 +6,7 @@ failure, /run is empty, and `block.parse` handles what is then between or around
 """
 
 import os
+from bisect import bisect_left
 from pathlib import Path
 
 import msgspec
@@ -100,14 +101,8 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
 
 def shared_prefix(one: bytes, other: bytes) -> int:
     """Return the number of leading bytes that are the same in both."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    ends = range(min(len(one), len(other)))
+    return bisect_left(ends, x=True, key=lambda end: one[: end + 1] != other[: end + 1])
 
 
 def load_journal(state_dir: Path, path: Path) -> Journal | None:

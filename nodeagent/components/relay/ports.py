@@ -17,8 +17,9 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
@@ -86,7 +87,17 @@ def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
 
     These tables don't show IPV6_V6ONLY. A missing one (a kernel without IPv6) counts as empty.
     """
-    return (*_rows(proc_net / "tcp"), *_rows(proc_net / "tcp6"))
+    found = []
+    for name in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            for row in map(str.split, (proc_net / name).read_text(encoding="ascii").splitlines()[1:]):
+                if row[3] == _LISTEN_IN_PROC:
+                    text, _, port = row[1].rpartition(":")
+                    # Words of 32 bits, each in the machine's byte order: little-endian wherever it runs.
+                    words = (bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, len(text), 8))
+                    endpoint = Endpoint(ip_address(b"".join(words)), int(port, 16))
+                    found.append(PortSocket(endpoint, int(row[7])))
+    return tuple(found)
 
 
 def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
@@ -130,19 +141,6 @@ def _plain(address: IPAddress) -> IPAddress:
     return mapped or address
 
 
-def _rows(table: Path) -> Iterable[PortSocket]:
-    try:
-        lines = table.read_text(encoding="ascii").splitlines()[1:]
-    except FileNotFoundError:
-        return
-    for row in map(str.split, lines):
-        if row[3] == _LISTEN_IN_PROC:
-            text, _, port = row[1].rpartition(":")
-            # Words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs.
-            words = (bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
-            yield PortSocket(Endpoint(ip_address(b"".join(words)), int(port, 16)), int(row[7]))
-
-
 # Lower numbers are left for the rest of the process: select(2) can't handle higher ones, and watchdog uses
 # it.
 _FIRST_DESCRIPTOR = 1024
@@ -180,8 +178,15 @@ class HeldPorts:
             needed = min(needed, hard)
         if soft != resource.RLIM_INFINITY and soft < needed:
             resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        refused: dict[Endpoint, int] = {}
         try:
-            refused = {endpoint: reason for endpoint in new if (reason := self._bind(endpoint))}
+            for endpoint in new:
+                with _attempt(endpoint) as (attempt, reason):
+                    if reason:
+                        refused[endpoint] = reason
+                    else:
+                        number = fcntl.fcntl(attempt, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+                        self._descriptors[endpoint] = number
         except OSError as error:
             raise ApplyError(
                 f"the relay's {len(new)} new ports could not be held: {error.strerror}. The relay was left "
@@ -202,14 +207,6 @@ class HeldPorts:
         for endpoint in self._descriptors.keys() - endpoints:
             os.close(self._descriptors.pop(endpoint))
 
-    def _bind(self, endpoint: Endpoint) -> int:
-        with _new_socket(endpoint) as attempt:
-            reason = _bind(attempt, endpoint)
-            if not reason:
-                number = fcntl.fcntl(attempt, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
-                self._descriptors[endpoint] = number
-        return reason
-
 
 def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
     """Return the endpoints that can't be bound here, with the reason: no such address, or another holder.
@@ -219,23 +216,21 @@ def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
     """
     found = []
     for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):
-        with _new_socket(endpoint) as attempt:
-            reason = _bind(attempt, endpoint)
-        # Without the capability for low ports, a bind that is denied here says nothing about HAProxy's.
-        if reason not in {0, errno.EACCES}:
-            found.append((endpoint, os.strerror(reason)))
+        with _attempt(endpoint) as (_, reason):
+            # Without the capability for low ports, a bind that is denied here says nothing about HAProxy's.
+            if reason not in {0, errno.EACCES}:
+                found.append((endpoint, os.strerror(reason)))
     return tuple(found)
 
 
-def _bind(attempt: socket.socket, endpoint: Endpoint) -> int:
-    """Return the error number of the failure; 0 if it succeeded."""
-    attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        attempt.bind((str(endpoint.address), endpoint.port))
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
-def _new_socket(endpoint: Endpoint) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET)
+@contextmanager
+def _attempt(endpoint: Endpoint) -> Iterator[tuple[socket.socket, int]]:
+    """Yield a socket after the attempt to bind it there, and the error number; 0 if that succeeded."""
+    reason = 0
+    with socket.socket(socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            attempt.bind((str(endpoint.address), endpoint.port))
+        except OSError as error:
+            reason = error.errno or errno.EIO
+        yield attempt, reason

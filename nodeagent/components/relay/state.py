@@ -47,23 +47,10 @@ class RelayChange:
     reason: str = ""
 
     @property
-    def added(self) -> tuple[Listener, ...]:
-        """The listeners at new endpoints."""
-        old = {listener.bind for listener in self.before.listeners}
-        return tuple(listener for listener in self.listeners if listener.bind not in old)
-
-    @property
     def removed(self) -> tuple[Listener, ...]:
         """The listeners whose endpoints are no longer served."""
         new = {listener.bind for listener in self.listeners}
         return tuple(listener for listener in self.before.listeners if listener.bind not in new)
-
-    @property
-    def changed(self) -> tuple[tuple[Listener, Listener], ...]:
-        """The actual and the desired listener of each endpoint where they differ."""
-        old = {listener.bind: listener for listener in self.before.listeners}
-        pairs = ((old[listener.bind], listener) for listener in self.listeners if listener.bind in old)
-        return tuple((actual, desired) for actual, desired in pairs if actual != desired)
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -72,10 +59,13 @@ class RelayChange:
         """Return one line per listener, as in a diff, then the action; empty if there is nothing to do."""
         if not self:
             return ""
+        before = {listener.bind: listener for listener in self.before.listeners}
         lines = [f"- {_line(listener)}" for listener in self.removed]
-        for old, new in self.changed:
-            lines += [f"- {_line(old)}", f"+ {_line(new)}"]
-        lines += [f"+ {_line(listener)}" for listener in self.added]
+        for new in self.listeners:
+            old = before.get(new.bind)
+            if old is not None and old != new:
+                lines += [f"- {_line(old)}", f"+ {_line(new)}"]
+        lines += [f"+ {_line(listener)}" for listener in self.listeners if listener.bind not in before]
         lines.append(f"{self.action} HAProxy" + (f": {self.reason}" if self.reason else ""))
         return "\n".join(lines)
 

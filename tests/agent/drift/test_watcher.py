@@ -53,7 +53,7 @@ class Scripted(Watcher[None, Event]):
         except BlockingIOError:
             return
 
-    def _judge(self) -> str:
+    def _judge(self, _: Event) -> str:
         seen, self.seen = self.seen, 0
         return f"{seen} events" if seen else ""
 

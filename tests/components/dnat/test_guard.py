@@ -187,7 +187,11 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
 ) -> None:
     """As one does that has no nft_connlimit."""
     run = NftProgram.run
-    monkeypatch.setattr(NftProgram, "run", lambda nft, text: run(nft, text.replace("ct count", "ct unknown")))
+
+    def refusing(nft: NftProgram, script: str, **how: bool) -> None:
+        run(nft, script.replace("ct count", "ct unknown"), **how)
+
+    monkeypatch.setattr(NftProgram, "run", refusing)
     dnat = Dnat("nftables")
     desired = Desired(dnat=replace(guarded(), users=5))
     dnat.diff(dnat.read(), desired).shrink.apply()

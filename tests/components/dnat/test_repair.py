@@ -109,8 +109,8 @@ def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> No
 class _Meddler(NftProgram):
     """Flushes the table after each transaction, as another program might."""
 
-    def run(self, script: str) -> None:
-        super().run(script)
+    def run(self, script: str, *, only_check: bool = False) -> None:
+        super().run(script, only_check=only_check)
         super().run(f"flush chain {TABLE} output")
 
 
