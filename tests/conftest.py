@@ -110,7 +110,7 @@ def ask(
 
     def call(command: str, *options: str) -> Reply:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
-        code = run([command, "--kubeconfig", str(kubeconfig), *options])
+        code = run([*command.split(), "--kubeconfig", str(kubeconfig), *options])
         said = capsys.readouterr()
         return Reply(code, said.out, said.err)
 

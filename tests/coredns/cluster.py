@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
-from nodeagent.config.options import Config
+from nodeagent.config.reading import parse_config
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.resources import Object
 from tests.coredns import corpus
@@ -20,14 +18,7 @@ hosts:
   verify: allow
   allow: [example.com]
 """
-CONFIG = msgspec.convert(
-    {
-        "loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]},
-        "hosts": {"verify": "allow", "allow": ["example.com"]},
-    },
-    Config,
-    dec_hook=lambda kind, value: kind(value),
-)
+CONFIG = parse_config(CONFIG_TEXT, "nodeagent.yaml")
 
 
 def fill(api: ApiServer, corefile: str = "kubeadm", hosts: tuple[str, ...] = ("app.example.com",)) -> None:

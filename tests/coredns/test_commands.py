@@ -1,17 +1,18 @@
 """`nodeagent coredns plan` and `cleanup`, as a person runs them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nodeagent.cli.main import run
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler, keeping_others_out
 from nodeagent.coredns.lease import LeaderElector, NotLeaderError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
-from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
+from tests.cli.command_line import Ask
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put
 from tests.coredns.resolving import Question, model_answer
@@ -19,27 +20,21 @@ from tests.coredns.resolving import Question, model_answer
 LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
 
 
-class Commands:
-    """Calls `nodeagent coredns` in this process."""
-
-    def __init__(self, api: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
-        self._config = folder / "nodeagent.yaml"
-        self._config.write_text(CONFIG_TEXT)
-        self._capsys = capsys
-
-    def __call__(self, command: str, *options: str) -> tuple[int, str, str]:
-        """The exit code, and what was said on standard output and on standard error."""
-        common = ["--config", str(self._config), "--kubeconfig", str(self.kubeconfig)]
-        code = run(["coredns", command, *common, *options])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+Commands = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def coredns(api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+def coredns(api: ApiServer, ask: Ask, tmp_path: Path) -> Commands:
+    """Calls `nodeagent coredns`; returns its exit code, standard output and standard error."""
     fill(api)
-    return Commands(api, tmp_path, capsys)
+    config = tmp_path / "nodeagent.yaml"
+    config.write_text(CONFIG_TEXT)
+
+    def call(command: str, *options: str) -> tuple[int, str, str]:
+        reply = ask(f"coredns {command}", "--config", str(config), *options)
+        return reply.exit_code, reply.stdout, reply.stderr
+
+    return call
 
 
 def test_plan_shows_a_diff_with_reasons_and_changes_nothing(api: ApiServer, coredns: Commands) -> None:
@@ -74,17 +69,18 @@ def test_plan_with_adopt_replaces_hairpin_proxys_lines(api: ApiServer, coredns: 
     assert len(removed) == 2
 
 
-def _written(api: ApiServer, coredns: Commands) -> str:
-    """Have a controller's pass write the names; returns the Corefile."""
-    with connect(coredns.kubeconfig) as connection:
-        CoreDnsReconciler(connection, ApiServers(), lambda: 5.0).reconcile(
-            read_cluster(connection, "n1"), {}, CONFIG
-        )
+@pytest.fixture
+def written(api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]) -> str:
+    """The Corefile in which a controller's pass has written the names."""
+    cluster = read_cluster(connecting(), "n1")
+    CoreDnsReconciler(connecting(), ApiServers(), lambda: 5.0).reconcile(cluster, {}, CONFIG)
     return corefile(api)
 
 
-def test_cleanup_restores_byte_for_byte_and_twice_is_once(api: ApiServer, coredns: Commands) -> None:
-    assert _written(api, coredns) != corpus.corefile("kubeadm")
+def test_cleanup_restores_byte_for_byte_and_twice_is_once(
+    api: ApiServer, coredns: Commands, written: str
+) -> None:
+    assert written != corpus.corefile("kubeadm")
     code, out, _ = coredns("cleanup")
     assert (code, out) == (0, "ConfigMap kube-system/coredns: nodeagent's block was removed from Corefile\n")
     assert corefile(api) == corpus.corefile("kubeadm")
@@ -92,20 +88,18 @@ def test_cleanup_restores_byte_for_byte_and_twice_is_once(api: ApiServer, coredn
     assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent is left there\n")
 
 
-def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Commands) -> None:
-    text = _written(api, coredns).replace("    cache 30 {", "    log\n    cache 60 {")
-    put(api, {"Corefile": text})
+def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Commands, written: str) -> None:
+    put(api, {"Corefile": written.replace("    cache 30 {", "    log\n    cache 60 {")})
     coredns("cleanup")
     edited = corpus.corefile("kubeadm").replace("    cache 30 {", "    log\n    cache 60 {")
     assert corefile(api) == edited
 
 
 def test_a_damaged_block_is_not_guessed_at_but_the_previous_corefile_can_be_put_back(
-    api: ApiServer, coredns: Commands
+    api: ApiServer, coredns: Commands, written: str
 ) -> None:
-    _written(api, coredns)
     damaged = config_map(api)
-    damaged["data"]["Corefile"] = damaged["data"]["Corefile"].replace("    # END nodeagent\n", "")
+    damaged["data"]["Corefile"] = written.replace("    # END nodeagent\n", "")
     api.store.update(damaged)
     code, _, err = coredns("cleanup")
     assert code == 1
@@ -117,26 +111,28 @@ def test_a_damaged_block_is_not_guessed_at_but_the_previous_corefile_can_be_put_
     assert (code, "no previous Corefile is kept" in err) == (1, True)
 
 
-def test_cleanup_leaves_things_to_a_controller_that_lives(api: ApiServer, coredns: Commands) -> None:
+@pytest.mark.usefixtures("written")
+def test_cleanup_leaves_things_to_a_controller_that_lives(
+    api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]
+) -> None:
     """A living one renews its lease all the time, so cleanup, waiting for its end, never gets it."""
-    _written(api, coredns)
-    with connect(coredns.kubeconfig) as connection:
-        leader = LeaderElector(connection, LEASE, "pod-1")
-        leader.try_once()
-        with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
-            keeping_others_out(connection, LEASE, "cleanup", lambda _: leader.try_once()).__enter__()
-        assert "kubectl -n nodeagent scale deployment nodeagent-coredns --replicas 0" in str(refused.value)
-        leader.release()
-        assert coredns("cleanup")[0] == 0
+    leader = LeaderElector(connecting(), LEASE, "pod-1")
+    leader.try_once()
+    with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
+        keeping_others_out(connecting(), LEASE, "cleanup", lambda _: leader.try_once()).__enter__()
+    assert "kubectl -n nodeagent scale deployment nodeagent-coredns --replicas 0" in str(refused.value)
+    leader.release()
+    assert coredns("cleanup")[0] == 0
     assert corefile(api) == corpus.corefile("kubeadm")
     assert api.store.all("leases") == []
 
 
-def test_a_cleanup_that_fails_leaves_the_lease_to_the_controllers(api: ApiServer, coredns: Commands) -> None:
-    with connect(coredns.kubeconfig) as connection:
-        gone = LeaderElector(connection, LEASE, "pod-1")
-        gone.try_once()
-        gone.release()
+def test_a_cleanup_that_fails_leaves_the_lease_to_the_controllers(
+    api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]
+) -> None:
+    gone = LeaderElector(connecting(), LEASE, "pod-1")
+    gone.try_once()
+    gone.release()
     put(api, {"Corefile": ".:53 {\n    # BEGIN nodeagent\n}\n"})
     code, _, err = coredns("cleanup")
     assert (code, "unmatched marker" in err) == (1, True)
@@ -144,8 +140,8 @@ def test_a_cleanup_that_fails_leaves_the_lease_to_the_controllers(api: ApiServer
     assert lease["spec"]["holderIdentity"] == ""
 
 
+@pytest.mark.usefixtures("written")
 def test_cleanup_without_a_lease_makes_none(api: ApiServer, coredns: Commands) -> None:
-    _written(api, coredns)
     coredns("cleanup")
     assert list(api.store.snapshot(api.store.resource("leases")).versions) == []
 
@@ -157,10 +153,10 @@ def test_a_lease_that_is_no_name_is_an_error(coredns: Commands, command: str) ->
     assert (code, err) == (1, "nodeagent: --lease 'nodeagent': write it as NAMESPACE/NAME\n")
 
 
-def test_what_is_written_is_what_plan_showed(api: ApiServer, coredns: Commands) -> None:
+def test_what_is_written_is_what_plan_showed(coredns: Commands, request: pytest.FixtureRequest) -> None:
     shown = [
         line[3:] for line in coredns("plan")[1].splitlines() if line.startswith("  +") and "+++" not in line
     ]
-    text = _written(api, coredns)
+    text: str = request.getfixturevalue("written")
     assert "\n".join(shown) in text
     assert model_answer(text, Question("app.example.com")).startswith("169.254.66.")

@@ -5,7 +5,6 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Node
@@ -63,14 +62,6 @@ def test_a_family_without_an_address_of_the_nodes_own_is_left_alone(
     assert remark == f"{left_alone}: not relayed: this node has no IPv{family} address of its own"
 
 
-def test_a_relay_address_of_nodeagents_is_not_an_address_of_the_nodes() -> None:
-    """Or a family would be spoken because it was relayed yesterday."""
-    facts = on_a_node(FOUR)
-    ours = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)
-    planned = desired(DUAL, facts=replace(facts, addresses=(*facts.addresses, ours)), node=BARE)
-    assert set(relay_of(planned)) == {4}
-
-
 def test_names_keep_the_family_that_is_spoken() -> None:
     """The other one is of no use to them, and no port of theirs is missing."""
     planned = desired(DUAL, ingress("www.example.com"), facts=on_a_node(FOUR), node=BARE)
@@ -88,33 +79,28 @@ def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
     assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
 
 
+OURS = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)
+ELEVEN = ip_address("2001:db8:5::11")
+ON_FOUR = on_a_node(FOUR)
+
+
 @pytest.mark.parametrize(
-    ("node", "sources"),
+    ("facts", "node", "families"),
     [
-        (replace(BARE, addresses=(ip_address("2001:db8:5::11"),)), ()),
-        (replace(BARE, pod_cidrs=(ip_network("fd00:10:244:1::/64"),)), ()),
-        (BARE, (ip_address("2001:db8:5::11"),)),
+        # It is there because the family was relayed yesterday.
+        (replace(ON_FOUR, addresses=(*ON_FOUR.addresses, OURS)), BARE, {4}),
+        (on_a_node(FOUR, ipv6_off=SYSCTL), replace(BARE, addresses=(ELEVEN,)), {4}),
+        (ON_FOUR, replace(BARE, addresses=(ELEVEN,)), {4, 6}),
+        (ON_FOUR, replace(BARE, pod_cidrs=(ip_network("fd00:10:244:1::/64"),)), {4, 6}),
+        (replace(ON_FOUR, source_addresses=(ELEVEN,)), BARE, {4, 6}),
+        # As without the right to list addresses.
+        (replace(FACTS, addresses=(), source_addresses=()), BARE, {4, 6}),
     ],
-    ids=["its Node object", "its pods' ranges", "the source of its connections"],
+    ids=["relay address", "switched off", "Node object", "its pods", "its connections", "nothing known"],
 )
-def test_other_signs_of_a_family_count_too(node: Node, sources: tuple[IPAddress, ...]) -> None:
-    """A node whose pods alone have IPv6, say."""
-    facts = replace(on_a_node(FOUR), source_addresses=sources)
-    planned = desired(DUAL, facts=facts, node=node)
-    assert set(relay_of(planned)) == {4, 6}
-
-
-def test_ipv6_switched_off_counts_more_than_the_clusters_record() -> None:
-    """The Node object may still name the address."""
-    node = replace(BARE, addresses=(ip_address("198.51.100.11"), ip_address("2001:db8:5::11")))
-    planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=node)
-    assert set(relay_of(planned)) == {4}
-
-
-def test_where_nothing_is_known_both_count_as_spoken() -> None:
-    """As without the right to list addresses."""
-    planned = desired(DUAL, facts=replace(FACTS, addresses=(), source_addresses=()), node=BARE)
-    assert set(relay_of(planned)) == {4, 6}
+def test_which_signs_of_a_family_count(facts: Facts, node: Node, families: set[int]) -> None:
+    """A node whose pods alone have IPv6, say; IPv6 switched off counts more than the cluster's record."""
+    assert set(relay_of(desired(DUAL, facts=facts, node=node))) == families
 
 
 def test_a_port_taken_in_one_family_is_relayed_in_the_other() -> None:

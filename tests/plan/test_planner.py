@@ -29,27 +29,14 @@ def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
     assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
 
 
-def test_pod_ranges_come_from_the_node() -> None:
-    """Sorted, IPv4 first, none within another."""
-    node = replace(
-        NODE,
-        pod_cidrs=tuple(
-            ip_network(text)
-            for text in ("fd00:244::/64", "10.244.9.0/24", "10.244.1.128/25", "10.244.1.0/24")
-        ),
-    )
-    assert [str(network) for network in desired(node=node).dnat.pods] == [
-        "10.244.1.0/24",
-        "10.244.9.0/24",
-        "fd00:244::/64",
-    ]
-
-
-def test_configured_pod_ranges_replace_the_nodes() -> None:
-    """For a CNI that gives its own."""
-    assert desired(options=config("dnat: {podCIDRs: [10.7.0.0/16]}")).dnat.pods == (
-        ip_network("10.7.0.0/16"),
-    )
+def test_pod_ranges_come_from_the_node_unless_they_are_configured() -> None:
+    """Sorted, IPv4 first, none within another; a CNI may give its own."""
+    given = ("fd00:244::/64", "10.244.9.0/24", "10.244.1.128/25", "10.244.1.0/24")
+    node = replace(NODE, pod_cidrs=tuple(map(ip_network, given)))
+    own = ["10.244.1.0/24", "10.244.9.0/24", "fd00:244::/64"]
+    assert list(map(str, desired(node=node).dnat.pods)) == own
+    configured = desired(node=node, options=config("dnat: {podCIDRs: [10.7.0.0/16]}"))
+    assert configured.dnat.pods == (ip_network("10.7.0.0/16"),)
 
 
 @pytest.mark.parametrize("node", [None, replace(NODE, pod_cidrs=())])
@@ -98,24 +85,30 @@ def _on(interface: str, *addresses: str) -> Facts:
     )
 
 
-@pytest.mark.parametrize("options", ["", "dnat: {backend: none}\ncoredns: {servesPods: true}"])
-def test_cilium_with_other_pod_ranges_than_the_guard_admits_is_said_once(options: str) -> None:
-    """Cluster-pool does not use the Node's ranges: the guard would drop pods without a word."""
-    cilium = _on("cilium_host", "10.0.1.17", "fe80::1", "fd00::17")
-    planned = desired(service(), facts=cilium, options=config(options, proxies=("blue",)))
+CILIUM = _on("cilium_host", "10.0.1.17", "fe80::1", "fd00::17")
+COREDNS_SERVES = "dnat: {backend: none}\ncoredns: {servesPods: true}"
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "said", "advice"),
+    [
+        (CILIUM, "", "cilium_host has 10.0.1.17, fd00::17", "kubectl get ciliumnodes"),
+        (CILIUM, COREDNS_SERVES, "cilium_host has 10.0.1.17, fd00::17", "kubectl get ciliumnodes"),
+        *(
+            (_on(name, "192.168.1.64"), "", f"{name} has 192.168.1.64", "Calico's pools: kubectl get ippools")
+            for name in ("tunl0", "vxlan.calico", "wireguard.cali")
+        ),
+    ],
+)
+def test_other_pod_ranges_of_a_network_plugin_than_the_known_are_said_once(
+    facts: Facts, options: str, said: str, advice: str
+) -> None:
+    """Its blocks are not the Node's spec.podCIDRs: the guard would drop pods, and DNAT serve none."""
+    planned = desired(service(), facts=facts, options=config(options, proxies=("blue",)))
     (remark,) = planned.remarks
-    assert remark.startswith("cilium_host has 10.0.1.17, fd00::17, outside of")
+    assert remark.startswith(f"{said}, outside of")
     assert "dnat.podCIDRs" in remark
-    assert "kubectl get ciliumnodes" in remark
-
-
-@pytest.mark.parametrize("interface", ["tunl0", "vxlan.calico", "wireguard.cali"])
-def test_calicos_own_ipam_is_said_too(interface: str) -> None:
-    """Its blocks are not the Node's spec.podCIDRs: without a word, DNAT would serve no pod."""
-    planned = desired(service(), facts=_on(interface, "192.168.104.64"))
-    (remark,) = planned.remarks
-    assert remark.startswith(f"{interface} has 192.168.104.64, outside of this node's known pod ranges")
-    assert "Set dnat.podCIDRs to Calico's pools: kubectl get ippools" in remark
+    assert advice in remark
 
 
 @pytest.mark.parametrize(
@@ -126,13 +119,6 @@ def test_calicos_own_ipam_is_said_too(interface: str) -> None:
         (_on("cilium_host", str(NODE.pod_cidrs[0][1])), ""),
         (_on("cilium_host", "10.0.1.17"), "dnat: {podCIDRs: [10.0.1.0/24]}"),
         (_on("eth0", "192.0.2.10"), ""),
-    ],
-    ids=[
-        "Calico by the Node's ranges",
-        "Calico's pool listed",
-        "the Node's ranges",
-        "listed ranges",
-        "another interface",
     ],
 )
 def test_a_network_plugin_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:

@@ -45,11 +45,8 @@ def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> N
 
 def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
     """As on a node where the controller itself runs in the host's network."""
-    planned = desired(
-        service(),
-        facts=replace(FACTS, port_holders={endpoint("0.0.0.0:80"): 33, endpoint("0.0.0.0:443"): 33}),
-    )
-    decision = of_service(planned)
+    holders = {endpoint("0.0.0.0:80"): 33, endpoint("0.0.0.0:443"): 33}
+    decision = of_service(desired(service(), facts=replace(FACTS, port_holders=holders)))
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "PortTaken")
     assert decision.reason == "; ".join(decision.taken)
     assert len(decision.remarks) == len(decision.taken) == 2
