@@ -15,7 +15,7 @@ from nodeagent.cli.doctor import DoctorDocument
 from nodeagent.cli.main import run
 from nodeagent.cli.report import SCHEMA_VERSION
 from release.schemas import schema_of
-from tests.cli.command_line import ADDRESS, CommandLine, service
+from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
 
 _FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{SCHEMA_VERSION}.json"
 
@@ -30,7 +30,7 @@ def test_the_published_schema_is_the_codes_own() -> None:
 
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     command_line.write(other=service("other", externalIPs=[]))
-    reply = command_line("doctor", "-o", "json")
+    reply = command_line("doctor", "--host", HOST, "-o", "json")
     assert reply.exit_code == 2
     document = reply.document
     Draft202012Validator(json.loads(_FILE.read_text(encoding="utf-8"))).validate(document)
