@@ -24,7 +24,7 @@ FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_conn
 SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh test-kernels test-power acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh test-kernels test-power acceptance-kind vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ test-soak: test-packages ## random campaigns, kills and properties at full lengt
 
 acceptance-kind: venv ## the acceptance steps on a cluster that kind makes, with Docker: docs/testbed.md
 	@tests/testbed/kind/acceptance.sh $(BIN)/python
+
+vagrant-box: ## a Vagrant box for libvirt of Debian's packages, in place of the pinned one: docs/testbed.md (as root)
+	@scripts/install-packages packages/vagrant-box.txt
+	@tests/testbed/vagrant/box.sh
 
 vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python

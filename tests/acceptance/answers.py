@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.http import CurlResult, curl_command, curl_result
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from tests.acceptance.cluster_place import ClusterPlace
     from tests.testbed.addresses import Address
 
-_CURL_SECONDS = 10.0
+_CURL_SECONDS = 10.0 * PATIENCE
 
 
 @dataclass(frozen=True)

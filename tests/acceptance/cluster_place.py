@@ -10,6 +10,7 @@ from tests.acceptance.answers import Pulled, Said
 from tests.acceptance.cluster_pods import pull_by_pod, run_in_pod
 from tests.acceptance.kubectl import Kubectl
 from tests.acceptance.node_shell import run_on_node
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.addresses import Address
 from tests.testbed.errors import WorldError
 
@@ -18,7 +19,7 @@ _PULL_SECONDS = 120.0
 # The pods' terminationGracePeriodSeconds, and a minute.
 _END_SECONDS = 360
 _DAEMONSET = ("daemonset/nodeagent", "--namespace=nodeagent")
-_GONE = ("--ignore-not-found", "--output=name", f"--timeout={_END_SECONDS}s")
+_GONE = ("--ignore-not-found", "--output=name", f"--timeout={_END_SECONDS * PATIENCE}s")
 
 
 @dataclass(frozen=True)
@@ -103,5 +104,5 @@ class ClusterPlace:
         return ip_address(self._kubectl("get", "node", node, f"--output=jsonpath={internal}").split()[0])
 
     def _await_rollout(self) -> None:
-        limit = f"--timeout={_ROLLOUT_SECONDS}s"
+        limit = f"--timeout={_ROLLOUT_SECONDS * PATIENCE}s"
         self._kubectl("rollout", "status", *_DAEMONSET, limit, seconds=_ROLLOUT_SECONDS + 10)

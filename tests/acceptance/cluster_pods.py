@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from tests.acceptance.answers import Pulled, Said
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
@@ -121,7 +122,7 @@ def _await_state(kubectl: Kubectl, pod: str, wanted: str, seconds: float) -> Obj
         return "terminated" in state or failed
 
     try:
-        wait_until(there, f"pod {pod}: {wanted}", seconds=seconds, every=_POLL_SECONDS)
+        wait_until(there, f"pod {pod}: {wanted}", seconds=seconds * PATIENCE, every=_POLL_SECONDS)
     except WorldError as error:
         raise WorldError(f"{error}; it was last seen as {seen[-1].get('status')}") from error
     return seen[-1]

@@ -6,6 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Kubectl:
                 input=json.dumps(given) if given else "",
                 capture_output=True,
                 text=True,
-                timeout=seconds,
+                timeout=seconds * PATIENCE,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

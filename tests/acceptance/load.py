@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.acceptance.answers import Said
 from tests.acceptance.cluster_place import ClusterPlace
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
@@ -22,7 +23,7 @@ read -r now rest </proc/uptime
 end=$((${now%.*} + $3))
 answered=0
 while [ -e "$1" ] && [ "${now%.*}" -lt "$end" ]; do
-    if said=$(curl -q --silent --show-error --fail --max-time 10 --output /dev/null "$2" 2>&1); then
+    if said=$(curl -q --silent --show-error --fail --max-time "$5" --output /dev/null "$2" 2>&1); then
         answered=$((answered + 1))
     else
         echo "failed: $said"
@@ -61,11 +62,23 @@ def requests(place: ClusterPlace, node: str, url: str, pause: float = PAUSE_SECO
         WorldError: The requests could not be begun or counted.
     """
     outcome = Outcome()
-    command = ["sh", "-c", _REQUESTS, "sh", _FILE, url, str(_LONGEST_SECONDS), str(pause)]
+    command = [
+        "sh",
+        "-c",
+        _REQUESTS,
+        "sh",
+        _FILE,
+        url,
+        str(_LONGEST_SECONDS * PATIENCE),
+        str(pause),
+        str(10 * PATIENCE),
+    ]
     with ThreadPoolExecutor(1) as thread:
         running: Future[Said] = thread.submit(place.on_node, node, command, seconds=_LONGEST_SECONDS + 60)
         try:
-            wait_until(lambda: running.done() or _begun(place, node), f"requests from {node}", seconds=60)
+            wait_until(
+                lambda: running.done() or _begun(place, node), f"requests from {node}", seconds=60 * PATIENCE
+            )
             yield outcome
         finally:
             place.on_node(node, ["rm", "-f", _FILE])

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
+from tests.acceptance.patience import PATIENCE
 from tests.testbed.errors import WorldError
 
 _TIMED_OUT = 124
@@ -37,6 +38,7 @@ def run_on_node(
     Raises:
         WorldError: The node could not be reached, or the command took too long.
     """
+    seconds *= PATIENCE
     words = on_node_words(template, node, ["timeout", f"{seconds:g}", *command])
     done = subprocess.run(
         words,

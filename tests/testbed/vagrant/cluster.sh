@@ -8,7 +8,7 @@ kubectl() {
 }
 
 # `systemctl restart` returned when the server was ready; the API's own objects may take a moment longer.
-deadline=$((SECONDS + 300))
+deadline=$((SECONDS + 300 * PATIENCE))
 until kubectl get serviceaccount default >/dev/null 2>&1; do
     ((SECONDS < deadline)) || fail "the API server did not become ready: journalctl -u k3s"
     sleep 2
@@ -19,5 +19,5 @@ cd "$repository"
 python3 -m tests.testbed.vagrant.manifests /etc/testbed/certificates | kubectl apply -f -
 
 # The image that is pulled by name is pushed to the Service's address: by name, this node can't reach it.
-kubectl --namespace registry rollout status deployment/registry --timeout=300s
+kubectl --namespace registry rollout status deployment/registry --timeout="$((300 * PATIENCE))s"
 buildah push --quiet --tls-verify=false localhost/pulled:1 "docker://10.96.0.50:5000/testbed:1"

@@ -16,6 +16,9 @@ while IFS='=' read -r name value; do
     [[ -v $name ]] || declare -x "$name=$value"
 done < <(grep -E '^[A-Z0-9_]+=' "$here/testbed.env")
 
+# Each wait of the scripts takes at most so many times what it takes on an ordinary machine.
+PATIENCE=${PATIENCE:-1}
+
 ((EUID == 0)) || fail "this provisions a machine: run it as root, on a machine that may be changed"
 
 # Usage: install_packages PACKAGE...

@@ -6,8 +6,8 @@ source "$(dirname "$0")/common.sh"
 install_packages buildah ca-certificates
 cd "$repository"
 
-# The base is that of the agent's image: one place for its tag.
-base=$(sed -n 's/^ARG BASE=//p' daemonset/image/Dockerfile)
+# The base is that of the agent's image: one place for its tag. BASE is another one.
+base=${BASE:-$(sed -n 's/^ARG BASE=//p' daemonset/image/Dockerfile)}
 
 # Usage: build TAG DOCKERFILE CONTEXT [OPTION...]
 build() {

@@ -63,6 +63,7 @@ def test_vagrant_finds_it_valid(tmp_path: Path, variables: dict[str, str], machi
             marks=pytest.mark.matrix,
         ),
         pytest.param("NODEAGENT", "no", "NODEAGENT is 0 or 1, not no", marks=pytest.mark.matrix),
+        pytest.param("PATIENCE", "0", "PATIENCE is a number from 1 to 99, not 0", marks=pytest.mark.matrix),
     ],
 )
 def test_a_wrong_variable_is_refused_before_anything_is_made(
@@ -75,7 +76,7 @@ def test_a_wrong_variable_is_refused_before_anything_is_made(
 
 def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run() -> None:
     named = set(re.findall(r'"(\w+\.sh)', (REPOSITORY / "Vagrantfile").read_text("utf-8")))
-    there = {script.name for script in _SCRIPTS.glob("*.sh")} - {"common.sh", "acceptance.sh"}
+    there = {script.name for script in _SCRIPTS.glob("*.sh")} - {"acceptance.sh", "box.sh", "common.sh"}
     assert named == there
     assert all(os.access(_SCRIPTS / name, os.X_OK) for name in there)
 
