@@ -6,7 +6,6 @@ whose first byte names a stream, the last one a Status on stream 3, then the clo
 
 import base64
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,22 +41,19 @@ class Containers:
     """The running containers; every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._programs: dict[tuple[str, str, str], Program] = {}
         self._logs: dict[tuple[str, str, str], str] = {}
 
     def run(self, namespace: str, pod: str, container: str, program: Program, log: str = "") -> None:
         """Let a container run: commands in it go to `program`, its log is `log`."""
-        with self._lock:
-            self._programs[namespace, pod, container] = program
-            self._logs[namespace, pod, container] = log
+        self._programs[namespace, pod, container] = program
+        self._logs[namespace, pod, container] = log
 
     def prepare(self, asked: Asked, target: str) -> Callable[[], Ended]:
         """Give what runs the command of a request's query. Raises ApiError as the kubelet's answer does."""
         query = parse_qsl(urlsplit(target).query, keep_blank_values=True)
         container = dict(query).get("container", "")
-        with self._lock:
-            program = self._programs.get((asked.namespace, asked.name, container))
+        program = self._programs.get((asked.namespace, asked.name, container))
         if program is None:
             text = f'unable to upgrade connection: container not found ("{container}")'
             raise statuses.ApiError(500, "InternalError", text)
@@ -66,8 +62,7 @@ class Containers:
     def log(self, asked: Asked) -> bytes:
         """Give the end of a container's log. Raises ApiError for one that never ran."""
         container = asked.query.get("container", "")
-        with self._lock:
-            log = self._logs.get((asked.namespace, asked.name, container))
+        log = self._logs.get((asked.namespace, asked.name, container))
         if log is None:
             text = f"container {container} is not valid for pod {asked.name}"
             raise statuses.bad_request(text)

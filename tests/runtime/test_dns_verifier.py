@@ -294,23 +294,18 @@ def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_
             assert slow.wait(30)
         return reply
 
-    made = DnsVerifier(ask, 0.01)
-    try:
+    with dns.prover() as made:
+        made.ask_by(ask, 0.01)
         made.want({name: MATTERS, own: LB})
         made.await_answers(10)
         dns.replies = {each: told("198.51.100.4", ttl=reply.ttl) for each, reply in dns.replies.items()}
         assert begun.wait(30)
         dns.await_asked(name, more=2)
-        assert {each: answer.latest.addresses for each, answer in made.answers().items()} == {
-            name: (OWN,),
-            own: (OWN,),
-        }
+        known = {each: answer.latest.addresses for each, answer in made.answers().items()}
         slow.set()
+        assert known == {name: (OWN,), own: (OWN,)}
         wait_until(lambda: made.answers()[name].latest.addresses == (OTHER,), "the move being known")
         assert made.answers()[own].latest.addresses == (OWN, OTHER)
-    finally:
-        slow.set()
-        made.stop()
 
 
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -159,28 +160,28 @@ def test_another_role_ends_the_wait(drive: _Drive) -> None:
     assert drive.turns() == ["rest", "become writer", "pass"]
 
 
+@pytest.fixture
+def _own_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_own_signals")
 def test_it_runs_until_a_signal_and_stops_everything(drive: _Drive) -> None:
     """Before that, SIGHUP makes it use a file that did not change."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     drive.chosen, drive.signals = True, [signal.SIGHUP, signal.SIGTERM]
-    try:
-        drive.driver.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    drive.driver.run()
     begun, ended = ["start", "start", "become writer", "pass"], ["pass", "stop", "stop"]
     assert drive.calls == [*begun, "use one.example", *ended]
 
 
+@pytest.mark.usefixtures("_own_signals")
 def test_if_it_cant_begin_nothing_goes_on(drive: _Drive) -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     drive.failure = NodeagentError("the address is taken")
-    try:
-        with pytest.raises(NodeagentError, match="the address is taken"):
-            drive.driver.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with pytest.raises(NodeagentError, match="the address is taken"):
+        drive.driver.run()
     assert "pass" not in drive.calls
 
 

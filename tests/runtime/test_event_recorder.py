@@ -25,37 +25,41 @@ def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
     assert (found.service, found.code, found.message) == (LB, "RangeExhausted", "no relay address is left")
 
 
-def test_what_is_served_or_skipped_gets_no_event() -> None:
-    served = LoadBalancerDecision(LB, Ruling(Verdict.SERVED, "Listed", "listed"))
-    skipped = LoadBalancerDecision(LB, Ruling(Verdict.SKIPPED, "HostnameOnly", "by hostname"))
-    names = (name("a.example.test", Verdict.SERVED), name("b.example.test", Verdict.SKIPPED, "UserLine"))
-    assert events(Desired(load_balancers=(served, skipped), names=names)) == ()
+_SERVED = LoadBalancerDecision(LB, Ruling(Verdict.SERVED, "Listed", "listed"))
+_SKIPPED = LoadBalancerDecision(LB, Ruling(Verdict.SKIPPED, "HostnameOnly", "by hostname"))
+_NO_BALANCER = NameDecision("a.example.test", LB, None, Ruling(Verdict.REFUSED, "BadName", "never written"))
 
 
-def test_many_refused_names_make_one_event_that_shows_some() -> None:
-    (found,) = events(Desired(names=tuple(name(f"n{number}.example.test") for number in range(9))))
-    assert found.code == "NameNotVerified"
-    assert "n0.example.test (Ingress shop/web): not verified" in found.message
-    assert found.message.endswith("; and 4 more")
+@pytest.mark.parametrize(
+    "desired",
+    [
+        Desired(load_balancers=(_SERVED, _SKIPPED)),
+        Desired(names=(name("a.example.test", Verdict.SERVED),)),
+        Desired(names=(name("b.example.test", Verdict.SKIPPED, "UserLine"),)),
+        Desired(names=(_NO_BALANCER,)),
+        # Servers that do not answer are not the owner's business: metrics and the log report them.
+        Desired(names=(name("a.example.test", code="DnsTimeout"),)),
+    ],
+)
+def test_what_is_no_business_of_the_owners_gets_no_event(desired: Desired) -> None:
+    assert events(desired) == ()
 
 
-@pytest.mark.parametrize("code", ["TooManyHostnames", "TooManyHostnamesInNamespace"])
-def test_names_beyond_a_limit_make_one_event_however_many_they_are(code: str) -> None:
-    names = tuple(name(f"n{number}.example.test", code=code) for number in range(3000))
-    (found,) = events(Desired(names=names))
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [("NotVerified", 9), ("TooManyHostnames", 3000), ("TooManyHostnamesInNamespace", 3000)],
+)
+def test_many_refused_names_make_one_event_that_shows_some(code: str, count: int) -> None:
+    (found,) = events(Desired(names=tuple(name(f"n{at}.example.test", code=code) for at in range(count))))
     assert found.code == f"Name{code}"
-    assert found.message.endswith("; and 2995 more")
+    assert "n0.example.test (Ingress shop/web): not verified" in found.message
+    assert found.message.endswith(f"; and {count - 5} more")
 
 
 def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
     """Anyone can write one into an object of a controller's own kind."""
     (found,) = events(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
     assert found.message == f"{'x' * 256}... (Ingress shop/web): not verified"
-
-
-def test_a_name_without_a_known_load_balancer_gets_no_event() -> None:
-    orphan = NameDecision("a.example.test", LB, None, Ruling(Verdict.REFUSED, "BadName", "never written"))
-    assert events(Desired(names=(orphan,))) == ()
 
 
 def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
@@ -100,8 +104,3 @@ def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     refused = replace(name("a.example.test"), ruling=ruling)
     (found,) = events(Desired(names=(refused,)))
     assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
-
-
-def test_servers_that_do_not_answer_are_not_the_owners_business() -> None:
-    """Metrics and the log report them."""
-    assert events(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()

@@ -167,16 +167,6 @@ def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
     assert taken(queue, 200) == []
 
 
-def test_another_configuration_makes_all_due() -> None:
-    """As fast as the allowance lets them."""
-    queue = LookupQueue()
-    queue.want(of_one("a", "b"), NOW)
-    for name in taken(queue, 100):
-        queue.asked(name, due=3600)
-    queue.hasten(["a", "b"], 101, Lane.FIRST)
-    assert taken(queue, 101) == ["a", "b"]
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(["want", "take", "asked", "hasten"]), st.sets(st.sampled_from("abc"))))
 )

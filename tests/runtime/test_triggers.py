@@ -26,14 +26,11 @@ def test_the_first_sight_of_drift_is_kept() -> None:
     assert triggers.take().drift == {"dnat": "table deleted"}
 
 
-def test_a_call_before_the_wait_is_not_slept_over() -> None:
+def test_what_comes_before_the_wait_is_not_slept_over() -> None:
     triggers = Triggers()
     triggers.cluster_changed()
     assert triggers.wait(10.0)
-
-
-def test_a_wake_before_the_wait_is_not_slept_over() -> None:
-    triggers = Triggers()
+    triggers.take()
     triggers.wake()
     assert triggers.wait(10.0)
     assert triggers.waiting() is None

@@ -61,20 +61,14 @@ def test_in_nftables_mode_the_map_shows_it() -> None:
     assert caught(OTHER) == frozenset()
 
 
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
 @isolated
-def test_in_iptables_mode_the_chain_shows_it_in_nf_tables() -> None:
-    """As iptables-nft writes it."""
-    iptables_mode("nft")
+def test_in_iptables_mode_the_chain_shows_it(variant: str) -> None:
+    """As iptables-nft and iptables-legacy write it."""
+    iptables_mode(variant)
     assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    assert service_proxy.iptables_legacy_addresses() is None
-
-
-@isolated
-def test_in_iptables_mode_the_chain_shows_it_in_legacy_xtables() -> None:
-    """As iptables-legacy writes it."""
-    iptables_mode("legacy")
-    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    assert service_proxy.iptables_nft_addresses() is None
+    others = {"nft": service_proxy.iptables_legacy_addresses, "legacy": service_proxy.iptables_nft_addresses}
+    assert others[variant]() is None
 
 
 OTHER_PORTS = replace(
