@@ -3,22 +3,22 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.convergence import AppliedChange, NodePass
+from nodeagent.agent.convergence import ALL, AppliedChange, NodePass
 from nodeagent.agent.node_context import NodeContext, read_node_context
-from nodeagent.agent.reconciler import Reconciler, Retries
+from nodeagent.agent.reconciler import Reconciler, Retries, changed_components, with_dependents
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import Desired, DnatRules, HostsLine, Listener, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import PROXY_PROTOCOL, Snapshot
+from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Snapshot
 from nodeagent.plan.planner import Planner
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
@@ -168,3 +168,38 @@ def test_a_part_that_fails_over_and_over_waits_up_to_a_minute() -> None:
     assert not retries.succeeded("hosts")
     retries.failed("hosts", 100.0)
     assert retries.due(101.3) == {"hosts", "dnat"}
+
+
+RANGES = (ip_network("169.254.66.0/24"),)
+LB = ObjectRef("Service", "ingress", "controller")
+RELAY = Endpoint(ip_address("169.254.66.7"), 443)
+BEFORE = Desired(
+    addresses=(RelayAddress(RELAY.address, LB),),
+    listeners=(Listener(RELAY, Endpoint(ip_address("10.96.0.10"), 443), "v1", LB),),
+    dnat=DnatRules((Redirect(Endpoint(ip_address("203.0.113.10"), 443), RELAY, LB),)),
+    hosts=(HostsLine(RELAY.address, "site.example.test"),),
+)
+
+
+def test_a_first_plan_gives_everything_a_reason_and_the_same_again_nothing() -> None:
+    assert changed_components(None, BEFORE) == ALL
+    assert changed_components(BEFORE, BEFORE) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("after", "concerned"),
+    [
+        (replace(BEFORE, hosts=()), "hosts"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, pods=RANGES)), "dnat"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, guarded=RANGES)), "dnat"),
+        (replace(BEFORE, dnat=replace(BEFORE.dnat, admitted=RANGES)), "dnat"),
+    ],
+    ids=["names", "pods", "the guard", "who is admitted"],
+)
+def test_what_changed_is_looked_at_alone_if_nothing_rests_on_it(after: Desired, concerned: str) -> None:
+    assert with_dependents(changed_components(BEFORE, after)) == {concerned}
+
+
+def test_what_points_at_the_relay_is_looked_at_with_it() -> None:
+    assert with_dependents({"relay"}) == {"relay", "dnat", "hosts"}
+    assert with_dependents({"addresses"}) == ALL

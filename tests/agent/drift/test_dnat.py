@@ -1,7 +1,5 @@
 """The watchers of both DNAT backends: what others change is seen, what the agent changes is not reported."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +13,11 @@ from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
-from tests.components.dnat.network import Namespace
+from tests.components.dnat.network import Namespace, become_nobody
 from tests.components.dnat.world import redirect
-from tests.root import needs_root
+from tests.components.relay.condition import eventually
+from tests.isolation import isolated
 
-ROOT = Path(__file__).parents[3]
-UNPRIVILEGED = """
-import time
-from nodeagent.agent.drift.dnat import NftablesWatcher
-watcher = NftablesWatcher(print)
-watcher.start()
-while watcher.state().error == "not started":
-    time.sleep(0.01)
-print(watcher.state().running, watcher.state().error)
-watcher.stop()
-"""
 NFT, LEGACY = "nftables", "iptables"
 PUSHED_DOWN = "*nat\n:KUBE-SERVICES - [0:0]\n-I OUTPUT -j KUBE-SERVICES\nCOMMIT\n"
 BEFORE_OURS = "another rule is before the jump to nodeagent's chain in OUTPUT"
@@ -170,17 +158,14 @@ def test_large_transactions_of_others_cause_no_pass(rules: Watched) -> None:
     rules.finally_drifts()
 
 
-@needs_root
+@isolated
 def test_without_the_right_to_listen_the_state_says_so() -> None:
-    done = subprocess.run(
-        ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", sys.executable, "-c", UNPRIVILEGED],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=20,
-    )
-    assert done.stdout == "False Operation not permitted\n"
+    become_nobody()
+    watcher = NftablesWatcher(Recorder())
+    watcher.start()
+    assert eventually(lambda: watcher.state().error == "Operation not permitted")
+    assert not watcher.state().running
+    watcher.stop()
 
 
 @legacy

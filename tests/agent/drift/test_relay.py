@@ -1,7 +1,6 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,16 +63,6 @@ def test_a_reload_by_another_program_is_reported() -> None:
     with watched() as (_, _, said):
         os.kill(processes().master, signal.SIGUSR2)
         assert said.next() == "HAProxy was restarted or reloaded by another program"
-
-
-@isolated
-def test_a_sidecar_that_restarts_by_itself_is_reported() -> None:
-    with watched() as (_, _, said):
-        process.stop(CONFIG, 0.1)
-        assert "HAProxy has stopped" in said.next()
-        command = ["haproxy", "-W", "-S", f"{MASTER},mode,600", "-f", str(CONFIG)]
-        subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        assert said.next(3) == "HAProxy answers again"
 
 
 @isolated

@@ -37,9 +37,9 @@ def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
     return path
 
 
-def component(path: Path, *, adopt: bool = False) -> Hosts:
+def component(path: Path, *, enabled: bool = True) -> Hosts:
     """Make a component whose state is next to the directory of `path`."""
-    return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
+    return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=False, enabled=enabled)
 
 
 def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:

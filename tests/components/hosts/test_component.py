@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN, ChangedNames
-from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from tests.components.hosts.samples import (
-    NETWORKS,
     ONE,
     USER,
     apply,
@@ -38,13 +36,13 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
     assert path.stat() == before
 
 
-def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path, tmp_path: Path) -> None:
+def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path) -> None:
     """Its own advice is to switch hosts lines off."""
     target = path.rename(path.with_name("static-hosts"))
     path.symlink_to(target.name)
     with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
         component(path).read()
-    disabled = Hosts(path, NETWORKS, tmp_path / "run", adopt=False, enabled=False)
+    disabled = component(path, enabled=False)
     change = disabled.diff(disabled.read(), Desired())
     assert not change
     change.grow.apply()
@@ -53,9 +51,9 @@ def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path, tmp_path: Pat
     assert target.read_bytes() == USER
 
 
-def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path, tmp_path: Path) -> None:
+def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path) -> None:
     apply(path)
-    disabled = Hosts(path, NETWORKS, tmp_path / "run", adopt=False, enabled=False)
+    disabled = component(path, enabled=False)
     disabled.diff(disabled.read(), Desired()).shrink.apply()
     assert path.read_bytes() == USER
 

@@ -45,19 +45,21 @@ def isolated(test: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def listener(
+def listener(  # noqa: PLR0913 - each names one field
     bind: str = RELAY,
     port: int = 443,
     server: str = SERVICE,
     proxy: ProxyVersion | None = "v1",
     node: str | None = None,
+    *,
+    owner: ObjectRef = INGRESS,
 ) -> Listener:
     """A listener for the ingress controller whose server has the same port."""
     return Listener(
         bind=Endpoint(ip_address(bind), port),
         server=Endpoint(ip_address(server), port),
         proxy=proxy,
-        load_balancer=INGRESS,
+        load_balancer=owner,
         node_address=ip_address(node) if node else None,
     )
 

@@ -88,10 +88,10 @@ def test_a_refusal_holds_haproxys_words() -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (dataclasses.replace(listener(), load_balancer=ObjectRef("Gateway", "a", "b")), "DNS labels"),
-        (dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a_b", "c")), "DNS labels"),
+        (listener(owner=ObjectRef("Gateway", "a", "b")), "DNS labels"),
+        (listener(owner=ObjectRef("Service", "a_b", "c")), "DNS labels"),
         (
-            dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a", "b\n  bind :1")),
+            listener(owner=ObjectRef("Service", "a", "b\n  bind :1")),
             "DNS labels",
         ),
         (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is not a TCP port"),
@@ -108,7 +108,7 @@ def test_what_would_change_the_meaning_of_the_file_is_refused(bad: Listener, why
 
 
 def test_two_listeners_on_one_endpoint_are_refused_by_name() -> None:
-    other = dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a", "b"))
+    other = listener(owner=ObjectRef("Service", "a", "b"))
     with pytest.raises(ApplyError, match=r"169\.254\.66\.5:443 for Service .* already listens there"):
         haproxy_config.render([listener(), other], RUN)
 

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -132,10 +131,7 @@ def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other
     subprocess.run(["ip", "route", "add", "10.96.0.99", "dev", "lo"], check=True)
     subprocess.run(["nft", "-f", "-"], input=_COUNTED, text=True, check=True)
     tenant = ObjectRef("Service", "tenant", "web")
-    dead = [
-        replace(listener(port=port, server="10.96.0.99"), load_balancer=tenant)
-        for port in range(2000, 2000 + _MANY)
-    ]
+    dead = [listener(port=port, server="10.96.0.99", owner=tenant) for port in range(2000, 2000 + _MANY)]
     relays.apply([A, *dead])
     before = _syns()
     time.sleep(_SECONDS)
