@@ -56,17 +56,6 @@ def in_network(descriptor: int) -> Iterator[None]:
         os.close(home)
 
 
-@contextmanager
-def in_network_of(pid: int) -> Iterator[None]:
-    """The same, in the network namespace of a process."""
-    there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with in_network(there):
-            yield
-    finally:
-        os.close(there)
-
-
 def mount(source: object, target: object, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Make the system call of that name; raise what it refuses."""
     words = (str(source).encode(), str(target).encode(), kind.encode())

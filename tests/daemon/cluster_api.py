@@ -1,7 +1,5 @@
 """The simulated API server where a cluster's would be: reached by the nodes over the network."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +13,8 @@ from tests.testbed.namespaces import Host
 from tests.testbed.world import MANIFESTS
 
 _PORT = 6443
+WHERE_IT_LISTENS = {"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)}
+"""As a pod knows it."""
 
 
 class ClusterApi(ApiServer):
@@ -26,9 +26,9 @@ class ClusterApi(ApiServer):
     """
 
     def __init__(self, host: Host, directory: Path) -> None:
-        self._certificate, key = directory / "kube-apiserver.crt", directory / "kube-apiserver.key"
-        make_certificate(self._certificate, key, str(LB))
-        super().__init__(str(LB), _PORT, tls=Tls(self._certificate, key, self._certificate))
+        self.certificate, key = directory / "kube-apiserver.crt", directory / "kube-apiserver.key"
+        make_certificate(self.certificate, key, str(LB))
+        super().__init__(str(LB), _PORT, tls=Tls(self.certificate, key, self.certificate))
         self._host = host
         self._listens = False
         self.kubeconfig = directory / "kubeconfig"
@@ -52,10 +52,10 @@ class ClusterApi(ApiServer):
         """
         account = Path(f"/proc/{node.pid}/root/{ACCOUNT.resolve().relative_to('/')}")
         account.mkdir(parents=True, exist_ok=True)
-        (account / "ca.crt").write_bytes(self._certificate.read_bytes())
+        (account / "ca.crt").write_bytes(self.certificate.read_bytes())
         # A server without tokens takes any.
         (account / "token").write_text("the-token", encoding="ascii")
-        return {"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)}
+        return WHERE_IT_LISTENS
 
     def start_listening(self) -> None:
         """Listen in the host's network."""
@@ -69,16 +69,6 @@ class ClusterApi(ApiServer):
         # There, too: the port is held meanwhile, at an address that this machine does not have.
         with inside(self._host):
             super().stop_listening()
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Cut all connections and refuse new ones as long as this lasts."""
-        self.stop_listening()
-        try:
-            yield
-        finally:
-            if not self._listens:
-                self.start_listening()
 
     def reset(self) -> None:
         """Be as at first: the manifests' objects alone, no faults, all allowed; listening."""

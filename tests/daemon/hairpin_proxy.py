@@ -1,15 +1,14 @@
 """An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY header and does nothing else."""
 
-import subprocess
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
 from tests.testbed import private_etc
 from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
-from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.services import ServicePort, ServiceRules
+from tests.testbed.topology import run_ip
 from tests.testbed.world import World
 
 NAMESPACE = NAME = "hairpin-proxy"
@@ -74,23 +73,12 @@ class PodOnNode1:
         self.host.stop()
 
     def _connect(self) -> None:
-        # The far end is named by a process of the pod, which the node's own process namespace hides.
-        self._node_ip(f"link add pod3 type veth peer name eth0 netns {self.host.pid}")
-        self._node_ip("link set pod3 up")
-        self._node_ip(f"route add {POD} dev pod3")
+        cable = f"link add pod3 type veth peer name eth0 netns {self.host.pid}"
+        run_ip(self._node, [cable, "link set pod3 up", f"route add {POD} dev pod3"])
         # The node's other pod takes the whole range for its own cable's: the node answers for this pod there.
         self._node.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/pod1/proxy_arp"])
-        for command in (
-            f"address add {POD}/32 dev eth0",
-            "link set eth0 up",
-            f"route add {_GATEWAY} dev eth0",
-            f"route add default via {_GATEWAY}",
-        ):
-            self.host.run(["ip", *command.split()])
-
-    def _node_ip(self, command: str) -> None:
-        with inside(self._node):
-            subprocess.run(["ip", *command.split()], check=True)
+        own = [f"address add {POD}/32 dev eth0", "link set eth0 up", f"route add {_GATEWAY} dev eth0"]
+        run_ip(self.host, [*own, f"route add default via {_GATEWAY}"])
 
 
 def service_rules(*pods: IPv4Address) -> ServiceRules:

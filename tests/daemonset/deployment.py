@@ -7,28 +7,22 @@ from typing import Self
 
 import yaml
 
-from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
-from tests.apiserver.manifests import objects_under
-from tests.apiserver.server import Tls
+from tests.daemon.cluster_api import WHERE_IT_LISTENS, ClusterApi
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import the
 from tests.daemonset.pods import Pod
-from tests.testbed.addresses import LB
 from tests.testbed.agent import Agent
-from tests.testbed.certificates import make_certificate
 from tests.testbed.errors import log_tail
-from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
-from tests.testbed.world import MANIFESTS, World
+from tests.testbed.world import World
 
 NAMESPACE = "nodeagent"
 _DAEMON_SET = ("DaemonSet", NAMESPACE, "nodeagent")
 LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
 """What the kubelet makes on the node because the pod's volumes name it: empty directories."""
 
-_PORT = 6443
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
 """Where the API server mounts a ServiceAccount's token."""
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
@@ -66,7 +60,6 @@ class Deployment:
         options: Mapping[str, Mapping[str, object]] = OPTIONS,
     ) -> None:
         self.node: Host = world.node1
-        self._world = world
         self._image = image
         self._directory = directory
         self._kustomization = kustomization
@@ -75,19 +68,13 @@ class Deployment:
         self._objects = render(kustomization)
         self._pods: list[Pod] = []
         directory.mkdir()
-        self._authority = directory / "authority.crt"
-        key = directory / "authority.key"
-        make_certificate(self._authority, key, str(LB))
-        self.api = ApiServer(str(LB), _PORT, tls=Tls(self._authority, key, self._authority))
+        self.api = ClusterApi(world.lb, directory)
 
     def __enter__(self) -> Self:
-        for obj in objects_under(MANIFESTS):
-            self.api.store.create(obj)
+        self.api.reset()
         account = f"system:serviceaccount:{self._namespace}:{self._name}"
         self.api.access.require_token(_TOKEN, account)
         self.api.access.allow_only(rules_bound_to(self._objects, self._namespace, self._name), account)
-        with inside(self._world.lb):
-            self.api.start_listening()
         self.api.store.apply(deepcopy(the(self._objects, self._kind, self._name)))
         return self
 
@@ -131,11 +118,11 @@ class Deployment:
                 "config": {"nodeagent.yaml": self._config(hosts)},
                 "token": {
                     "token": _TOKEN,
-                    "ca.crt": self._authority.read_text(),
+                    "ca.crt": self.api.certificate.read_text(),
                     "namespace": self._namespace,
                 },
             },
-            variables={"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)},
+            variables=WHERE_IT_LISTENS,
         )
         self._pods.append(pod)
         return pod

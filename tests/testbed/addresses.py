@@ -1,12 +1,20 @@
 """The world's address plan: every address, name and port in it, each said once, in both families.
 
 A host holds a tuple of addresses and a tuple of routes, and each says its own family. A world has one family
-or both (`Stack`) and takes of the plan what is of its families: `Place.within`, `within`.
+or both (`Stack`) and takes of the plan what is of its families: `within`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_interface,
+)
 from typing import Literal, Protocol, TypeAlias, TypeVar, get_args
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -32,54 +40,23 @@ _Kind = TypeVar("_Kind", bound=_Versioned)
 
 
 def within(found: Iterable[_Kind], families: Iterable[Family]) -> tuple[_Kind, ...]:
-    """Those of some addresses, networks or routes that are of one of the families, in their order."""
+    """Those of some addresses or networks that are of one of the families, in their order."""
     wanted = set(families)
     return tuple(one for one in found if one.version in wanted)
 
 
 @dataclass(frozen=True)
-class Route:
-    """Packets for `destination` leave by the neighbour `via`, or are delivered on eth0 itself without one."""
-
-    destination: Network
-    via: Address | None = None
-
-    @property
-    def hop(self) -> str:
-        """The next hop, as `ip route` takes it."""
-        return "dev eth0" if self.via is None else f"via {self.via}"
-
-    @property
-    def version(self) -> int:
-        """Its family."""
-        return self.destination.version
-
-
-@dataclass(frozen=True)
 class Place:
-    """The place of one host: its addresses on eth0, its routes, and the node it is behind, if it is a pod."""
+    """The place of one host: its addresses on eth0, its routes, and the node it is behind, if it is a pod.
+
+    A route is a destination, and the neighbor by which packets for it leave; those of a route without one are
+    delivered on eth0 itself. A pod's neighbor is its node's end of its cable.
+    """
 
     host: str
     addresses: tuple[Interface, ...]
-    routes: tuple[Route, ...]
-    behind: str | None = None
-    gateways: tuple[Interface, ...] = ()
-    """The addresses of the node's end of a pod's cable."""
-
-    @property
-    def address(self) -> Address:
-        """The host's first address: the one that others know it by."""
-        return self.addresses[0].ip
-
-    def within(self, families: Iterable[Family]) -> "Place":
-        """The same place without what is of no such family."""
-        wanted = tuple(families)
-        return replace(
-            self,
-            addresses=within(self.addresses, wanted),
-            routes=within(self.routes, wanted),
-            gateways=within(self.gateways, wanted),
-        )
+    routes: tuple[tuple[Network, Address | None], ...]
+    behind: str = ""
 
 
 EVERYWHERE = IPv4Network("0.0.0.0/0")
@@ -129,67 +106,48 @@ REGISTRY_PORT = 5000
 DNS_PORT = 53
 
 
+_OF_EACH_NODE = ((EVERYWHERE, LB), (_OUTSIDE, None), (EVERYWHERE6, LB_6), (_OUTSIDE_6, None))
+
+
+def _interfaces(*addresses: Address) -> tuple[Interface, ...]:
+    return tuple(ip_interface(f"{address}/{24 if address.version == 4 else 64}") for address in addresses)
+
+
 # The pod networks are routed to the load balancer too: a pod whose traffic to it is not short-circuited
 # must get its answer. The load balancer has no default route, so the world has no way out.
 # A node reaches the client without the load balancer, which would drop answers that have its own address.
 PLACES: tuple[Place, ...] = (
     Place(
         "lb",
-        (
-            IPv4Interface(f"{LB}/24"),
-            IPv6Interface(f"{LB_6}/64"),
-            IPv4Interface(f"{_LB_OUTSIDE}/24"),
-            IPv6Interface(f"{_LB_OUTSIDE_6}/64"),
-        ),
-        (
-            Route(POD_CIDR1, NODE1),
-            Route(POD_CIDR2, NODE2),
-            Route(POD_CIDR1_6, NODE1_6),
-            Route(POD_CIDR2_6, NODE2_6),
-        ),
+        _interfaces(LB, LB_6, _LB_OUTSIDE, _LB_OUTSIDE_6),
+        ((POD_CIDR1, NODE1), (POD_CIDR2, NODE2), (POD_CIDR1_6, NODE1_6), (POD_CIDR2_6, NODE2_6)),
     ),
     Place(
         "client",
-        (IPv4Interface(f"{CLIENT}/24"), IPv6Interface(f"{CLIENT_6}/64")),
-        (Route(EVERYWHERE, _LB_OUTSIDE), Route(EVERYWHERE6, _LB_OUTSIDE_6)),
+        _interfaces(CLIENT, CLIENT_6),
+        ((EVERYWHERE, _LB_OUTSIDE), (EVERYWHERE6, _LB_OUTSIDE_6)),
     ),
     Place(
         "node1",
-        (IPv4Interface(f"{NODE1}/24"), IPv6Interface(f"{NODE1_6}/64")),
-        (
-            Route(EVERYWHERE, LB),
-            Route(_OUTSIDE),
-            Route(POD_CIDR2, NODE2),
-            Route(EVERYWHERE6, LB_6),
-            Route(_OUTSIDE_6),
-            Route(POD_CIDR2_6, NODE2_6),
-        ),
+        _interfaces(NODE1, NODE1_6),
+        (*_OF_EACH_NODE, (POD_CIDR2, NODE2), (POD_CIDR2_6, NODE2_6)),
     ),
     Place(
         "node2",
-        (IPv4Interface(f"{NODE2}/24"), IPv6Interface(f"{NODE2_6}/64")),
-        (
-            Route(EVERYWHERE, LB),
-            Route(_OUTSIDE),
-            Route(POD_CIDR1, NODE1),
-            Route(EVERYWHERE6, LB_6),
-            Route(_OUTSIDE_6),
-            Route(POD_CIDR1_6, NODE1_6),
-        ),
+        _interfaces(NODE2, NODE2_6),
+        (*_OF_EACH_NODE, (POD_CIDR1, NODE1), (POD_CIDR1_6, NODE1_6)),
     ),
     Place(
         "pod1",
-        (IPv4Interface(f"{POD1}/24"), IPv6Interface(f"{POD1_6}/64")),
-        (Route(EVERYWHERE, POD_CIDR1[1]), Route(EVERYWHERE6, POD_CIDR1_6[1])),
+        _interfaces(POD1, POD1_6),
+        ((EVERYWHERE, POD_CIDR1[1]), (EVERYWHERE6, POD_CIDR1_6[1])),
         behind="node1",
-        gateways=(IPv4Interface(f"{POD_CIDR1[1]}/24"), IPv6Interface(f"{POD_CIDR1_6[1]}/64")),
     ),
     Place(
         "pod2",
-        (IPv4Interface(f"{POD2}/24"), IPv6Interface(f"{POD2_6}/64")),
-        (Route(EVERYWHERE, POD_CIDR2[1]), Route(EVERYWHERE6, POD_CIDR2_6[1])),
+        _interfaces(POD2, POD2_6),
+        ((EVERYWHERE, POD_CIDR2[1]), (EVERYWHERE6, POD_CIDR2_6[1])),
         behind="node2",
-        gateways=(IPv4Interface(f"{POD_CIDR2[1]}/24"), IPv6Interface(f"{POD_CIDR2_6[1]}/64")),
     ),
 )
 
@@ -199,11 +157,6 @@ def bracketed(address: Address) -> str:
     return f"[{address}]" if address.version == 6 else str(address)
 
 
-def place_of(host: str) -> Place:
-    """Return the place of a host; a name that is not in the plan is a KeyError."""
-    return {place.host: place for place in PLACES}[host]
-
-
 def address_of(host: str, family: Family) -> Address:
-    """A host's address in a family."""
-    return place_of(host).within((family,)).address
+    """A host's first address in a family: the one that others know it by; of no host there, a KeyError."""
+    return within({place.host: place.addresses for place in PLACES}[host], (family,))[0].ip

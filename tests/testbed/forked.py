@@ -19,8 +19,9 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Self
 
+from tests.isolation import enter
 from tests.testbed.errors import WorldError
-from tests.testbed.inside import enter_host
+from tests.testbed.inside import OF_A_HOST
 
 PYTHON = (sys.executable, "-P", "-m")
 """How a command line begins that the server can start: the name of a module follows."""
@@ -115,7 +116,7 @@ def _start(
     streams = [os.open(path, os.O_WRONLY | os.O_APPEND) for path in outputs]
     os.setsid()  # Ctrl-C is for the test process alone
     descriptor = os.pidfd_open(host)
-    enter_host(descriptor)
+    enter(descriptor, OF_A_HOST)
     os.close(descriptor)
     program = os.fork()
     if program:

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,42 +19,31 @@ from tests.isolation import (
     NEWPID,
     NEWUTS,
     bind,
-    enter,
-    in_network_of,
+    in_network,
     mount,
-    unshare,
 )
 from tests.testbed.private_etc import MOUNTED
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from tests.testbed.namespaces import Host
 
-_OWN = NEWNET | NEWNS | NEWUTS | NEWPID
+OF_A_HOST = NEWNET | NEWNS | NEWUTS | NEWPID
+"""The namespaces that a host has of its own; the first process that is started in them is its process 1."""
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 
 
-def inside(host: Host) -> AbstractContextManager[None]:
+@contextmanager
+def inside(host: Host) -> Iterator[None]:
     """Run the calling thread, and what it starts, in a host's network; its files stay the machine's own."""
-    return in_network_of(host.pid)
-
-
-def enter_host(descriptor: int) -> None:
-    """Take a process of one thread, and its children, into a host, of whose process it has a descriptor.
-
-    As with `nsenter`, only its children are in the host's process namespace; its directory is `/`.
-    """
-    enter(descriptor, _OWN)
-
-
-def become_host() -> None:
-    """Give the calling thread, and what it starts, the namespaces of a new host.
-
-    The first process that it starts is the host's process 1. No mount there is seen by the machine.
-    """
-    unshare(_OWN)
+    there = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with in_network(there):
+            yield
+    finally:
+        os.close(there)
 
 
 def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:

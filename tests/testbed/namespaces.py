@@ -2,17 +2,17 @@
 
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from tests.isolation import unshare
 from tests.testbed.addresses import Address
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
-from tests.testbed.inside import become_host, furnish_host
-from tests.testbed.listening import listening_ports
+from tests.testbed.inside import OF_A_HOST, furnish_host
 from tests.testbed.processes import Process, Started
 from tests.testbed.waiting import wait_until
 
@@ -28,6 +28,8 @@ _ENVIRONMENT = {
 }
 # The world's end blocks them in the main thread, and another that hears them would have it interrupted.
 _FOR_THE_MAIN_THREAD = {signal.SIGINT, signal.SIGTERM}
+# The kernel's numbers for a TCP socket that listens and a UDP socket that is bound.
+_LISTENS = {"tcp": "0A", "udp": "07"}
 
 
 class Host:
@@ -66,7 +68,7 @@ class Host:
     def _make(self) -> None:
         """Take the thread into namespaces of its own: what it starts from now on is in the host."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_THREAD)
-        become_host()
+        unshare(OF_A_HOST)
         self._holder = subprocess.Popen(
             _HOLD,
             stdin=subprocess.PIPE,
@@ -239,12 +241,20 @@ class Host:
 
         def listening() -> bool:
             process.check_running()
-            return port in listening_ports(self.pid, protocol)
+            return port in self._listening_ports(protocol)
 
         try:
             wait_until(listening, f"{process.what} listening on {port}/{protocol}")
         except WorldError as error:
             raise WorldError(f"{error}{log_tail(process.log)}") from error
+
+    def _listening_ports(self, protocol: str) -> Iterator[int]:
+        """List the ports, of either family, on which something listens."""
+        for table in (protocol, f"{protocol}6"):
+            for line in Path(f"/proc/{self.pid}/net/{table}").read_text("ascii").splitlines()[1:]:
+                _, local, _, state, *_ = line.split()
+                if state == _LISTENS[protocol]:
+                    yield int(local.rpartition(":")[2], 16)
 
     def curl(  # noqa: PLR0913 - each is one thing a request can differ in
         self,

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, Family, Interface, Place, within
+from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, Address, Family, Network, Place, within
 from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
@@ -19,40 +19,38 @@ def connect(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...
         hosts: The others, by the names they have in the plan.
         families: What is of no such family is left out.
     """
-    places = [place.within(families) for place in PLACES]
-    outer = [place for place in places if place.behind is None]
-    pods = [place for place in places if place.behind is not None]
+    outer = [place for place in PLACES if not place.behind]
+    pods = [place for place in PLACES if place.behind]
     lines = [f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"]
     for place in outer:
         lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")
         lines.append(f"link set {place.host} master {_BRIDGE} up")
     run_ip(fabric, lines)
     for place in (*outer, *pods):
-        lines = _addresses(place)
+        lines = [_add(address, "eth0") for address in within(place.addresses, families)]
+        lines.append("link set eth0 up")
+        lines += [
+            f"route add {to} {f'via {via}' if via else 'dev eth0'}" for to, via in _routes(place, families)
+        ]
         for pod in pods:
             if pod.behind == place.host:
-                lines += _pod_cable(pod, hosts[pod.host].pid)
+                lines.append(f"link add {pod.host} type veth peer name eth0 netns {hosts[pod.host].pid}")
+                for to, via in _routes(pod, families):
+                    lines.append(_add(f"{via}/{24 if to.version == 4 else 64}", pod.host))
+                lines.append(f"link set {pod.host} up")
         if place.host == "lb":
             in_front = within(EVERY_LOAD_BALANCER_IP, families)
             lines += [f"address add {address}/{address.max_prefixlen} dev lo" for address in in_front]
         run_ip(hosts[place.host], lines)
 
 
-def _pod_cable(place: Place, pid: int) -> list[str]:
-    lines = [f"link add {place.host} type veth peer name eth0 netns {pid}"]
-    lines += [_add(gateway, place.host) for gateway in place.gateways]
-    return [*lines, f"link set {place.host} up"]
+def _routes(place: Place, families: tuple[Family, ...]) -> list[tuple[Network, Address | None]]:
+    return [(to, via) for to, via in place.routes if to.version in families]
 
 
-def _addresses(place: Place) -> list[str]:
-    lines = [_add(address, "eth0") for address in place.addresses]
-    lines.append("link set eth0 up")
-    return [*lines, *(f"route add {route.destination} {route.hop}" for route in place.routes)]
-
-
-def _add(address: Interface, device: str) -> str:
+def _add(address: object, device: str) -> str:
     # No other host is on the cable, so an IPv6 address needs no second of duplicate detection first.
-    return f"address add {address} dev {device}" + (" nodad" if address.version == 6 else "")
+    return f"address add {address} dev {device}" + (" nodad" if ":" in str(address) else "")
 
 
 def run_ip(host: Host, lines: Sequence[str]) -> None:
