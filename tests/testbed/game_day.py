@@ -67,10 +67,10 @@ class Incident:
 
     title: str
     alert: str
-    strike: Callable[[Day], None]
+    strike: Callable[[Day], object]
     check: Callable[[Day], str]
     clue: str
-    fix: Callable[[Day], None]
+    fix: Callable[[Day], object]
 
 
 def scaled_rules(text: str) -> dict[str, Any]:
@@ -98,10 +98,6 @@ def _hide_haproxy(day: Day) -> None:
     day.world.node1.run(["pkill", "-KILL", "-x", "haproxy"])
 
 
-def _return_haproxy(day: Day) -> None:
-    day.world.node1.run(["umount", _HAPROXY])
-
-
 def _stop_controllers(day: Day) -> None:
     for controller in day.world.ingress:
         controller.process.stop()
@@ -122,16 +118,8 @@ def _deny(day: Day) -> None:
     day.api.end_watches()
 
 
-def _allow(day: Day) -> None:
-    day.api.access.allow_all()
-
-
 def _rewrite_hosts(day: Day) -> None:
     day.running.append(day.world.node1.popen(["bash", "-c", _REWRITER], log="configuration-management"))
-
-
-def _who_writes_hosts(day: Day) -> str:
-    return day.world.node1.run(["pgrep", "-af", "/etc/hosts"]).stdout
 
 
 def _stop_rewriting(day: Day) -> None:
@@ -142,25 +130,9 @@ def _stop_rewriting(day: Day) -> None:
     _scrape(day)
 
 
-def _write_bad_configuration(day: Day) -> None:
-    write_config(day.agent.config, relay={"treads": 2})
-
-
-def _write_good_configuration(day: Day) -> None:
-    write_config(day.agent.config)
-
-
-def _publish_a_pods_address(day: Day) -> None:
-    day.api.store.create(made_service(0, address=str(addresses.POD1)))
-
-
 def _events(day: Day) -> str:
     wait_until(lambda: bool(day.api.store.all("events")), "an Event", seconds=_LONGEST_SECONDS)
     return "\n".join(f"{one['reason']}: {one['message']}" for one in day.api.store.all("events"))
-
-
-def _correct_the_service(day: Day) -> None:
-    day.api.store.apply(made_service(0))
 
 
 def _log(day: Day) -> str:
@@ -174,50 +146,50 @@ INCIDENTS = (
     Incident(
         "HAProxy can't run any more",
         "NodeagentRelayDown",
-        _hide_haproxy,
-        _log,
-        "haproxy",
-        _return_haproxy,
+        strike=_hide_haproxy,
+        check=_log,
+        clue="haproxy",
+        fix=lambda day: day.world.node1.run(["umount", _HAPROXY]),
     ),
     Incident(
         "The ingress controller's pods end",
         "NodeagentRelayUpstreamDown",
-        _stop_controllers,
-        _see_controllers,
-        "ended",
-        _start_controllers,
+        strike=_stop_controllers,
+        check=_see_controllers,
+        clue="ended",
+        fix=_start_controllers,
     ),
     Incident(
         "The agent loses its ClusterRole",
         "NodeagentApiUnavailable",
-        _deny,
-        _log,
-        "403",
-        _allow,
+        strike=_deny,
+        check=_log,
+        clue="403",
+        fix=lambda day: day.api.access.allow_all(),
     ),
     Incident(
         "A tool rewrites /etc/hosts all the time",
         "NodeagentDriftConflict",
-        _rewrite_hosts,
-        _who_writes_hosts,
-        "sed -i",
-        _stop_rewriting,
+        strike=_rewrite_hosts,
+        check=lambda day: day.world.node1.run(["pgrep", "-af", "/etc/hosts"]).stdout,
+        clue="sed -i",
+        fix=_stop_rewriting,
     ),
     Incident(
         "A new configuration has a misspelled option",
         "NodeagentConfigRejected",
-        _write_bad_configuration,
-        _log,
-        "treads",
-        _write_good_configuration,
+        strike=lambda day: write_config(day.agent.config, relay={"treads": 2}),
+        check=_log,
+        clue="treads",
+        fix=lambda day: write_config(day.agent.config),
     ),
     Incident(
         "A Service of type LoadBalancer publishes a pod's address",
         "NodeagentLoadBalancerRefused",
-        _publish_a_pods_address,
-        _events,
-        "BadAddress",
-        _correct_the_service,
+        strike=lambda day: day.api.store.create(made_service(0, address=str(addresses.POD1))),
+        check=_events,
+        clue="BadAddress",
+        fix=lambda day: day.api.store.apply(made_service(0)),
     ),
 )
 

@@ -29,7 +29,3 @@ def test_a_minute_is_a_second() -> None:
     by_name = {rule["alert"]: rule["expr"] for rule in scaled}
     assert "[60s]" in by_name["NodeagentConfigRejected"]
     assert "> 900" in by_name["NodeagentNotInSync"]
-
-
-def test_an_alert_without_a_section_is_noticed() -> None:
-    assert runbook_section(_RUNBOOK, "NodeagentOther") == ""
