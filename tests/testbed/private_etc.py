@@ -7,9 +7,8 @@ from pathlib import Path
 from tests.testbed.addresses import Address
 
 # What the world's programs read there: users and groups, the resolver's and linker's settings, names of
-# protocols, skopeo's policy, OpenSSL's defaults.
+# protocols, OpenSSL's defaults.
 _COPIED = (
-    "containers",
     "ethertypes",
     "gai.conf",
     "group",
@@ -54,8 +53,3 @@ def fill(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address
     hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
     hosts += "".join(f"{address}\t{name}\n" for address in addresses)
     (etc / "hosts").write_text(hosts, encoding="ascii")
-    # skopeo looks for per-registry settings here and stumbles over a missing policy.
-    policy = etc / "containers" / "policy.json"
-    if not policy.exists():
-        policy.parent.mkdir(exist_ok=True)
-        policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n', encoding="ascii")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
+from contextlib import closing
 from functools import cached_property
+from http import HTTPStatus
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
-from tests.testbed.oci_image import Image, write_image
+from tests.testbed.errors import WorldError
+from tests.testbed.inside import inside
+from tests.testbed.oci_image import Blob, Image, random_layer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from tests.testbed.addresses import Address
     from tests.testbed.namespaces import Host
     from tests.testbed.processes import Process
+
+_OCI = "application/vnd.oci.image"
 
 
 class Registry:
@@ -32,7 +39,7 @@ class Registry:
     def __init__(self, host: Host, directory: Path, address: Address, port: int, name: str) -> None:
         directory.mkdir()
         self.host = host
-        self._directory = directory
+        self._address = address
         self._port = port
         self._name = name
         self._configuration = directory / "config.yml"
@@ -59,21 +66,50 @@ class Registry:
             The image, by the name that the world pulls it by.
         """
         self.process.check_running()
-        layout = self._directory / f"layout-{repository}"
-        try:
-            layer = write_image(layout, size_mib)
-            self.host.run(
-                [
-                    *("skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"),
-                    f"oci:{layout}:latest",
-                    # By the host's name: a reference takes no IPv6 address.
-                    f"docker://{self.host.name}:{self._port}/{repository}:latest",
-                ],
-                timeout=60,
-            )
-        finally:
-            shutil.rmtree(layout, ignore_errors=True)
+        with inside(self.host):
+            connection = HTTPConnection(str(self._address), self._port)
+            connection.connect()
+        with closing(connection):
+            layer = _upload(connection, repository, random_layer(size_mib))
+            layers = {"type": "layers", "diff_ids": [f"sha256:{layer.digest}"]}
+            about = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": layers}
+            config = _upload(connection, repository, json.dumps(about).encode())
+            manifest = {
+                "schemaVersion": 2,
+                "mediaType": f"{_OCI}.manifest.v1+json",
+                "config": _descriptor("config.v1+json", config),
+                "layers": [_descriptor("layer.v1.tar", layer)],
+            }
+            path = f"/v2/{repository}/manifests/latest"
+            _send(connection, "PUT", path, json.dumps(manifest).encode(), f"{_OCI}.manifest.v1+json")
         return Image(f"{self._name}/{repository}:latest", layer)
+
+
+def _upload(connection: HTTPConnection, repository: str, content: bytes) -> Blob:
+    blob = Blob(hashlib.sha256(content).hexdigest(), len(content))
+    place = _send(connection, "POST", f"/v2/{repository}/blobs/uploads/")
+    _send(connection, "PUT", f"{place}&digest=sha256:{blob.digest}", content)
+    return blob
+
+
+def _send(
+    connection: HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    kind: str = "application/octet-stream",
+) -> str:
+    """Send a request of a push; returns the location in the answer."""
+    connection.request(method, path, body, {"Content-Type": kind})
+    answer = connection.getresponse()
+    said = answer.read()
+    if answer.status not in {HTTPStatus.ACCEPTED, HTTPStatus.CREATED}:
+        raise WorldError(f"the registry: {method} {path}: {answer.status} {said!r}")
+    return answer.headers["Location"]
+
+
+def _descriptor(kind: str, blob: Blob) -> dict[str, object]:
+    return {"mediaType": f"{_OCI}.{kind}", "digest": f"sha256:{blob.digest}", "size": blob.size}
 
 
 def registry_configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
