@@ -5,7 +5,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from itertools import count
 from pathlib import Path
@@ -103,38 +103,6 @@ class SlowDownload:
         self._digest.update(piece)
         self._size += len(piece)
         return bool(piece)
-
-
-class InFlight:
-    """What is open through the relay while a test runs: an idle TLS connection and a slow download.
-
-    Args:
-        world: The world.
-        image: What is downloaded; larger than all buffers on the way.
-    """
-
-    def __init__(self, world: World, image: Image) -> None:
-        with ExitStack() as stack:
-            self._kept = stack.enter_context(OpenConnection(world))
-            self._download = SlowDownload(world.node1, image)
-            stack.callback(self._download.close)
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def check(self) -> None:
-        """Both go on."""
-        self._kept.check()
-        self._download.check()
-
-    def finish(self) -> None:
-        """Both come to a good end."""
-        self._kept.check()
-        self._download.finish()
 
 
 class NewConnections:

@@ -1,8 +1,9 @@
 """An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY header and does nothing else."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Self
 
 from tests.testbed import private_etc
 from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
@@ -28,57 +29,32 @@ defaults
 """
 
 
-class HairpinProxy:
-    """HAProxy as hairpin-proxy runs it.
-
-    Args:
-        pod: Where it runs.
-        directory: For its configuration.
-    """
-
-    def __init__(self, pod: Host, directory: Path) -> None:
-        configuration = directory / f"hairpin-proxy-{pod.name}.cfg"
-        sections = [
-            f"listen port-{port}\n"
-            f"    bind :{target}\n"
-            f"    server ingress {INGRESS_CLUSTER_IP}:{port} send-proxy\n"
-            for port, target in PORTS.items()
-        ]
-        configuration.write_text("\n".join([_CONFIGURATION, *sections]), encoding="ascii")
-        self.process = pod.popen(["haproxy", "-db", "-f", configuration], log="hairpin-proxy")
-        for target in PORTS.values():
-            pod.await_port(target, self.process)
+def start_hairpin_proxy(pod: Host, directory: Path) -> None:
+    """Run HAProxy as hairpin-proxy runs it; its configuration goes into the directory."""
+    configuration = directory / f"hairpin-proxy-{pod.name}.cfg"
+    sections = [
+        f"listen port-{port}\n    bind :{target}\n    server ingress {INGRESS_CLUSTER_IP}:{port} send-proxy\n"
+        for port, target in PORTS.items()
+    ]
+    configuration.write_text("\n".join([_CONFIGURATION, *sections]), encoding="ascii")
+    process = pod.popen(["haproxy", "-db", "-f", configuration], log="hairpin-proxy")
+    for target in PORTS.values():
+        pod.await_port(target, process)
 
 
-class PodOnNode1:
-    """One more pod on node1: a host behind it, reached over a cable of its own."""
-
-    def __init__(self, world: World) -> None:
-        self._node = world.node1
-        etc = world.tmp / "etc-pod3"
-        private_etc.fill(etc, "pod3", (POD,), LB, world.certificates.ca)
-        self.host = Host("pod3", etc, world.logs)
-
-    def __enter__(self) -> Self:
-        self.host.launch()
-        try:
-            self.host.await_ready()
-            self._connect()
-        except BaseException:
-            self.host.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.host.stop()
-
-    def _connect(self) -> None:
-        cable = f"link add pod3 type veth peer name eth0 netns {self.host.pid}"
-        run_ip(self._node, [cable, "link set pod3 up", f"route add {POD} dev pod3"])
+@contextmanager
+def pod_on_node1(world: World) -> Iterator[Host]:
+    """Provide one more pod on node1: a host behind it, reached over a cable of its own."""
+    etc = world.tmp / "etc-pod3"
+    private_etc.fill(etc, "pod3", (POD,), LB, world.certificates.ca)
+    with Host("pod3", etc, world.logs) as host:
+        cable = f"link add pod3 type veth peer name eth0 netns {host.pid}"
+        run_ip(world.node1, [cable, "link set pod3 up", f"route add {POD} dev pod3"])
         # The node's other pod takes the whole range for its own cable's: the node answers for this pod there.
-        self._node.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/pod1/proxy_arp"])
+        world.node1.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/pod1/proxy_arp"])
         own = [f"address add {POD}/32 dev eth0", "link set eth0 up", f"route add {_GATEWAY} dev eth0"]
-        run_ip(self.host, [*own, f"route add default via {_GATEWAY}"])
+        run_ip(host, [*own, f"route add default via {_GATEWAY}"])
+        yield host
 
 
 def service_rules(*pods: IPv4Address) -> ServiceRules:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from signal import SIGTERM
 
@@ -11,7 +12,7 @@ from nodeagent.components.hosts.block import BEGIN
 from tests.apiserver import faults, objects
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.connections import InFlight, new_connections
+from tests.daemon.connections import OpenConnection, SlowDownload, new_connections
 from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
 from tests.daemon.running_agent import RunningAgent
 from tests.testbed import addresses
@@ -41,21 +42,23 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
     before = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
     assert before[0].names
     with (
-        InFlight(world, world.push_image(_LAYER_MIB)) as flight,
+        OpenConnection(world) as kept,
+        closing(SlowDownload(node, world.push_image(_LAYER_MIB))) as download,
         new_connections(node),
         new_connections(node, target=addresses.SITE),
     ):
-        flight.check()
+        download.check()
         assert _end(agent) < _BOUND_SECONDS
         assert agent.lines("Stopping; the node is left as it is")
-        flight.check()
+        kept.check()
+        download.check()
         started = agents.start_ready()
-        flight.check()
         assert started.lines("Applied a change") == []
         now = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
         assert [line.split()[1:] for line in now[3]] == [line.split()[1:] for line in before[3]]
         assert now[:3] == before[:3]
-        flight.finish()
+        kept.check()
+        download.finish()
 
 
 def _delete(api: ClusterApi) -> None:

@@ -7,17 +7,24 @@ import pytest
 
 from tests.apiserver import objects
 from tests.apiserver.objects import Endpoint, Port
-from tests.daemon import hairpin_proxy
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.connections import OpenConnection, new_connections
-from tests.daemon.hairpin_proxy import CLUSTER_IP, NAME, NAMESPACE, POD, PORTS, HairpinProxy, PodOnNode1
+from tests.daemon.hairpin_proxy import (
+    CLUSTER_IP,
+    NAME,
+    NAMESPACE,
+    POD,
+    PORTS,
+    pod_on_node1,
+    service_rules,
+    start_hairpin_proxy,
+)
 from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
-from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.world import World
 
@@ -31,11 +38,11 @@ _NONE_READY = f"no IPv4 endpoint of Service {NAMESPACE}/{NAME} is ready"
 @pytest.fixture(scope="module")
 def pods(world: World) -> Iterator[None]:
     """Hairpin-proxy in a pod on each node, and its Service in kube-proxy's rules."""
-    with PodOnNode1(world) as pod3:
-        for pod in (pod3.host, world.pod2):
-            HairpinProxy(pod, world.tmp)
+    with pod_on_node1(world) as pod3:
+        for pod in (pod3, world.pod2):
+            start_hairpin_proxy(pod, world.tmp)
         for node in world.nodes:
-            node.kube_proxy.add(hairpin_proxy.service_rules(POD, addresses.POD2))
+            node.kube_proxy.add(service_rules(POD, addresses.POD2))
         yield
 
 
@@ -132,11 +139,7 @@ def _redirected_to(pod: IPv4Address) -> dict[str, str]:
 
 
 def _assert_served(world: World) -> None:
-    hosts: list[tuple[Host, tuple[str, ...]]] = [
-        (world.node1, (*_BY_NAME, _BY_ADDRESS)),
-        (world.pod1, (*_BY_NAME, _BY_ADDRESS)),
-    ]
-    for host, urls in hosts:
-        for url in urls:
+    for host in (world.node1, world.pod1):
+        for url in (*_BY_NAME, _BY_ADDRESS):
             answer = host.curl(url)
             assert answer.ok, (host.name, url, answer)

@@ -190,13 +190,6 @@ def test_each_command_with_a_test_is_on_a_page() -> None:
     assert _TESTS.keys() <= {_key(*one) for page in _PAGES for one in _shown(page)}
 
 
-def test_a_command_that_does_not_exist_is_found() -> None:
-    with pytest.raises(click.UsageError, match="No such command"):
-        _parsed(nodeagent, ["stauts"])
-    with pytest.raises(click.UsageError, match="No such option"):
-        _parsed(nodeagent, ["doctor", "--pul", "image"])
-
-
 _POINTER = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?(?:, \"([^\"]+)\")?")
 _POINTING = (
     *("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile"),
