@@ -1,4 +1,4 @@
-"""Fixtures: a world and its API a module, and agents on its first node."""
+"""Fixtures: a world a module; its API and agents on its first node for each test."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,6 @@ import pytest
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import MADE_CLUSTER_IPS
-from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed.world import World
 
@@ -22,28 +21,11 @@ def world(as_root: None) -> Iterator[World]:
         yield standing
 
 
-@pytest.fixture(scope="module")
-def shared_api(world: World) -> Iterator[ClusterApi]:
-    """The world's API server; tests take `api`."""
+@pytest.fixture
+def api(world: World) -> Iterator[ClusterApi]:
+    """The world's API server, as the manifests describe the world."""
     with ClusterApi(world.lb, world.tmp) as served:
         yield served
-
-
-@pytest.fixture
-def api(shared_api: ClusterApi) -> Iterator[ClusterApi]:
-    """The API server, as the manifests describe the world; after the test it is that again."""
-    yield shared_api
-    shared_api.reset()
-
-
-@pytest.fixture(scope="module")
-def agent(world: World, shared_api: ClusterApi) -> Iterator[RunningAgent]:
-    """An agent on node1 for all tests of a module; ready."""
-    config = write_config(world.tmp / "nodeagent.yaml")
-    with Agents(world.node1, shared_api, config) as agents:
-        started = agents.start()
-        started.await_ready()
-        yield started
 
 
 @pytest.fixture

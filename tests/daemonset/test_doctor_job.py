@@ -10,7 +10,7 @@ from nodeagent.sources.kubernetes.questions import ask_cluster
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import configuration, the
+from tests.daemonset.manifests import the
 
 _OBJECTS = render(DAEMONSET / "doctor")
 _NAMESPACE = "nodeagent-doctor"
@@ -47,16 +47,12 @@ def test_it_looks_at_the_node_itself_and_leaves_by_itself() -> None:
     assert spec["dnsPolicy"] == "Default"
     assert job["backoffLimit"] == 0
     assert job["ttlSecondsAfterFinished"]
-    hosts_file = parse_config(configuration_text(), "doctor").hosts.file
+    configured = the(_OBJECTS, "ConfigMap", "doctor")["data"]["nodeagent.yaml"]
+    hosts_file = parse_config(configured, "doctor").hosts.file
     (etc,) = [one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "etc"]
     assert str(hosts_file) == f"{etc['mountPath']}/hosts"
     assert spec["containers"][0]["image"] == f"nodeagent:{__version__}"
     assert {one["metadata"].get("namespace") for one in _OBJECTS} == {None, _NAMESPACE}
-
-
-def configuration_text() -> str:
-    """The doctor's configuration, as the Job mounts it."""
-    return str(the(_OBJECTS, "ConfigMap", "doctor")["data"]["nodeagent.yaml"])
 
 
 def test_it_may_read_all_that_the_agents_read() -> None:
@@ -68,7 +64,6 @@ def test_it_may_read_all_that_the_agents_read() -> None:
         for group in rule.api_groups
         for kind in rule.resources
     }
-    assert configuration(base)
     granted = {(group, kind) for rule in _rules() for group in rule.api_groups for kind in rule.resources}
     assert wanted <= granted
 

@@ -22,16 +22,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -> Certificates:
-    """Make an authority and one server certificate.
-
-    Args:
-        directory: Where the files go; made here.
-        names: The DNS names that the server certificate is for.
-        days: How long both are valid.
-
-    Returns:
-        The files.
-    """
+    """Make an authority and one server certificate for these DNS names, in a directory that is made here."""
     directory.mkdir()
     made = _in(directory)
     ca_key = directory / "ca.key"
@@ -71,13 +62,7 @@ def _in(directory: Path) -> Certificates:
 
 
 def make_certificate(certificate: Path, key: Path, address: str) -> None:
-    """Make an API server's certificate for an address; clients verify it with itself.
-
-    Args:
-        certificate: The file for the certificate.
-        key: The file for its key.
-        address: The server's IP address.
-    """
+    """Make an API server's certificate for an IP address; clients verify it with itself."""
     name = ("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{address}")
     _request("-days", "2", "-keyout", key, "-out", certificate, *name)
 

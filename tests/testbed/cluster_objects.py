@@ -28,11 +28,7 @@ def write_manifests(
 ) -> None:
     """Write the objects of manifests/ with the addresses of these families.
 
-    Args:
-        directory: Where to; made here if need be.
-        families: Those that the world supports.
-        cluster_ips: The Service's, if not those of the families: a Service may have one family where its load
-            balancer has two.
+    A Service may have ClusterIPs of one family where its load balancer has two.
     """
     directory.mkdir(exist_ok=True)
     for name, text in _manifests(tuple(families), tuple(cluster_ips or ())).items():

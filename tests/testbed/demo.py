@@ -22,14 +22,7 @@ _CONFIG = Path(__file__).with_name("demo.yaml")
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Show the demo.
-
-    Args:
-        args: The command line after the program's name; this process's own when not given.
-
-    Returns:
-        The exit code.
-    """
+    """Show the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.testbed.demo", description=__doc__)
     parser.add_argument(
         "--kube-proxy",
@@ -46,20 +39,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -> int:
-    """Bring the world up, play the story, and take the world down, whatever happens.
-
-    Args:
-        story: The steps.
-        kind: The shape of kube-proxy's rules.
-        screen: Where it is shown.
-
-    Returns:
-        How many steps there were.
-
-    Raises:
-        NotObservedError: A step did not show what it must.
-        WorldError: The world itself failed.
-    """
+    """Bring the world up, play the story, and take the world down; returns how many steps there were."""
     screen.step("Create a testbed in network namespaces")
     with World(kube_proxy=kind) as world:
         image = world.push_image(_IMAGE_MIB)

@@ -20,15 +20,7 @@ class NotObservedError(Exception):
 
 
 def log_tail(log: Path, most: int = _TAIL_LINES) -> str:
-    """Say what a program wrote last.
-
-    Args:
-        log: The program's log file, which need not exist.
-        most: How many lines at most.
-
-    Returns:
-        The last lines under a heading with the file's name, ready for the end of an error.
-    """
+    """Return what a program wrote last, with a heading, for the end of an error; the log need not exist."""
     if not log.exists():
         return f"\n(no log at {log})"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

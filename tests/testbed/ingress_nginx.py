@@ -106,13 +106,7 @@ def nginx_configuration(  # noqa: PLR0913 - each is one thing that the file name
 ) -> str:
     """Write the ingress controller's nginx.conf: the cluster of Vagrant has the same one.
 
-    Args:
-        directory: Where it keeps its temporary files.
-        error_log: Where it says what goes wrong.
-        access_log: Where it says what it answered, as `Access` has it.
-        certificates: The certificate it serves.
-        registry: Address and port of the registry behind the registry's name.
-        families: In which it listens.
+    The directory is for temporary files; the access log has lines as `Access` has them.
     """
     everywhere = [{4: "0.0.0.0", 6: "[::]"}[family] for family in families]
     sockets = [f"{address}:{port} proxy_protocol" for port in _HTTP_PORTS for address in everywhere]

@@ -49,11 +49,6 @@ def inside(host: Host) -> Iterator[None]:
 def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:
     """Make mounts, name and settings of the calling thread's host, which has its process 1.
 
-    Args:
-        etc: The directory that becomes its /etc.
-        name: Its host name.
-        ipv6: Whether it supports IPv6; if not, it is switched off, even on `lo`.
-
     Raises:
         OSError: The kernel did not allow it.
         subprocess.CalledProcessError: It did not allow the /proc.

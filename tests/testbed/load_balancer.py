@@ -52,12 +52,7 @@ class LoadBalancer:
 
 
 def haproxy_configuration(service: ServiceRules, nodes: Mapping[str, Sequence[Address]]) -> str:
-    """Write the load balancer's haproxy.cfg: the machines of Vagrant have the same one.
-
-    Args:
-        service: What it balances, and the addresses on which it listens.
-        nodes: Every node's addresses, by name.
-    """
+    """Write the haproxy.cfg of a Service's load balancer; the machines of Vagrant have the same one."""
     lines = [_HEAD]
     for port in service.ports:
         for address in service.load_balancer_ips:

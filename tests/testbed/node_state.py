@@ -67,11 +67,7 @@ def read_state(host: Host) -> NodeState:
 
 
 def living_processes(host: Host, name: str) -> list[str]:
-    """List a host's processes of that name, without those that are dead and only not buried yet.
-
-    Returns:
-        The id and the command line of each. Whether it sleeps or runs right now makes no difference.
-    """
+    """List a host's processes of that name by id and command line, without those that are dead already."""
     lines = host.run(["ps", "-C", name, "-o", "stat=,pid=,args="], check=False).stdout.splitlines()
     return [line.split(maxsplit=1)[1] for line in lines if not line.startswith("Z")]
 

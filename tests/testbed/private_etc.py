@@ -28,14 +28,9 @@ MOUNTED = ("alternatives", "iproute2", "ld.so.conf.d")
 
 
 def fill(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address, ca: Path) -> None:
-    """Fill a directory that becomes a host's /etc.
+    """Make a directory that becomes a host's /etc.
 
-    Args:
-        etc: The directory, which must not exist yet.
-        name: The host's name.
-        addresses: The host's addresses, for its hosts file.
-        nameserver: The DNS server of its resolv.conf.
-        ca: The certificate it trusts, and the only one: nothing outside the world is to be trusted.
+    The host's name and addresses are in its hosts file. It trusts no certificate but `ca`.
     """
     (etc / "ssl" / "certs").mkdir(parents=True)
     for directory in MOUNTED:

@@ -24,13 +24,7 @@ Started: TypeAlias = "subprocess.Popen[str] | Forked"
 
 
 class Process:
-    """A background program of one host, and the log it writes.
-
-    Args:
-        started: The program.
-        what: The program in words, for errors.
-        log: Where its output is written.
-    """
+    """A background program of one host, in words for errors, and the log it writes."""
 
     def __init__(self, started: Started, what: str, log: Path) -> None:
         self._started = started
@@ -59,15 +53,7 @@ class Process:
         os.kill(self.pid, number)
 
     def stop(self, number: Signals = SIGTERM, *, seconds: float = 10.0) -> int:
-        """End the program by a signal, and by SIGKILL when that is not enough in time.
-
-        Args:
-            number: The signal that asks it to end.
-            seconds: How long it may take to do so.
-
-        Returns:
-            Its exit code, negative when a signal ended it.
-        """
+        """End the program by a signal, and by SIGKILL when that is not enough in time; returns as `wait`."""
         if self.running:
             self.signal(number)
         return self.wait(seconds=seconds)

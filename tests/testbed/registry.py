@@ -56,15 +56,7 @@ class Registry:
         return started
 
     def push(self, repository: str, size_mib: int) -> Image:
-        """Make an image and push it, directly and not by way of the ingress controller.
-
-        Args:
-            repository: What to call it.
-            size_mib: The size of its one layer.
-
-        Returns:
-            The image, by the name that the world pulls it by.
-        """
+        """Make an image of one layer and push it, directly and not by way of the ingress controller."""
         self.process.check_running()
         with inside(self.host):
             connection = HTTPConnection(str(self._address), self._port)

@@ -35,12 +35,7 @@ def play(steps: Sequence[Step[SceneT]], scene: SceneT, screen: Screen) -> None:
 
 
 def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
-    """Perform, and say how it ended.
-
-    Args:
-        perform: Plays the steps; returns how many there were.
-        screen: Where it is shown.
-        what_is_left: The state after an early end.
+    """Perform, which returns the number of steps, and say how it ended: early, with what is left.
 
     Returns:
         The exit code: 0 only when every step was observed.

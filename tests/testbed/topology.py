@@ -12,12 +12,9 @@ _BRIDGE = "fabric"
 
 
 def connect(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...]) -> None:
-    """Lay every cable of the address plan and set addresses and routes.
+    """Lay every cable of the address plan and set its addresses and routes, in these families.
 
-    Args:
-        fabric: The host that holds the bridge and nothing else.
-        hosts: The others, by the names they have in the plan.
-        families: What is of no such family is left out.
+    The fabric is the host that holds the bridge and nothing else.
     """
     outer = [place for place in PLACES if not place.behind]
     pods = [place for place in PLACES if place.behind]

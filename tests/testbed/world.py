@@ -4,7 +4,6 @@ with World(kube_proxy="nftables") as world:
     world.client.curl("https://site.example.test/")
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -34,7 +33,7 @@ KindOfHost = TypeVar("KindOfHost", bound=Host)
 
 __all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "World"]
 
-_PREFIX = "nodeagent-testbed-"
+_PREFIX = "nodeagent-world-"
 NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 """A configuration of nodeagent for this world."""
 
@@ -196,38 +195,13 @@ class World:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """Make the world's directory, and remove those of worlds whose process was killed.
-
-    The lock on a directory ends with the process that holds it: if it is free, no process uses the directory.
-    """
+    """Make the world's directory, with the process's id in its name; remove those of killed processes."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{_PREFIX}*"):
-        with _locked(old) as free:
-            if free:
-                shutil.rmtree(old)
-    # It gets the name that others look for only once it is locked.
-    made = Path(tempfile.mkdtemp(prefix="nodeagent-new-testbed-"))
-    with _locked(made):
-        path = made.rename(parent / f"{_PREFIX}{made.name.rpartition('-')[2]}")
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[bool]:
-    """Hold a directory's lock and yield whether it was free; one that was removed meanwhile was not."""
+        if not Path("/proc", old.name.removeprefix(_PREFIX).partition("-")[0]).exists():
+            shutil.rmtree(old, ignore_errors=True)  # another world may be at it, too
+    path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
+        yield path
     finally:
-        os.close(descriptor)
+        shutil.rmtree(path)

@@ -23,11 +23,8 @@ from tests.testbed.vagrant.render import settings
 def objects(certificates: Path, load_balancer: str) -> list[Object]:
     """Return what the virtual machines' cluster runs, without what another cluster determines.
 
-    The Service's ClusterIP is 10.96.0.10, which kubeadm gives to the cluster's DNS.
-
-    Args:
-        certificates: The directory that `python -m tests.testbed.vagrant.render certificates` filled.
-        load_balancer: The address for statuses.
+    The Service's ClusterIP is 10.96.0.10, which kubeadm gives to the cluster's DNS. `python -m
+    tests.testbed.vagrant.render certificates` has written the certificates.
     """
     found = manifests(certificates, load_balancer)
     (service,) = (
@@ -39,15 +36,7 @@ def objects(certificates: Path, load_balancer: str) -> list[Object]:
 
 
 def haproxy_file(nodes: Sequence[str], load_balancer: str) -> str:
-    """Return the load balancer's haproxy.cfg.
-
-    Args:
-        nodes: `NAME=ADDRESS`, one per node.
-        load_balancer: The address it listens on.
-
-    Raises:
-        ValueError: An address is not valid.
-    """
+    """Return the load balancer's haproxy.cfg, for nodes that are each `NAME=ADDRESS`."""
     service = replace(INGRESS_SERVICE.within((4,)), load_balancer_ips=(ip_address(load_balancer),))
     pairs = (node.partition("=") for node in nodes)
     return haproxy_configuration(service, {name: (ip_address(address),) for name, _, address in pairs})
