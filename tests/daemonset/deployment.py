@@ -62,7 +62,6 @@ class Deployment:
         self.node: Host = world.node1
         self._image = image
         self._directory = directory
-        self._kustomization = kustomization
         self._options = options
         self._kind, self._namespace, self._name = workload
         self._objects = render(kustomization)
@@ -142,9 +141,9 @@ class Deployment:
         return yaml.safe_dump(document)
 
 
-def pod_template(kustomization: Path = DAEMONSET) -> Object:
+def pod_template() -> Object:
     """Read the template of the DaemonSet's pods, or of an overlay's."""
-    return _template(_only(render(kustomization), "DaemonSet"))
+    return _template(_only(render(DAEMONSET), "DaemonSet"))
 
 
 def _template(workload: Object) -> Object:

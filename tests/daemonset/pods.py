@@ -124,15 +124,9 @@ def privileges(spec: Object) -> list[str]:
 
 
 class Container:
-    """One container, which begins to start with this object.
+    """One container, which begins to start with this object: all of its variables, its volumes.
 
-    Args:
-        node: Its node.
-        spec: What the pod says of it.
-        image: The root of its image's filesystem.
-        environment: All of its variables.
-        mounts: Its volumes.
-        own: A directory of its own, which need not exist.
+    The image is the root of a filesystem, `own` a directory of the container's own, which need not exist.
     """
 
     def __init__(  # noqa: PLR0913 - what a runtime needs for a container

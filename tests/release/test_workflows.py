@@ -22,24 +22,14 @@ def _make_targets(command: str) -> list[str]:
     return re.findall(r"(?:^|&& |; |sudo )make (?:--\S+ )*([a-z-]+)", command, re.MULTILINE)
 
 
-def test_every_make_target_exists() -> None:
-    called = [
-        target for file in WORKFLOWS for step in _steps(file) for target in _make_targets(step.get("run", ""))
-    ]
-    assert {"lint", "test", "acceptance-kind", "chart", "docs", "release-check", "release-assets"} <= set(
-        called
-    )
-    assert set(called) <= _TARGETS
-
-
-def test_every_make_target_is_documented() -> None:
-    documented = set(
-        re.findall(r"`(?:make )?([a-z-]+)[ `]", (_ROOT / "docs" / "building.md").read_text("utf-8"))
-    )
+def test_every_make_target_exists_and_is_documented() -> None:
     called = {
         target for file in WORKFLOWS for step in _steps(file) for target in _make_targets(step.get("run", ""))
     }
-    assert called - documented == set()
+    assert {"lint", "test", "acceptance-kind", "chart", "docs", "release-check", "release-assets"} <= called
+    assert called <= _TARGETS
+    building = (_ROOT / "docs" / "building.md").read_text("utf-8")
+    assert called <= set(re.findall(r"`(?:make )?([a-z-]+)[ `]", building))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))

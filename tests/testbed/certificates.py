@@ -1,11 +1,9 @@
 """A certificate authority of the world's own, and the ingress controller's certificate."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tests.testbed.errors import WorldError
 
@@ -24,7 +22,7 @@ class Certificates:
 def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -> Certificates:
     """Make an authority and one server certificate for these DNS names, in a directory that is made here."""
     directory.mkdir()
-    made = _in(directory)
+    made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
     ca_key = directory / "ca.key"
     _request(
         *("-days", str(days)),
@@ -39,26 +37,6 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
         *("-CA", made.ca, "-CAkey", ca_key),
     )
     return made
-
-
-def worlds_certificates(directory: Path, names: Sequence[str]) -> Certificates:
-    """Write the authority and the certificate that all worlds of this process have; made once, as above."""
-    directory.mkdir()
-    for name, content in _made_once(tuple(names)).items():
-        (directory / name).write_bytes(content)
-    return _in(directory)
-
-
-@cache
-def _made_once(names: tuple[str, ...]) -> Mapping[str, bytes]:
-    with TemporaryDirectory() as temporary:
-        directory = Path(temporary, "made")
-        make_certificates(directory, names)
-        return {file.name: file.read_bytes() for file in directory.iterdir()}
-
-
-def _in(directory: Path) -> Certificates:
-    return Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
 
 
 def make_certificate(certificate: Path, key: Path, address: str) -> None:

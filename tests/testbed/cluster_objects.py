@@ -4,22 +4,31 @@ manifests/ holds the description of an IPv4 world, to be read and used as it is;
 get the addresses of other families.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.testbed import addresses
-from tests.testbed.addresses import Address, Family
+from tests.testbed.addresses import (
+    EVERY_LOAD_BALANCER_IP,
+    INGRESS_CLUSTER_IPS,
+    POD_CIDR1,
+    POD_CIDR1_6,
+    POD_CIDR2,
+    POD_CIDR2_6,
+    Address,
+    Family,
+    address_of,
+    within,
+)
 
 MANIFESTS = Path(__file__).parent / "manifests"
 """An IPv4 world as the Kubernetes API would describe it."""
 
 _POD_CIDRS = {
-    "node1": (addresses.POD_CIDR1, addresses.POD_CIDR1_6),
-    "node2": (addresses.POD_CIDR2, addresses.POD_CIDR2_6),
+    "node1": (POD_CIDR1, POD_CIDR1_6),
+    "node2": (POD_CIDR2, POD_CIDR2_6),
 }
 
 
@@ -31,19 +40,11 @@ def write_manifests(
     A Service may have ClusterIPs of one family where its load balancer has two.
     """
     directory.mkdir(exist_ok=True)
-    for name, text in _manifests(tuple(families), tuple(cluster_ips or ())).items():
-        (directory / name).write_text(text, encoding="utf-8")
-
-
-@cache
-def _manifests(families: tuple[Family, ...], cluster_ips: tuple[Address, ...]) -> Mapping[str, str]:
-    written = {}
     for source in MANIFESTS.glob("*.yaml"):
         objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
         for found in objects:
-            _readdress(found, families, cluster_ips)
-        written[source.name] = yaml.safe_dump_all(objects)
-    return written
+            _readdress(found, families, cluster_ips or within(INGRESS_CLUSTER_IPS, families))
+        (directory / source.name).write_text(yaml.safe_dump_all(objects), encoding="utf-8")
 
 
 def service_addresses(cluster_ips: Sequence[Address]) -> dict[str, object]:
@@ -61,22 +62,18 @@ def load_balancer_status(ips: Iterable[Address], **more: str) -> dict[str, objec
     return {"loadBalancer": {"ingress": [{"ip": str(address), **more} for address in ips]}}
 
 
-def _readdress(found: dict[str, Any], families: tuple[Family, ...], cluster_ips: tuple[Address, ...]) -> None:
-    in_front = addresses.within(addresses.EVERY_LOAD_BALANCER_IP, families)
+def _readdress(found: dict[str, Any], families: Sequence[Family], cluster_ips: Sequence[Address]) -> None:
+    in_front = within(EVERY_LOAD_BALANCER_IP, families)
     match found["kind"]:
         case "Service":
-            own = cluster_ips or addresses.within(addresses.INGRESS_CLUSTER_IPS, families)
-            found["spec"] |= service_addresses(own)
+            found["spec"] |= service_addresses(cluster_ips)
             found["status"] = load_balancer_status(in_front, ipMode="VIP")
         case "Ingress":
             found["status"] = load_balancer_status(in_front)
         case "Node":
             name = found["metadata"]["name"]
-            ranges = [str(network) for network in addresses.within(_POD_CIDRS[name], families)]
+            ranges = [str(network) for network in within(_POD_CIDRS[name], families)]
             found["spec"] |= {"podCIDR": ranges[0], "podCIDRs": ranges}
             others = [each for each in found["status"]["addresses"] if each["type"] != "InternalIP"]
-            internal = [
-                {"type": "InternalIP", "address": str(addresses.address_of(name, family))}
-                for family in families
-            ]
-            found["status"]["addresses"] = [*internal, *others]
+            own = [{"type": "InternalIP", "address": str(address_of(name, each))} for each in families]
+            found["status"]["addresses"] = [*own, *others]

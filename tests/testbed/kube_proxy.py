@@ -40,11 +40,6 @@ class KubeProxy:
         self._cluster_cidrs = {network.version: network for network in cluster_cidrs}
         self._services = {service.key: service for service in services}
 
-    @property
-    def services(self) -> tuple[ServiceRules, ...]:
-        """The Services that it knows."""
-        return tuple(self._services.values())
-
     def add(self, service: ServiceRules) -> None:
         """Take up a Service, or its new shape if one of that name is known, and sync."""
         self._services[service.key] = service
@@ -58,7 +53,7 @@ class KubeProxy:
     def sync(self) -> None:
         """Write all rules again, as kube-proxy does every now and then even when nothing changed."""
         for family in self._node_addresses:
-            found = [service.within((family,)) for service in self.services]
+            found = [service.within((family,)) for service in self._services.values()]
             services = [service for service in found if service.cluster_ips]
             if self.kind == "nftables":
                 self._write_nftables(family, services)

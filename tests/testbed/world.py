@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 from tests.testbed import addresses, private_etc, topology
 from tests.testbed.addresses import Address, Family, Stack
-from tests.testbed.certificates import Certificates, worlds_certificates
+from tests.testbed.certificates import Certificates, make_certificates
 from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.dns_server import DnsServer
@@ -79,7 +79,7 @@ class World:
             self.logs.mkdir()
             self.manifests = self.tmp / "manifests"
             write_manifests(self.manifests, self.families)
-            self.certificates = worlds_certificates(self.tmp / "certificates", addresses.NAMES)
+            self.certificates = make_certificates(self.tmp / "certificates", addresses.NAMES)
             self._start_hosts()
             self._start_programs()
         except BaseException:
