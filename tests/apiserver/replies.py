@@ -128,7 +128,8 @@ def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Repl
     options = _decoded(body) if body else {}
     # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
     foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
-    last = store.delete(resource.plural, asked.name, asked.namespace, foreground=foreground)
+    exact = options.get("preconditions", {}).get("resourceVersion")
+    last = store.delete(resource.plural, asked.name, asked.namespace, exact=exact, foreground=foreground)
     if last["metadata"].get("finalizers"):
         return json_reply(200, last)
     # Of some kinds, among them Service, the real server answers with the last version all the same.

@@ -310,10 +310,12 @@ class Store:
         name: str,
         namespace: str = "",
         *,
+        exact: str | None = None,
         foreground: bool = False,
     ) -> Object:
         """Delete an object; gives its last version. Raises ApiError 404 when there is none.
 
+        With `exact`, only the version of that number: ApiError 409 if it is another one.
         An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
         `foreground` adds the one that the garbage collector takes away after the object's dependents.
         """
@@ -321,6 +323,8 @@ class Store:
         with self._lock:
             version = self.version(resource, namespace, name)
             metadata = version.obj["metadata"]
+            if exact not in {None, metadata["resourceVersion"]}:
+                raise statuses.conflict(resource, name)
             finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
             if not finalizers:
                 last = self._remove(resource, version)
