@@ -69,16 +69,11 @@ def test_where_the_corefile_imports_a_key_of_the_other_config_map_holds_the_name
     assert imported_answer(edit.after, Question("x.app.example.com")) == PASSED_ON
     again = {"log.override": "log\n", "nodeagent.override": edit.after or ""}
     assert decide(PLAN, standing(name, again), CONFIG, adopt=False).pending == ()
-    (removal,) = decide_removal(standing(name, again), CONFIG)
-    assert (removal.config_map, removal.key, removal.after) == (CUSTOM, "nodeagent.override", None)
-
-
-def test_without_names_the_key_goes() -> None:
-    edits = decide(PLAN, standing("k3s", {}), CONFIG, adopt=False)
-    data = {"nodeagent.override": edits.pending[0].after or ""}
-    assert texts(decide(desired(), standing("k3s", data), CONFIG, adopt=False).pending) == {
-        (CUSTOM, "nodeagent.override"): None
-    }
+    for removal in (
+        decide_removal(standing(name, again), CONFIG),
+        decide(desired(), standing(name, again), CONFIG, adopt=False).pending,
+    ):
+        assert texts(removal) == {(CUSTOM, "nodeagent.override"): None}
 
 
 def test_without_the_import_config_map_the_corefile_is_edited_and_it_is_said() -> None:

@@ -1,7 +1,8 @@
 """Of several controllers one writes: hand-over, partition, and what a former leader may still do."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,6 +39,12 @@ def pair(elector: Making) -> Pair:
     one.try_once()
     two.try_once()
     return one, two
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as thread:
+        yield thread
 
 
 def standing(api: ApiServer) -> Object:
@@ -126,52 +133,43 @@ def test_a_write_that_would_outlast_the_lease_is_not_begun(elector: Making, cloc
         one.confirm()
 
 
-def test_a_slow_renewal_counts_from_its_beginning(api: ApiServer, elector: Making, clock: Clock) -> None:
+def test_a_slow_renewal_counts_from_its_beginning(
+    api: ApiServer, elector: Making, clock: Clock, background: ThreadPoolExecutor
+) -> None:
     one = elector("one")
     one.try_once()
     clock.pass_by(2)
     slow = faults.Hold()
     api.faults.add(slow, path=_PATH, verbs={"update"}, times=1)
     began = clock.now
-    one_renews = _in_background(one.try_once)
+    renewal = background.submit(one.try_once)
     slow.wait_until_held()
     clock.pass_by(1.5)
     slow.release()
-    one_renews()
+    renewal.result(5)
     assert one.confirm() == pytest.approx(began + 10 - clock.now)
 
 
-def test_of_two_that_take_an_expired_lease_at_once_one_gets_it(
-    api: ApiServer, elector: Making, clock: Clock
+@pytest.mark.parametrize("expired", [True, False])
+def test_of_two_that_take_or_make_the_lease_at_once_one_gets_it(
+    api: ApiServer, elector: Making, clock: Clock, background: ThreadPoolExecutor, *, expired: bool
 ) -> None:
-    gone, one, two = elector("gone"), elector("one"), elector("two")
-    gone.try_once()
-    one.try_once()
-    two.try_once()
-    clock.pass_by(15)
+    path, verb = (_PATH, "update") if expired else ("*/leases", "create")
+    one, two = elector("one"), elector("two")
+    if expired:
+        for each in (elector("gone"), one, two):
+            each.try_once()
+        clock.pass_by(15)
     slow = faults.Hold()
-    api.faults.add(slow, path=_PATH, verbs={"update"}, times=1)
-    first = _in_background(one.try_once)
+    api.faults.add(slow, path=path, verbs={verb}, times=1)
+    first = background.submit(one.try_once)
     slow.wait_until_held()
     two.try_once()
     slow.release()
-    first()
-    assert two.is_writer()
-    assert not one.is_writer()
+    first.result(5)
+    assert [one.is_writer(), two.is_writer()] == [False, True]
     one.try_once()
     assert one.holder == "two"
-
-
-def test_of_two_that_make_the_lease_at_once_one_gets_it(api: ApiServer, elector: Making) -> None:
-    one, two = elector("one"), elector("two")
-    slow = faults.Hold()
-    api.faults.add(slow, path="*/leases", verbs={"create"}, times=1)
-    first = _in_background(one.try_once)
-    slow.wait_until_held()
-    two.try_once()
-    slow.release()
-    first()
-    assert [one.is_writer(), two.is_writer()] == [False, True]
 
 
 def test_a_released_lease_is_taken_at_once(api: ApiServer, pair: Pair) -> None:
@@ -204,26 +202,21 @@ def test_a_held_lease_can_be_deleted_and_no_other(api: ApiServer, pair: Pair, cl
     assert one.is_writer()
 
 
-def test_a_lease_that_is_taken_in_the_moment_of_its_deletion_stays(api: ApiServer, elector: Making) -> None:
+def test_a_lease_that_is_taken_in_the_moment_of_its_deletion_stays(
+    api: ApiServer, elector: Making, background: ThreadPoolExecutor
+) -> None:
     one = elector("one")
     one.try_once()
     slow = faults.Hold()
     api.faults.add(slow, path=_PATH, verbs={"delete"}, times=1)
-    refused: list[NotLeaderError] = []
-
-    def remove() -> None:
-        with pytest.raises(NotLeaderError, match="was taken meanwhile; it stays") as caught:
-            one.remove()
-        refused.append(caught.value)
-
-    removed = _in_background(remove)
+    removed = background.submit(one.remove)
     slow.wait_until_held()
     taken = standing(api)
     taken["spec"]["holderIdentity"] = "somebody"
     api.store.update(taken)
     slow.release()
-    removed()
-    assert refused
+    with pytest.raises(NotLeaderError, match="was taken meanwhile; it stays"):
+        removed.result(5)
     assert standing(api)["spec"]["holderIdentity"] == "somebody"
 
 
@@ -246,15 +239,3 @@ def test_without_rights_it_is_on_standby_and_reports_the_missing_rule(
     one.try_once()
     assert not one.is_writer()
     assert 'resources: ["leases"], verbs: ["get"]' in str(one.error)
-
-
-def _in_background(do: Callable[[], None]) -> Callable[[], None]:
-    """Begin it in a thread; returns what waits for its end."""
-    thread = threading.Thread(target=do)
-    thread.start()
-
-    def joined() -> None:
-        thread.join(5)
-        assert not thread.is_alive()
-
-    return joined

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver import Rule
+from tests.apiserver import Rule, objects
 from tests.daemon.cluster_api import ClusterApi
 from tests.doctor.states import Scene
 from tests.testbed.addresses import LB, REGISTRY
@@ -54,19 +54,9 @@ def clinic(scene: Scene) -> Iterator[Clinic]:
         api.store.create(_pod("default", "web", "web", _IMAGE))
         api.store.create(_pod("nodeagent", "nodeagent-1", "nodeagent", f"{REGISTRY}/nodeagent:1"))
         api.store.create(_pod("default", "elsewhere", "web", _IMAGE, node="node2"))
-        api.store.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"namespace": "kube-system", "name": "kube-dns"},
-                # The world's DNS server takes the place of CoreDNS.
-                "spec": {
-                    "type": "ClusterIP",
-                    "clusterIP": str(LB),
-                    "ports": [{"port": 53, "protocol": "UDP"}],
-                },
-            }
-        )
+        # The world's DNS server takes the place of CoreDNS.
+        dns = objects.Port("dns", 53, 53, protocol="UDP")
+        api.store.create(objects.service("kube-dns", "kube-system", cluster_ips=[str(LB)], ports=[dns]))
         yield Clinic(scene, api)
 
 

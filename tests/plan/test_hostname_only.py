@@ -72,6 +72,7 @@ def test_dns_is_asked_for_its_own_hostname_and_every_address_matters() -> None:
     """Before any hostname is claimed; the addresses that it has matter for what is claimed."""
     own = DnsQuestion(frozenset(), "ingress", ObjectRef("Service", "ingress", "blue"), every=True)
     assert desired(named(), options=options()).questions == {OWN: own}
+    assert planned(given=options(entry="proxyProtocol: v2")).questions == {}
     questions = planned().questions
     assert questions.keys() == {OWN, NAME}
     assert questions[NAME].addresses >= set(map(ip_address, ADDRESSES))
@@ -130,14 +131,6 @@ def test_a_planner_that_remembers_follows_the_addresses() -> None:
         assert of_name(desire, NAME).code == code
         assert desire == plan(snapshot, facts, options())
         assert planner.plan(snapshot, facts).questions is desire.questions
-
-
-def test_without_the_option_the_plan_says_how_to_switch_it_on() -> None:
-    """Listed, or detected by its annotation."""
-    decision = of_service(planned(given=options(entry="proxyProtocol: v2")))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostnameOnly")
-    assert decision.reason.endswith("list it in loadBalancers.services with hostnameOnly: true")
-    assert planned(given=options(entry="proxyProtocol: v2")).questions == {}
 
 
 def test_an_address_in_its_status_is_served_as_ever() -> None:

@@ -53,6 +53,10 @@ class XtMissingError(XtError):
     """The kernel has no such table, nor a module for it that it could load."""
 
 
+class XtPermissionError(XtError):
+    """The kernel requires CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
+
+
 class XtTable:
     """One table of one family, in the caller's network namespace."""
 
@@ -80,7 +84,7 @@ class XtTable:
                 with self._open() as handle:
                     todo = tuple(steps(self._state(handle), wanted))
                     for step in todo:
-                        self._carry_out(handle, step)
+                        self._take(handle, step)
                     if todo:
                         handle.commit()
                     return
@@ -135,7 +139,7 @@ class XtTable:
                 yield None
             entry = handle.next_rule(entry)
 
-    def _carry_out(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
+    def _take(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
         match step.command:
             case ":":
                 if handle.is_chain(step.chain):
@@ -166,7 +170,7 @@ class XtTable:
         text = _BYTES_IN_TEXT.sub(r"\2", str(error))
         told = f"{program}: table {self._name}: {text}; none of its rules was changed."
         if "ermission denied" in text or "not permitted" in text:
-            return XtError(
+            return XtPermissionError(
                 f"{told} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/"
                 "iptables)."
             )
