@@ -3,7 +3,6 @@
 See "Using RBAC Authorization" and "Authenticating" in the Kubernetes documentation.
 """
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -80,55 +79,47 @@ class Access:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._tokens: dict[str, str] = {}
         self._rules: dict[str, tuple[Rule, ...]] = {}
 
     def require_token(self, token: str, user: str = DEFAULT_USER) -> None:
         """Know a user by a token; from the first one on, requests without a token are anonymous."""
-        with self._lock:
-            self._tokens[token] = user
+        self._tokens[token] = user
 
     def revoke_token(self, token: str) -> None:
         """Forget a token: 401 from now on. Streams that are open go on, as with the real server."""
-        with self._lock:
-            del self._tokens[token]
+        del self._tokens[token]
 
     def allow_only(self, rules: Iterable[Rule], user: str = DEFAULT_USER) -> None:
         """Let a user do what the rules say and nothing else."""
-        with self._lock:
-            self._rules[user] = tuple(rules)
+        self._rules[user] = tuple(rules)
 
     def allow_all(self) -> None:
         """Let the default user do everything."""
-        with self._lock:
-            self._rules.pop(DEFAULT_USER, None)
+        self._rules.pop(DEFAULT_USER, None)
 
     def a_token(self) -> str | None:
         """Give a token that the default user is known by, None when there is none."""
-        with self._lock:
-            return next((token for token, user in self._tokens.items() if user == DEFAULT_USER), None)
+        return next((token for token, user in [*self._tokens.items()] if user == DEFAULT_USER), None)
 
     def user(self, authorization: str) -> str:
         """Tell whose request it is by its Authorization header; raises ApiError 401 for an unknown token."""
-        with self._lock:
-            # A server without tokens is like one behind `kubectl proxy`: it knows its user anyhow.
-            scheme, _, token = authorization.partition(" ")
-            if scheme.lower() == "bearer":
-                if token.strip() in self._tokens:
-                    return self._tokens[token.strip()]
-                if self._tokens:
-                    raise statuses.unauthorized()
-            return ANONYMOUS if self._tokens else DEFAULT_USER
+        # A server without tokens is like one behind `kubectl proxy`: it knows its user anyhow.
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            if token.strip() in self._tokens:
+                return self._tokens[token.strip()]
+            if self._tokens:
+                raise statuses.ApiError(401, "Unauthorized", "Unauthorized")
+        return ANONYMOUS if self._tokens else DEFAULT_USER
 
     def impersonated(self, user: str, wanted: str) -> str:
         """Tell as whom a user acts who asks to act as another; raises ApiError 403 if it may not."""
-        with self._lock:
-            may = user != ANONYMOUS and user not in self._rules
+        may = user != ANONYMOUS and user not in self._rules
         if wanted and not may:
             action = 'cannot impersonate resource "users" in API group "" at the cluster scope'
             text = f'users "{wanted}" is forbidden: User "{user}" {action}'
-            raise statuses.ApiError(403, "Forbidden", text, {"name": wanted, "kind": "users"})
+            raise statuses.forbidden(text)
         return wanted or user
 
     def check(self, user: str, asked: Asked, name: str) -> None:
@@ -137,17 +128,17 @@ class Access:
         The name is the object's, from the path or from the fieldSelector of a list or watch.
         """
         resource = asked.resource
-        with self._lock:
-            rules = self._rules.get(user, () if user == ANONYMOUS else None)
+        rules = self._rules.get(user, () if user == ANONYMOUS else None)
         if resource is None:
             # The roles system:public-info-viewer, for all, and system:discovery, for who is known.
             open_to = PLAIN_PATHS if user == ANONYMOUS else (*PLAIN_PATHS, "/api", "/openapi")
             if rules is not None and not any(asked.path.startswith(path) for path in open_to):
-                raise statuses.forbidden_path(user, asked.verb, asked.path)
+                raise statuses.forbidden(f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"')
             return
         if rules is None or any(rule.allows(asked, name) for rule in rules):
             return
         what = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
         where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
         text = f'User "{user}" cannot {asked.verb} resource "{what}" in API group "{resource.group}" {where}'
-        raise statuses.forbidden(resource, name, text)
+        subject = f'{resource.qualified} "{name}"' if name else resource.qualified
+        raise statuses.forbidden(f"{subject} is forbidden: {text}")

@@ -40,7 +40,8 @@ def _snapshot(store: Store, resource: Resource, token: _Token | None) -> Snapsho
     try:
         return store.snapshot(resource, token.rv if token else None)
     except statuses.ApiError as error:
-        raise statuses.expired_continue() from error
+        text = "The provided continue parameter is too old to display a consistent list result."
+        raise statuses.ApiError(410, "Expired", text) from error
 
 
 def page(

@@ -78,7 +78,7 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
 def _created(store: Store, obj: Object, part: Part) -> Object:
     namespace = obj["metadata"].get("namespace", "")
     if namespace and namespace not in _BUILT_IN and not store.has_namespace(namespace):
-        raise statuses.no_such_namespace(namespace)
+        raise statuses.not_found(namespace, store.resource("namespaces"))
     return store.create(obj, part=part)
 
 
@@ -128,8 +128,10 @@ def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Repl
     options = _decoded(body) if body else {}
     # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
     foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
-    exact = options.get("preconditions", {}).get("resourceVersion")
-    last = store.delete(resource.plural, asked.name, asked.namespace, exact=exact, foreground=foreground)
+    exact = options.get("preconditions")
+    last = store.delete(
+        resource.plural, asked.name, asked.namespace, preconditions=exact, foreground=foreground
+    )
     if last["metadata"].get("finalizers"):
         return json_reply(200, last)
     # Of some kinds, among them Service, the real server answers with the last version all the same.

@@ -55,11 +55,6 @@ class Resource:
         """The path above its objects, such as `/apis/networking.k8s.io/v1`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
-    @cached_property
-    def type_prefix(self) -> bytes:
-        """The first bytes of the JSON of an object that states its type."""
-        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
-
     def key(self, namespace: str, name: str) -> str:
         """Give the place of an object among its like; lists come in this order, as from etcd."""
         return f"{namespace}/{name}" if self.namespaced else name

@@ -6,6 +6,7 @@ See "Field Selectors" and "Labels and Selectors" in the Kubernetes documentation
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from . import statuses
 from .resources import Object, Resource
@@ -41,6 +42,7 @@ def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = T
     Without `type_fields`, the server knows those of metadata alone, as servers before 1.31 do for services.
     Raises ApiError 400 when the server does not know a field or cannot read a selector.
     """
+    own_fields = resource.fields if type_fields else {}
     tests: list[Test] = []
     name = ""
     for term in filter(None, fields.split(",")):
@@ -48,44 +50,26 @@ def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = T
         if not found:
             raise statuses.bad_request(f"invalid selector: '{fields}'; can't understand '{term}'")
         label, value = found.group("label", "value")
-        tests.append(_field_test(resource, label, value, type_fields=type_fields))
+        if label not in _META_FIELDS and label not in own_fields:
+            # A type with field labels of its own words it differently from one that has only metadata's.
+            raise statuses.bad_request(
+                f"field label not supported: {label}"
+                if own_fields
+                else f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+            )
+        tests.append(partial(_has, label.split("."), value, own_fields.get(label, "")))
         if label == "metadata.name":
             name = value
-    tests += [_label_test(term) for term in filter(None, labels.split(","))]
+    for term in filter(None, labels.split(",")):
+        found = _TERM.fullmatch(term)
+        if not found:
+            raise statuses.bad_request(f"unable to parse requirement: {term!r}")
+        tests.append(partial(_has, ["metadata", "labels", found.group("label")], found.group("value"), None))
     return Selector(tests, name)
 
 
-def _field_test(resource: Resource, label: str, value: str, *, type_fields: bool) -> Test:
-    own_fields = resource.fields if type_fields else {}
-    if label not in _META_FIELDS and label not in own_fields:
-        # A type with field labels of its own words it differently from one that has only those of metadata.
-        raise statuses.bad_request(
-            f"field label not supported: {label}"
-            if own_fields
-            else f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-        )
-    path = label.split(".")
-    default = own_fields.get(label, "")
-
-    def test(obj: Object) -> bool:
-        held: object = obj
-        for part in path:
-            held = held.get(part) if isinstance(held, dict) else None
-        if held is None:
-            held = default
-        text = str(held).lower() if isinstance(held, bool) else str(held)
-        return text == value
-
-    return test
-
-
-def _labels_of(obj: Object) -> dict[str, str]:
-    return obj["metadata"].get("labels") or {}
-
-
-def _label_test(term: str) -> Test:
-    found = _TERM.fullmatch(term)
-    if not found:
-        raise statuses.bad_request(f"unable to parse requirement: {term!r}")
-    label, value = found.group("label", "value")
-    return lambda obj: _labels_of(obj).get(label) == value
+def _has(path: Sequence[str], value: str, default: str | None, obj: Object) -> bool:
+    held: object = obj
+    for part in path:
+        held = held.get(part) if isinstance(held, dict) else None
+    return (default if held is None else held) == value

@@ -38,42 +38,15 @@ class ApiError(Exception):
         return status | {"code": self.code}
 
 
-def _about(resource: Resource, name: str) -> Object:
-    """Give `details` as the server fills them: `kind` holds the plural there."""
-    details: Object = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
-    return details | {"kind": resource.plural}
-
-
-def not_found(resource: Resource, name: str) -> ApiError:
-    """Refuse: there is no such object."""
-    return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name))
+def not_found(name: str, resource: Resource) -> ApiError:
+    """Refuse: there is no such object. In `details`, which clients read, `kind` holds the plural."""
+    details: Object = {"name": name, "group": resource.group, "kind": resource.plural}
+    return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', details)
 
 
 def no_such_resource() -> ApiError:
     """Refuse: the group exists, the resource does not."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def no_such_namespace(name: str) -> ApiError:
-    """Refuse a create: the namespace does not exist."""
-    return ApiError(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
-
-
-def already_exists(resource: Resource, name: str) -> ApiError:
-    """Refuse a create: the name is taken."""
-    text = f'{resource.qualified} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", text, _about(resource, name))
-
-
-def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
-    """Refuse an update: the object is not at the version (or of the uid) that the client named."""
-    cause = why or (
-        "the object has been modified; please apply your changes to the latest version and try again"
-    )
-    text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {cause}'
-    return ApiError(409, "Conflict", text, _about(resource, name))
 
 
 def invalid_options(kind: str, where: str, what: str, reason: str = "FieldValueForbidden") -> ApiError:
@@ -88,40 +61,22 @@ def no_number(text: str, kind: str = "ParseInt") -> str:
     return f'strconv.{kind}: parsing "{text}": invalid syntax'
 
 
-def forbidden_path(user: str, verb: str, path: str) -> ApiError:
-    """Refuse a path that is not an object's."""
-    return ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
-
-
 def bad_request(message: str) -> ApiError:
     """Refuse a request that makes no sense."""
     return ApiError(400, "BadRequest", message)
 
 
-def unauthorized() -> ApiError:
-    """Refuse a client whose credentials are wrong."""
-    return ApiError(401, "Unauthorized", "Unauthorized")
-
-
-def forbidden(resource: Resource, name: str, text: str) -> ApiError:
-    """Refuse what RBAC does not allow; `text` says who cannot do what."""
-    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return ApiError(403, "Forbidden", f"{subject} is forbidden: {text}", _about(resource, name))
+def forbidden(message: str) -> ApiError:
+    """Refuse what RBAC does not allow."""
+    return ApiError(403, "Forbidden", message)
 
 
 def method_not_allowed() -> ApiError:
     """Refuse a method that the path does not have."""
-    return ApiError(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
-    )
+    text = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", text)
 
 
 def expired(asked: int, oldest: int) -> ApiError:
     """Refuse a version whose history is gone."""
     return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
-
-
-def expired_continue() -> ApiError:
-    """Refuse a continue token whose snapshot is gone."""
-    text = "The provided continue parameter is too old to display a consistent list result."
-    return ApiError(410, "Expired", text)

@@ -8,7 +8,7 @@ import threading
 import uuid
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -53,7 +53,8 @@ class Version:
 
     def typed(self, resource: Resource) -> bytes:
         """Give the object as JSON with its kind and apiVersion."""
-        return resource.type_prefix + self.item[1:]
+        head = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}",'
+        return head.encode() + self.item[1:]
 
     def at(self, revision: int) -> "Version":
         """Give the same content under a later revision, as DELETED events carry it."""
@@ -205,7 +206,7 @@ class Store:
         with self._lock:
             found = self._shelves[resource.qualified].current.get(resource.key(namespace, name))
         if found is None:
-            raise statuses.not_found(resource, name)
+            raise statuses.not_found(name, resource)
         return found
 
     def snapshot(self, resource: Resource, revision: int | None = None) -> Snapshot:
@@ -310,12 +311,12 @@ class Store:
         name: str,
         namespace: str = "",
         *,
-        exact: str | None = None,
+        preconditions: Mapping[str, str] | None = None,
         foreground: bool = False,
     ) -> Object:
-        """Delete an object; gives its last version. Raises ApiError 404 when there is none.
+        """Delete an object; gives its last version.
 
-        With `exact`, only the version of that number: ApiError 409 if it is another one.
+        Raises ApiError 404 when there is none, 409 when its `uid` or `resourceVersion` is not the given one.
         An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
         `foreground` adds the one that the garbage collector takes away after the object's dependents.
         """
@@ -323,8 +324,13 @@ class Store:
         with self._lock:
             version = self.version(resource, namespace, name)
             metadata = version.obj["metadata"]
-            if exact not in {None, metadata["resourceVersion"]}:
-                raise statuses.conflict(resource, name)
+            for field, wanted in (preconditions or {}).items():
+                if wanted != metadata[field]:
+                    word = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
+                    record = f"the {word} in record ({metadata[field]})"
+                    why = f"the {word} in the precondition ({wanted}) does not match {record}"
+                    text = f'Operation cannot be fulfilled on {resource.kind} "{name}": {why}'
+                    raise statuses.ApiError(409, "Conflict", text)
             finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
             if not finalizers:
                 last = self._remove(resource, version)
@@ -378,7 +384,7 @@ class Store:
         elif not metadata.get("namespace"):
             metadata["namespace"] = "default"
         if _key(resource, metadata) in self._shelves[resource.qualified].current:
-            raise statuses.already_exists(resource, name)
+            raise statuses.ApiError(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists')
         dropped = "status" if part is Part.MAIN and resource.has_status else ""
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
@@ -395,11 +401,12 @@ class Store:
         name = metadata["name"]
         old = self.version(resource, metadata.get("namespace", ""), name)
         held = old.obj["metadata"]
-        if metadata.get("resourceVersion", held["resourceVersion"]) != held["resourceVersion"]:
-            raise statuses.conflict(resource, name)
-        if metadata.get("uid", held["uid"]) != held["uid"]:
-            why = f"the UID {metadata['uid']} does not match the UID in record ({held['uid']})"
-            raise statuses.conflict(resource, name, why)
+        if any(metadata.get(field, held[field]) != held[field] for field in ("resourceVersion", "uid")):
+            why = (
+                "the object has been modified; please apply your changes to the latest version and try again"
+            )
+            text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
+            raise statuses.ApiError(409, "Conflict", text)
         new = self._allowed(resource, old.obj, obj, part)
         if new == old.obj:
             return old

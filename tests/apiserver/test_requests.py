@@ -377,6 +377,12 @@ def test_an_update_from_an_old_version_conflicts(server: Server, place: str) -> 
 
 def test_deletions(server: Server, place: str) -> None:
     created(server, f"{place}/configmaps", config_map("a"))
+    for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        exact = {"preconditions": {field: "1"}}
+        status, refused = request(server.admin, "DELETE", f"{place}/configmaps/a", exact)
+        assert (status, refused["reason"]) == (409, "Conflict")
+        why = f"the {word} in the precondition (1) does not match the {word} in record ("
+        assert refused["message"].startswith(f'Operation cannot be fulfilled on ConfigMap "a": {why}')
     _, deleted = request(server.admin, "DELETE", f"{place}/configmaps/a")
     assert (deleted["kind"], deleted["status"], deleted["details"]["name"]) == ("Status", "Success", "a")
     assert request(server.admin, "GET", f"{place}/configmaps/a")[0] == 404

@@ -85,10 +85,6 @@ class Traffic:
         """Return when a stream on a resource is open; TimeoutError when none is."""
         self._wait(lambda: bool(self.watches(resource)), f"an open watch on {resource}", timeout)
 
-    def wait_for_no_watch(self, timeout: float = 20.0) -> None:
-        """Return when no stream is open; TimeoutError when one stays."""
-        self._wait(lambda: not self._watches, "no open watch", timeout)
-
     def _wait(self, done: Callable[[], bool], what: str, timeout: float) -> None:
         with self._changed:
             if not self._changed.wait_for(done, timeout):

@@ -212,7 +212,7 @@ def test_stopping_ends_all_watches(api: ApiServer, connection: Connection) -> No
         began = time.monotonic()
         watched.cluster.stop()
         assert time.monotonic() - began < 5.0
-        api.traffic.wait_for_no_watch()
+        until(lambda: not api.traffic.watches(), "the end of all watches")
         watched.snapshot()
 
 
