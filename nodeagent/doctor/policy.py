@@ -121,7 +121,13 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     if not found:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
-        raise SourceError(f"no policy: {_absence(cluster)}; nodeagent doctor names the other fixes")
+        why = cluster.why.get("policies") or (
+            f"Kubernetes {cluster.version or 'of this version'} does not serve MutatingAdmissionPolicy: 1.36 "
+            "and later do; 1.34 and 1.35 do where the API server runs with "
+            "--feature-gates=MutatingAdmissionPolicy=true and "
+            "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
+        )
+        raise SourceError(f"no policy: {why}; nodeagent doctor names the other fixes")
     text = _POLICY.substitute(
         version=cluster.policy_api,
         name=POLICY_NAME,
@@ -147,15 +153,6 @@ def _annotations(service: Service, detection: Detection) -> dict[str, str]:
                     keys += [switch.key.format(port=port) for port in service.tcp_ports] or [switch.key]
                     keys += switch.beside
     return {key: service.annotations[key] for key in keys if key in service.annotations}
-
-
-def _absence(cluster: ClusterAnswers) -> str:
-    version = cluster.version or "of this version"
-    return cluster.why.get("policies") or (
-        f"Kubernetes {version} does not serve MutatingAdmissionPolicy: 1.36 and later do; 1.34 and 1.35 do "
-        "where the API server runs with --feature-gates=MutatingAdmissionPolicy=true and "
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
-    )
 
 
 def _condition(target: PolicyTarget) -> str:

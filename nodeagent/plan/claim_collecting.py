@@ -149,7 +149,10 @@ class ClaimCollector:
         """Return the claims that are gone since the last Snapshot, and the new ones, within the shares."""
         classes, pool = ingress_classes(snapshot.ingress_classes), self._pool
         same_classes = classes == self._classes
-        parents = self._parents_of(snapshot)
+        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
+        parents = self._parents
+        if snapshot.routes and made_of != self._parents_made_of:
+            parents, self._parents_made_of = Parents.of(*made_of), made_of
         again = [] if parents is self._parents else parents.touched(self._parents, snapshot.routes)
         again += self._moved_routes(snapshot.routes, parents, again)
         self._classes, self._parents = classes, parents
@@ -219,13 +222,6 @@ class ClaimCollector:
         forgotten += [self._left_out[key] for key in self._left_out.keys() - before.keys() - begun]
         considered += [before[key] for key in before.keys() - self._left_out.keys() - ended]
         return forgotten, considered
-
-    def _parents_of(self, snapshot: Snapshot) -> Parents:
-        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
-        if not snapshot.routes or made_of == self._parents_made_of:
-            return self._parents
-        self._parents_made_of = made_of
-        return Parents.of(*made_of)
 
 
 class _Collection(Generic[_Owner]):

@@ -110,7 +110,12 @@ class HostnameDecisions:
                 questions[name] = self._question(outcome)
             if not known.claimed:
                 del self._hostnames[name]
-        self._publish(outcomes, decided, lines, questions)
+        self._names.update(decided)
+        self._lines.update(lines)
+        if any(self._questions.get(name) != questions.get(name) for name in outcomes):
+            self._questions = self._questions | questions
+            for name in outcomes.keys() - questions.keys():
+                self._questions.pop(name, None)
 
     @property
     def names(self) -> tuple[NameDecision, ...]:
@@ -233,25 +238,6 @@ class HostnameDecisions:
         asking = outcome.winner if outcome.winner in outcome.asked else outcome.asked[0]
         claimed_by = asking.matched.claim.ref
         return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)
-
-    def _publish(
-        self,
-        touched: Iterable[str],
-        decided: Mapping[str, tuple[NameDecision, ...]],
-        lines: Mapping[_LineKey, tuple[HostsLine, ...]],
-        questions: Mapping[str, DnsQuestion],
-    ) -> None:
-        """Make the values that are published; those without a change stay the same objects."""
-        self._names.update(decided)
-        self._lines.update(lines)
-        other = [name for name in touched if self._questions.get(name) != questions.get(name)]
-        if other:
-            self._questions = dict(self._questions)
-            for name in other:
-                if name in questions:
-                    self._questions[name] = questions[name]
-                else:
-                    del self._questions[name]
 
 
 def _line_key(line: HostsLine) -> _LineKey:

@@ -128,8 +128,28 @@ class LoadBalancerLookup:
         )
 
     def by_evidence(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
-        """Return what older objects show for one whose hints say nothing."""
-        return self._by_learned_class(claim, evidence) or self._by_only_candidate(claim, evidence)
+        """Return what older objects show for one whose hints say nothing.
+
+        Else the only one that sends PROXY; of several, the first with a place, or what DNS chooses.
+        """
+        if learned := self._by_learned_class(claim, evidence):
+            return learned
+        first = self._first
+        if first is None:
+            reason = "no load balancer of this cluster sends PROXY"
+            return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
+        others = _only_others(evidence.serves.get(first.service.ref.path, {}), claim)
+        if others:
+            hints = claim.hints
+            mine = hints.ingress_class or hints.controller
+            reason = (
+                f"{hints.status} is empty, and the first load balancer that sends PROXY, "
+                f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
+            )
+            ruling = skipped("OtherClass", reason)
+            return LoadBalancerMatch(first, ruling, guess=True, choice=self.choice_of_served)
+        how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
+        return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
 
     def reported(self, hints: LoadBalancerHints) -> str:
         """Return the path of the load balancer that an object of a class reports; empty without either."""
@@ -191,25 +211,6 @@ class LoadBalancerLookup:
         # Any older Ingress can be the source of that: DNS may know better.
         choice = self.choice if plans[0].is_served else self.choice_of_served
         return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
-
-    def _by_only_candidate(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
-        """Return the only one that sends PROXY; of several, the first with a place, or what DNS chooses."""
-        first = self._first
-        if first is None:
-            reason = "no load balancer of this cluster sends PROXY"
-            return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
-        others = _only_others(evidence.serves.get(first.service.ref.path, {}), claim)
-        if others:
-            hints = claim.hints
-            mine = hints.ingress_class or hints.controller
-            reason = (
-                f"{hints.status} is empty, and the first load balancer that sends PROXY, "
-                f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
-            )
-            ruling = skipped("OtherClass", reason)
-            return LoadBalancerMatch(first, ruling, guess=True, choice=self.choice_of_served)
-        how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
-        return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
 
 
 def _only_others(known: Mapping[tuple[str, str | None], Age], claim: Claim) -> str:

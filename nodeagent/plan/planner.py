@@ -94,9 +94,7 @@ class Planner:
         claimed, own = self._hostnames.questions, self._relayed.questions
         if claimed is not self._asked_by[0] or own != self._asked_by[1]:
             self._asked_by = (claimed, own)
-            both = {**claimed, **own} if own else claimed
-            if not own or both != self._questions:
-                self._questions = both
+            self._questions = {**claimed, **own} if own else claimed
         return self._questions
 
 

@@ -52,7 +52,10 @@ class OwnRelay:
         self._published = published
         self._capacity = capacity
         self._allowed_ports = frozenset(config.load_balancers.allow_ports)
-        self._source_addresses = _source_addresses(snapshot, facts)
+        # This node's address per family: its Node object's first, else that of outgoing connections.
+        self._source_addresses: dict[int, IPAddress] = {}
+        for address in (*(snapshot.node.addresses if snapshot.node else ()), *facts.source_addresses):
+            self._source_addresses.setdefault(address.version, address)
         self._unsupported = unsupported_families(snapshot, facts)
         self._facts = facts
         self._ranges = {4: config.relay.ipv4, 6: config.relay.ipv6}
@@ -167,15 +170,6 @@ class OwnRelay:
             node_address = self._source_addresses.get(family) if version else None
             found.append(Listener(bind, server, version, service.ref, node_address))
         return tuple(found)
-
-
-def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:
-    """Return this node's address per family: its Node object's first, else that of outgoing connections."""
-    reported: Iterable[IPAddress] = snapshot.node.addresses if snapshot.node else ()
-    found: dict[int, IPAddress] = {}
-    for address in (*reported, *facts.source_addresses):
-        found.setdefault(address.version, address)
-    return found
 
 
 class ExistingRelay:

@@ -80,6 +80,7 @@ def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
     """
     etc = hosts_file.parent
     link = _link(etc / "resolv.conf")
+    resolv, enforce = _text(etc / "resolv.conf"), _text(root / "sys/fs/selinux/enforce")
     return Environment(
         cni=tuple((name, f"/{sign}") for name, sign in _CNI_SIGNS if (root / sign).exists()),
         socket_balancer=_socket_balancer(root),
@@ -87,9 +88,9 @@ def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
         nft=_version("nft"),
         hosts=_hosts_file(hosts_file),
         name_order=_name_order(etc / "nsswitch.conf"),
-        name_servers=_name_servers(etc / "resolv.conf"),
+        name_servers=None if resolv is None else parse_resolv_conf(resolv).servers,
         resolv_link=link,
-        selinux=_selinux(root),
+        selinux="off" if enforce is None else "enforcing" if enforce.strip() == "1" else "permissive",
     )
 
 
@@ -163,19 +164,11 @@ def _name_order(path: Path) -> tuple[str, ...] | None:
     return ()
 
 
-def _name_servers(path: Path) -> tuple[str, ...] | None:
+def _text(path: Path) -> str | None:
     try:
-        return parse_resolv_conf(path.read_text(encoding="utf-8", errors="replace")).servers
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-
-
-def _selinux(root: Path) -> str:
-    try:
-        state = (root / "sys/fs/selinux/enforce").read_text(encoding="ascii").strip()
-    except OSError:
-        return "off"
-    return "enforcing" if state == "1" else "permissive"
 
 
 _OWN_HOSTS = Path("/etc/hosts")
