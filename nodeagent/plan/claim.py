@@ -54,8 +54,3 @@ class Claim(Struct, frozen=True):
     excluded: str | None = None
     excluded_in: str = ""
     number: int = 0
-
-    @property
-    def undated(self) -> bool:
-        """Whether the object has no creation time, as in files."""
-        return self.age[0]

@@ -231,7 +231,7 @@ def _is_evidence(age: Age, claim: Claim) -> bool:
 
     Objects in files have no ages: there, all of them count.
     """
-    undated = age[0] and claim.undated
+    undated = age[0] and claim.age[0]
     return undated or age < claim.age
 
 
