@@ -44,6 +44,9 @@ class _Hostname:
 class HostnameDecisions:
     """Remembers the decisions on all hostnames.
 
+    Attributes:
+        questions: the hostnames that only DNS can decide; another object after a change.
+
     Args:
         config: the configuration.
     """
@@ -58,7 +61,7 @@ class HostnameDecisions:
         self._hostnames: dict[str, _Hostname] = {}
         self._names: SortedRows[str, NameDecision] = SortedRows()
         self._lines: SortedRows[_LineKey, HostsLine] = SortedRows()
-        self._questions: dict[str, DnsQuestion] = {}
+        self.questions: Mapping[str, DnsQuestion] = {}
         self._load_balancers: tuple[LoadBalancerPlan, ...] = ()
         self._relays: Mapping[ObjectRef, tuple[IPAddress, ...]] = {}
         self._addresses: Mapping[ObjectRef, frozenset[IPAddress]] = {}
@@ -112,10 +115,11 @@ class HostnameDecisions:
                 del self._hostnames[name]
         self._names.update(decided)
         self._lines.update(lines)
-        if any(self._questions.get(name) != questions.get(name) for name in outcomes):
-            self._questions = self._questions | questions
+        if any(self.questions.get(name) != questions.get(name) for name in outcomes):
+            asked = {**self.questions, **questions}
             for name in outcomes.keys() - questions.keys():
-                self._questions.pop(name, None)
+                asked.pop(name, None)
+            self.questions = asked
 
     @property
     def names(self) -> tuple[NameDecision, ...]:
@@ -126,11 +130,6 @@ class HostnameDecisions:
     def hosts(self) -> tuple[HostsLine, ...]:
         """The lines for all served hostnames, one for each family their load balancer is relayed in."""
         return self._lines.rows()
-
-    @property
-    def questions(self) -> Mapping[str, DnsQuestion]:
-        """The hostnames that only DNS can decide."""
-        return self._questions
 
     def _touched_by(self, facts: Facts) -> set[str]:
         """Return the hostnames whose decisions depend on facts that have changed."""

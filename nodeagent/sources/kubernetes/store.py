@@ -14,20 +14,17 @@ class Store:
 
     Every method may be called from any thread; each change happens in one step. Each change is idempotent:
     repeating it changes nothing.
+
+    Attributes:
+        synced: whether the resource has been listed once.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._items: dict[Key, Item] = {}
-        self._synced = False
+        self.synced = False
         self._values: SortedRows[Key, object] = SortedRows()
         self._unreadable: SortedRows[Key, Unreadable] = SortedRows()
-
-    @property
-    def synced(self) -> bool:
-        """Whether the resource has been listed once."""
-        with self._lock:
-            return self._synced
 
     def values(self) -> tuple[object, ...]:
         """Return the values of all objects in use, sorted by key; the same object until one changes."""
@@ -53,8 +50,8 @@ class Store:
             before, self._items = self._items, {}
             changed: dict[Key, Item | None] = {key: None for key in before if key not in items}
             changed |= {k: item for k, item in items.items() if not self._hold(k, item, before.get(k))}
-            news = self._show(changed) or not self._synced
-            self._synced = True
+            news = self._show(changed) or not self.synced
+            self.synced = True
             return news
 
     def put(self, key: Key, item: Item) -> bool:
