@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+import websocket
 from msgspec import Struct
 
 from nodeagent.sources.kubernetes.connection import Connection
@@ -77,8 +78,6 @@ def execute(
 
 def _opened(transport: Transport, request: ApiRequest, target: str, timeout: float) -> Any:  # noqa: ANN401 - a WebSocket
     """Open a websocket; raises ApiError."""
-    import websocket  # noqa: PLC0415 - a command that asks no pod needs none
-
     where = transport.target
     headers = [("User-Agent", "nodeagent"), *transport.authorization(request)]
     connection = transport.connect(request, timeout)
@@ -104,8 +103,6 @@ def _opened(transport: Transport, request: ApiRequest, target: str, timeout: flo
 
 
 def _failure(request: ApiRequest, error: Exception) -> UnreachableError:
-    import websocket  # noqa: PLC0415 - as above
-
     if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
         return UnreachableError(f"{request}: no answer in time")
     if isinstance(error, websocket.WebSocketConnectionClosedException | ConnectionError):
@@ -115,8 +112,6 @@ def _failure(request: ApiRequest, error: Exception) -> UnreachableError:
 
 def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
     """Return all messages until the server closes, by stream."""
-    import websocket  # noqa: PLC0415 - as above
-
     streams: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
     while True:
         left = deadline - time.monotonic()
