@@ -10,7 +10,7 @@ import pytest
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.nftables import NftProgram
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
-from nodeagent.model.desired import Desired, DnatRules
+from nodeagent.model.desired import Desired
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import (
     LB,
@@ -44,8 +44,10 @@ def test_strangers_reach_the_relay_only_without_the_guard(
     other_pod = OTHER_POD[family].partition("/")[0]
     world.outside.ip(f"addr add {OTHER_POD[family]} dev eth0{' nodad' * (family == 6)}")
     world.node.ip(f"route add {other_pod} via {OUTSIDE[family]}")
-    for rules in (both_families(), guarded(), both_families()):
+    # The guard exists without any redirect, too, as before the relay's first listener does.
+    for rules in (both_families(), guarded(), both_families(), replace(guarded(), redirects=())):
         apply(backend, rules)
+        assert world.outside.answer(NODE[family], 443) == "refused"
         for source in (OUTSIDE[family], other_pod):
             expected = "nothing" if rules.guarded else f"relay {source}"
             assert world.outside.answer(RELAY[family], 443, PATIENCE, source=source) == expected
@@ -109,18 +111,6 @@ def test_a_strangers_connection_to_a_redirected_address_does_not_pass(
     apply(backend, replace(guarded(), redirects=mine))
     assert world.outside.answer(CLUSTER_IP[family], 443, PATIENCE) == "nothing"
     assert world.node.answer(CLUSTER_IP[family], 443) == f"relay {NODE[family]}"
-
-
-@FAMILIES
-def test_the_guard_exists_without_any_redirect(world: World, backend: DnatBackend, family: int) -> None:
-    """As before the relay's first listener does; and it is removed without a trace."""
-    before = world.node.rules()
-    apply(backend, replace(guarded(), redirects=()))
-    assert world.outside.answer(RELAY[family], 443, PATIENCE) == "nothing"
-    assert world.pod.answer(RELAY[family], 443) == f"relay {POD[family]}"
-    assert world.outside.answer(NODE[family], 443) == "refused"
-    apply(backend, DnatRules())
-    assert world.node.rules() == before
 
 
 @pytest.mark.usefixtures("node")

@@ -28,29 +28,13 @@ FAMILIES = pytest.mark.parametrize("family", [4, 6])
 def test_the_node_reaches_the_relay_with_the_entry_and_the_load_balancer_without(
     world: World, backend: DnatBackend, family: int
 ) -> None:
-    """Without, with, without, with; and the client's own address survives."""
+    """Without, with, without, with; and the client's own address survives. Another port is left alone."""
     for _ in range(2):
         assert world.node.answer(LB[family], 443) == f"lb {NODE[family]}"
         apply(backend, both_families())
         assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
+        assert world.node.answer(LB[family], 444) == "refused"
         apply(backend, DnatRules())
-
-
-@FAMILIES
-def test_a_pod_reaches_the_relay_only_if_its_range_is_listed(
-    world: World, backend: DnatBackend, family: int
-) -> None:
-    """A pod of another range, say of a host-network bridge, still reaches the load balancer."""
-    apply(backend, both_families())
-    assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
-    apply(backend, DnatRules(both_families().redirects))
-    assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
-
-
-def test_another_port_of_the_load_balancer_is_left_alone(world: World, backend: DnatBackend) -> None:
-    """The key is address and port."""
-    apply(backend, both_families())
-    assert world.node.answer(LB[4], 444) == "refused"
 
 
 def test_kube_proxy_at_its_own_priority_loses(world: World) -> None:

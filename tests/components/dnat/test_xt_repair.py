@@ -56,32 +56,34 @@ def backend() -> IptablesBackend:
     return IptablesBackend()
 
 
-@pytest.mark.parametrize("damage", ALTERED.values(), ids=ALTERED.keys())
-def test_damage_is_seen_and_repaired(node: Namespace, backend: IptablesBackend, damage: str) -> None:
-    """Then all is as it was, and nothing more is to do."""
+ALL = {
+    name: (kind, damage)
+    for kind, damages in (("damage", ALTERED), ("displaced", DISPLACED), ("drift", OF_ENTRIES))
+    for name, damage in damages.items()
+}
+
+
+@pytest.mark.parametrize(("kind", "damage"), ALL.values(), ids=ALL.keys())
+def test_what_others_change_is_seen_and_repaired(
+    node: Namespace, backend: IptablesBackend, kind: str, damage: str
+) -> None:
+    """As damage, as jumps pushed down, or as drift of entries; then all is as it was, and nothing is to do.
+
+    Rules that other programs put before a jump stay after it.
+    """
     apply(backend, guarded())
     before, rules = backend.read(), _ours(node)
     node.legacy(damage)
     state = backend.read()
-    assert state.damage
-    assert not state.displaced
-    assert apply(backend, guarded()).action == "repair"
+    assert kind != "damage" or state.damage
+    change = apply(backend, guarded())
+    assert bool(state.displaced) == bool(change.displaced) == (kind == "displaced")
+    assert kind != "damage" or change.action == "repair"
+    assert kind != "drift" or change.added != NO_RULES or change.removed != NO_RULES
+    assert kind != "displaced" or "another rule is before the jump" in str(change)
+    assert kind != "displaced" or "-j ACCEPT" in node.rules()
     assert (backend.read(), _ours(node)) == (before, rules)
     assert not apply(backend, guarded())
-
-
-@pytest.mark.parametrize("damage", DISPLACED.values(), ids=DISPLACED.keys())
-def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: IptablesBackend, damage: str) -> None:
-    """And is distinguished from removed rules: the other program's rules stay after nodeagent's."""
-    apply(backend, guarded())
-    before = backend.read()
-    node.legacy(damage)
-    assert backend.read().displaced
-    change = apply(backend, guarded())
-    assert change.displaced
-    assert "another rule is before the jump" in str(change)
-    assert backend.read() == before
-    assert "-j ACCEPT" in node.rules()
 
 
 def test_rules_of_others_among_several_jumps_stay(node: Namespace, backend: IptablesBackend) -> None:
@@ -94,17 +96,6 @@ def test_rules_of_others_among_several_jumps_stay(node: Namespace, backend: Ipta
     apply(backend, guarded())
     listed = node.output("iptables-legacy -t nat -S PREROUTING").splitlines()
     assert listed == ["-P PREROUTING ACCEPT", "-A PREROUTING -j NODEAGENT-PREROUTING", *others]
-
-
-@pytest.mark.parametrize("damage", OF_ENTRIES.values(), ids=OF_ENTRIES.keys())
-def test_entries_of_others_are_drift(node: Namespace, backend: IptablesBackend, damage: str) -> None:
-    """They are reported as entries, not as damage."""
-    apply(backend, guarded())
-    before = backend.read()
-    node.legacy(damage)
-    change = apply(backend, guarded())
-    assert change.added != NO_RULES or change.removed != NO_RULES
-    assert backend.read() == before
 
 
 def test_a_rule_inserted_before_nodeagents_loses_its_packets_again(

@@ -2,7 +2,8 @@
 
 import functools
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import ParamSpec
@@ -15,6 +16,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests import isolation
+from tests.testbed.squatter import command
 
 P = ParamSpec("P")
 
@@ -71,6 +73,19 @@ def start_sidecar() -> "subprocess.Popen[bytes]":
     """HAProxy in a process of its own, as the relay's container runs it; it waits for its configuration."""
     command = f"until [ -e {CONFIG} ]; do :; done; exec haproxy -W -db -S {MASTER},mode,600 -f {CONFIG}"
     return subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def squatter(port: int, address: str = RELAY, *options: str) -> Iterator[bool]:
+    """Another user who wants the port; yields whether it is his."""
+    with subprocess.Popen(
+        command(address, port, *options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline() == b"bound\n"
+        finally:
+            process.kill()
 
 
 def processes(directory: Path = RUN) -> Processes:

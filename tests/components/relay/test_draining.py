@@ -27,9 +27,6 @@ class _Sidecar:
         self.relays.apply([A])
         self.looks: list[DrainProgress] = []
 
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGUSR1)
-
     def drain(self, idle: float, longest: float = 60.0, begin: float = 5.0) -> threading.Thread:
         """Drain in a thread; a look is added to the list after each other."""
         thread = threading.Thread(
@@ -53,7 +50,7 @@ def test_an_idle_connection_is_closed_and_a_slow_download_arrives_whole() -> Non
         download = Download(A.bind, 40 * MIB)
         download.read(MIB)
         thread = sidecar.drain(idle=3.0)
-        sidecar.end()
+        sidecar.process.send_signal(signal.SIGUSR1)
         began = time.monotonic()
         # Slower than once each look, and for longer than what counts as idle.
         while time.monotonic() - began < 8:
@@ -77,7 +74,7 @@ def test_what_was_idle_before_the_end_is_closed_at_once() -> None:
         sidecar.relays.apply([A, B])
         with echo(B.bind) as idle:
             time.sleep(3.1)
-            sidecar.end()
+            sidecar.process.send_signal(signal.SIGUSR1)
             began = time.monotonic()
             sidecar.drain(idle=2.0)
             assert earlier.recv(100) == idle.recv(100) == b""
@@ -92,7 +89,7 @@ def test_the_longest_wait_holds_for_a_connection_that_is_in_use() -> None:
         download.read(MIB)
         began = time.monotonic()
         sidecar.drain(idle=60.0, longest=3.0)
-        sidecar.end()
+        sidecar.process.send_signal(signal.SIGUSR1)
         while sidecar.process.poll() is None and time.monotonic() - began < 20:
             download.read(MIB // 4)
             time.sleep(0.1)
@@ -116,7 +113,7 @@ def test_a_master_that_is_silent_for_a_while_has_not_ended(monkeypatch: pytest.M
     monkeypatch.setattr("nodeagent.components.relay.draining._ASK_SECONDS", 0.2)
     with _serving() as sidecar, echo(A.bind) as idle:
         thread = sidecar.drain(idle=3.0)
-        sidecar.end()
+        sidecar.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: bool(sidecar.looks), "a look at the connections")
         sidecar.process.send_signal(signal.SIGSTOP)
         # Long enough to be asked more than once.
@@ -152,7 +149,7 @@ def test_many_idle_connections_are_closed_in_a_few_looks() -> None:
         thread = sidecar.drain(idle=1.0)
         thread.join(1.5)
         assert thread.is_alive()
-        sidecar.end()
+        sidecar.process.send_signal(signal.SIGUSR1)
         thread.join(60)
         assert [each.recv(1) for each in kept] == [b""] * 1000
         assert sidecar.process.wait(5) == 0

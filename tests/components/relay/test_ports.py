@@ -2,8 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from nodeagent.components.relay.ports import (
     port_sockets,
 )
 from nodeagent.model.addresses import Endpoint, Family
+from tests.components.relay.namespace import squatter
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 REST = "00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0"
@@ -116,29 +116,14 @@ def test_whatever_is_wrong_with_sock_diag_the_tables_of_proc_show_who_listens(
 @pytest.mark.parametrize("address", ["169.254.66.5", "::ffff:169.254.66.5", "fd68:6169:7270::5"])
 def test_another_users_socket_on_an_address_that_the_node_does_not_have_is_found(address: str) -> None:
     """IP_FREEBIND needs no privilege. An IPv6 socket on a mapped address has IPv4's port."""
-    with _free_bound(address, 5000, 65534):
+    with squatter(5000, address) as bound:
+        assert bound
         (held,) = port_holders(port_sockets(), relay_uid=0).items()
         plain = address.removeprefix("::ffff:")
         assert (str(held[0].address), held[0].port, held[1]) == (plain, 5000, 65534)
         assert held[0] in held_by(port_sockets(), 65534)
         assert held_by(port_sockets(), 0) == frozenset()
         assert port_holders(port_sockets(), relay_uid=65534) == {}
-
-
-@contextmanager
-def _free_bound(address: str, port: int, uid: int) -> Iterator[None]:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    os.seteuid(uid)
-    try:
-        squatter = socket.socket(family)
-    finally:
-        os.seteuid(0)
-    with squatter:
-        level, option = (socket.IPPROTO_IPV6, 78) if family == socket.AF_INET6 else (socket.IPPROTO_IP, 15)
-        squatter.setsockopt(level, option, 1)
-        squatter.bind((address, port))
-        squatter.listen()
-        yield
 
 
 def _can_listen(address: str, port: int) -> bool:

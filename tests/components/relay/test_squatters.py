@@ -6,8 +6,6 @@ import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,23 +13,9 @@ from nodeagent.components.component import PartlyAppliedError
 from nodeagent.errors import ApplyError
 from tests.components.relay.backend import backend, who
 from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import RELAY, KeptRelay, isolated, listener
-from tests.testbed.squatter import command
+from tests.components.relay.namespace import RELAY, KeptRelay, isolated, listener, squatter
 
 A, B = listener(), listener(port=5000)
-
-
-@contextmanager
-def _squatter(port: int, address: str = RELAY, *options: str) -> Iterator[bool]:
-    """Yields whether the user got the port."""
-    with subprocess.Popen(
-        command(address, port, *options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline() == b"bound\n"
-        finally:
-            process.kill()
 
 
 _TAKEN = re.escape(f"{B.bind} is held by a process of user 65534; the others are served")
@@ -40,7 +24,7 @@ _TAKEN = re.escape(f"{B.bind} is held by a process of user 65534; the others are
 @isolated
 def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user(relays: KeptRelay) -> None:
     change = relays.difference([A, B])
-    with _squatter(5000) as bound, backend(A.server):
+    with squatter(5000) as bound, backend(A.server):
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$") as caught:
             change.grow.apply()
@@ -56,7 +40,7 @@ def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user(relays: 
 
 @isolated
 def test_a_wildcard_counts_too(relays: KeptRelay) -> None:
-    with _squatter(5000, "::") as bound:
+    with squatter(5000, "::") as bound:
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$"):
             relays.apply([A, B])
@@ -68,7 +52,7 @@ def _taken(port: int) -> set[tuple[str, ...]]:
     got = set()
     for address in (RELAY, "0.0.0.0"):
         for options in ((), ("SO_REUSEADDR",), ("SO_REUSEPORT",), ("SO_REUSEADDR", "SO_REUSEPORT")):
-            with _squatter(port, address, *options) as bound:
+            with squatter(port, address, *options) as bound:
                 if bound:
                     got.add((address, *options))
     return got
@@ -155,7 +139,7 @@ def test_too_few_descriptors_to_hold_the_ports_are_reported(relays: KeptRelay) -
 def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out(relays: KeptRelay) -> None:
     """His socket allows HAProxy's, and does not listen: it could, once HAProxy is dead."""
     told = re.escape(f"{B.bind} is held by a process of ")
-    with _squatter(5000, RELAY, "SO_REUSEADDR", "silent") as bound:
+    with squatter(5000, RELAY, "SO_REUSEADDR", "silent") as bound:
         assert bound
         with pytest.raises(PartlyAppliedError, match=told):
             relays.apply([A, B])
