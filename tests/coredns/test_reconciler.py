@@ -94,17 +94,6 @@ def test_a_load_balancer_that_publishes_only_a_hostname_is_served_by_coredns_too
     assert model_answer(corefile(api), Question(name)) == PASSED_ON
 
 
-def test_a_hostname_that_nothing_verifies_is_rejected_in_the_planner_s_words(reconciler: Kept) -> None:
-    add_name(reconciler.api, "registry-1.docker.io")
-    done = reconciler.reconcile()
-    refused = next(one for one in done.edits.decisions if one.name == "registry-1.docker.io")
-    assert (refused.code, refused.reason) == (
-        "NotVerified",
-        "not verified: no suffix in hosts.allow covers it",
-    )
-    assert model_answer(corefile(reconciler.api), Question("registry-1.docker.io")) == PASSED_ON
-
-
 def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
     reconciler: Kept, connecting: Callable[[], Connection]
 ) -> None:

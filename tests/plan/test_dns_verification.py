@@ -39,6 +39,10 @@ FAILURES = {
 }
 
 
+AWAY = "DNS can't be queried: 192.0.2.53: no"
+BLUE = "Service ingress/blue (192.0.2.1)"
+
+
 def told(*addresses: str, unanswered: Iterable[Family] = ()) -> DnsReply:
     """A reply with these addresses; questions for `unanswered` families came to nothing."""
     return DnsReply(
@@ -97,40 +101,47 @@ def test_a_hostname_with_other_addresses_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "reason"),
+    ("latest", "before", "stands", "code", "reason"),
     [
-        (DnsOutcome.NXDOMAIN, "NoSuchName", "not verified: DNS has no such hostname"),
-        (DnsOutcome.NO_ADDRESS, "NoDnsAddress", "not verified: DNS has no address for it"),
+        *(
+            (DnsReply(outcome), None, stands, code, f"not verified: DNS has no {what}")
+            for outcome, code, what in (
+                (DnsOutcome.NXDOMAIN, "NoSuchName", "such hostname"),
+                (DnsOutcome.NO_ADDRESS, "NoDnsAddress", "address for it"),
+            )
+            for stands in (False, True)
+        ),
+        *(
+            (failed(outcome), None, False, code, f"not verified: {AWAY}")
+            for outcome, code in FAILURES.items()
+        ),
+        *((failed(each), None, True, "Kept", f"kept: it is written, and {AWAY}") for each in FAILURES),
+        # DNS being away is no reason to leave drift.
+        (
+            failed(),
+            told("192.0.2.1"),
+            False,
+            "Kept",
+            "kept: DNS answered 192.0.2.1 and can't be queried now: 192.0.2.53: no",
+        ),
+        # Though its line is still there: for example, the hosts file was read-only.
+        (
+            failed(),
+            told("198.51.100.4"),
+            True,
+            "NotVerified",
+            f"not verified: DNS answers 198.51.100.4, not an address of {BLUE}; now {AWAY}",
+        ),
     ],
 )
-def test_a_name_without_addresses_is_refused(outcome: DnsOutcome, code: str, reason: str) -> None:
-    """Even one that is written: it is removed."""
-    for stands_at in ((), (RELAY,)):
-        decision = decided(DnsReply(outcome, ttl=60), stands_at=stands_at)
-        assert (decision.verdict, decision.code, decision.reason) == (Verdict.REFUSED, code, reason)
-
-
-@pytest.mark.parametrize(("outcome", "code"), FAILURES.items())
-def test_while_dns_is_unavailable_nothing_new_is_verified_and_nothing_withdrawn(
-    outcome: DnsOutcome, code: str
+def test_without_an_address_from_dns_nothing_new_is_verified_and_only_what_it_denied_is_withdrawn(
+    latest: DnsReply, before: DnsReply | None, code: str, reason: str, *, stands: bool
 ) -> None:
     """Each way to be away has its code, and the servers' words."""
-    decision = decided(failed(outcome))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, code)
-    assert decision.reason == "not verified: DNS can't be queried: 192.0.2.53: no"
-
-    standing = decided(failed(outcome), stands_at=[RELAY])
-    assert (standing.verdict, standing.code) == (Verdict.SERVED, "Kept")
-    assert standing.reason == "kept: it is written, and DNS can't be queried: 192.0.2.53: no"
-
-
-def test_a_remembered_verification_restores_a_line_that_another_program_removed() -> None:
-    """DNS being away is no reason to leave drift."""
-    desire = planned(failed(), before=told("192.0.2.1"))
+    desire = planned(latest, before, stands_at=[RELAY] if stands else [])
     decision = of_name(desire, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
-    assert decision.reason == "kept: DNS answered 192.0.2.1 and can't be queried now: 192.0.2.53: no"
-    assert hosts(desire) == [f"{RELAY} {NAME}"]
+    assert (decision.code, decision.reason) == (code, reason)
+    assert hosts(desire) == ([f"{RELAY} {NAME}"] if code == "Kept" else [])
 
 
 def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
@@ -148,13 +159,6 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     assert hosts(third) == []
     again = replace(FACTS, dns={NAME: DnsAnswer(failed())}, wanted_names=WantedNames().after(third.hosts))
     assert of_name(desired(service(), ingress(NAME), facts=again, options=DNS), NAME).code == "DnsTimeout"
-
-
-def test_what_dns_denied_stays_so_while_dns_is_unavailable() -> None:
-    """Though its line is still there: for example, the hosts file was read-only."""
-    decision = decided(failed(), before=told("198.51.100.4"), stands_at=[RELAY])
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
-    assert decision.reason.endswith("; now DNS can't be queried: 192.0.2.53: no")
 
 
 def test_a_line_or_a_remembered_answer_of_one_load_balancer_does_not_verify_another() -> None:

@@ -20,12 +20,11 @@ def test_what_ends_in_a_number_looks_like_an_address(name: str) -> None:
     assert defect(name) == "looks like an address, not a name"
 
 
-@pytest.mark.parametrize(("length", "fine"), [(253, True), (254, False), (300, False)])
-def test_a_name_has_at_most_253_characters(length: int, fine: bool) -> None:  # noqa: FBT001 - the table's answer
+def test_a_name_has_at_most_253_characters() -> None:
     """RFC 1035, without the final dot."""
-    name = ("x." * 150)[:length].removesuffix(".").ljust(length, "x")
-    assert len(name) == length
-    assert (defect(name) is None) is fine
+    longest = "x." * 126 + "x"
+    assert defect(longest) is None
+    assert defect(f"x{longest}") is not None
 
 
 @pytest.mark.parametrize("host", ["k.example.com", "K.Example.COM", "k.example.com.", "\u212a.example.com"])

@@ -111,21 +111,6 @@ def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
     assert of_name(planned, "a.example.com").verdict is Verdict.SERVED
 
 
-def test_each_namespace_has_a_share_of_hostnames_of_its_own() -> None:
-    planned = desired(
-        service(),
-        *(claiming("team-a", f"a{number}.example.com", created=number) for number in range(3)),
-        claiming("team-b", "b.example.com", created=9),
-        options=config("limits: {hostnamesPerNamespace: 2}"),
-    )
-    assert {line.split()[1] for line in hosts(planned)} == {
-        "a0.example.com",
-        "a1.example.com",
-        "b.example.com",
-    }
-    assert of_name(planned, "a2.example.com").code == "TooManyHostnamesInNamespace"
-
-
 @pytest.mark.parametrize("limit", ["hostnames", "hostnamesPerNamespace"])
 def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_that_have_their_place(
     limit: str,

@@ -15,6 +15,7 @@ from tests.plan.made_up import FACTS, NODE, config, desired, hosts, ingress, rel
 def test_an_empty_cluster_asks_for_nothing() -> None:
     """Nothing but the pods' ranges, which redirect nothing by themselves."""
     assert desired() == Desired(dnat=DnatRules(pods=NODE.pod_cidrs))
+    assert desired(node=None) == Desired()
 
 
 def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
@@ -37,17 +38,6 @@ def test_pod_ranges_come_from_the_node_unless_they_are_configured() -> None:
     assert list(map(str, desired(node=node).dnat.pods)) == own
     configured = desired(node=node, options=config("dnat: {podCIDRs: [10.7.0.0/16]}"))
     assert configured.dnat.pods == (ip_network("10.7.0.0/16"),)
-
-
-@pytest.mark.parametrize("node", [None, replace(NODE, pod_cidrs=())])
-def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object) -> None:
-    """With the option that fixes it."""
-    planned = desired(service(), node=node)  # type: ignore[arg-type]
-    assert planned.dnat.pods == ()
-    (remark,) = planned.remarks
-    assert "no pod range of node 'node1' is known" in remark
-    assert "set dnat.podCIDRs" in remark
-    assert desired(node=node).remarks == (), "nothing is to be served"  # type: ignore[arg-type]
 
 
 def test_a_listed_service_that_does_not_exist_is_named_with_the_nearest() -> None:
