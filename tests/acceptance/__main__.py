@@ -6,6 +6,7 @@ Exits with 0 only when every step was observed.
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -32,17 +33,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
-    setting = Setting(
-        kubeconfig=options.kubeconfig,
-        node_command=options.node_command,
-        nodes=tuple(options.node),
-        load_balancer=options.load_balancer,
-        image=options.image,
-        pod_image=options.pod_image,
-        kustomization=options.kustomization,
-        upgrade_to=options.upgrade_to,
-    )
-    place = ClusterPlace(setting)
+    place = ClusterPlace(Setting(**{one.name: getattr(options, one.name) for one in fields(Setting)}))
     if place.uninstall_what_stands():
         screen.note("nodeagent stood here already: it was uninstalled first")
     play(STEPS, Scene(place, screen, options.pause), screen)
@@ -55,7 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     cluster = places.add_parser("cluster", help="docs/testbed.md says what it must offer")
     cluster.add_argument("--kubeconfig", type=Path, required=True)
     cluster.add_argument("--node-command", required=True, help="runs a command on {node}: docs/testbed.md")
-    cluster.add_argument("--node", action="append", required=True, help="may be given several times")
+    cluster.add_argument(
+        "--node", dest="nodes", action="append", required=True, help="may be given several times"
+    )
     cluster.add_argument("--load-balancer", type=ip_address, required=True, help="the Service's address")
     cluster.add_argument("--image", required=True, help="what is pulled: it must hold the program `true`")
     cluster.add_argument("--pod-image", required=True, help="for pods that ask: sh and curl, and the CA")

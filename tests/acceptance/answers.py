@@ -49,17 +49,9 @@ class Curled:
 def curl(
     place: ClusterPlace, node: str, url: str, *, pod: bool = False, resolve: Address | None = None
 ) -> Curled:
-    """Ask for a page on a node or in a pod of it.
+    """Ask for a page on a node or in a pod of it, at an address if one is given: not looking the name up.
 
-    Args:
-        place: The cluster.
-        node: The node.
-        url: What to ask for.
-        pod: Whether the pod asks.
-        resolve: The address to use in place of looking the name up.
-
-    Returns:
-        The answer; a failed request is one, too.
+    A failed request is an answer, too.
     """
     command = [*curl_command(url, resolve, None, _CURL_SECONDS, proxy_protocol=False), url]
     said = (place.in_pod if pod else place.on_node)(node, command)

@@ -28,12 +28,12 @@ class Setting:
 
     kubeconfig: Path
     node_command: str
-    nodes: tuple[str, ...]
+    nodes: Sequence[str]
     load_balancer: Address
     image: str
     pod_image: str
     kustomization: Path
-    upgrade_to: str = ""
+    upgrade_to: str
 
 
 class ClusterPlace:
@@ -41,22 +41,8 @@ class ClusterPlace:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        self.nodes, self.load_balancer, self.image = setting.nodes, setting.load_balancer, setting.image
         self._kubectl = Kubectl(setting.kubeconfig)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Those that were named; the DaemonSet runs on all."""
-        return self._setting.nodes
-
-    @property
-    def load_balancer(self) -> Address:
-        """The address in the Service's status."""
-        return self._setting.load_balancer
-
-    @property
-    def image(self) -> str:
-        """What is pulled."""
-        return self._setting.image
 
     def on_node(self, node: str, command: Sequence[str], *, seconds: float = 30.0) -> Said:
         """Run a command on a node."""
