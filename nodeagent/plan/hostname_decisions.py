@@ -115,10 +115,12 @@ class HostnameDecisions:
                 del self._hostnames[name]
         self._names.update(decided)
         self._lines.update(lines)
-        if any(self.questions.get(name) != questions.get(name) for name in outcomes):
-            asked = {**self.questions, **questions}
-            for name in outcomes.keys() - questions.keys():
-                asked.pop(name, None)
+        changed = {name: each for name, each in questions.items() if each != self.questions.get(name)}
+        ended = [name for name in outcomes if name in self.questions and name not in questions]
+        if changed or ended:
+            asked = {**self.questions, **changed}
+            for name in ended:
+                del asked[name]
             self.questions = asked
 
     @property
