@@ -94,7 +94,9 @@ class Planner:
         claimed, own = self._hostnames.questions, self._relayed.questions
         if claimed is not self._asked_by[0] or own != self._asked_by[1]:
             self._asked_by = (claimed, own)
-            self._questions = {**claimed, **own} if own else claimed
+            both = {**claimed, **own} if own else claimed
+            if not own or both != self._questions:
+                self._questions = both
         return self._questions
 
 

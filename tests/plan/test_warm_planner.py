@@ -48,4 +48,6 @@ def test_what_is_decided_as_before_stays_the_same_object(seed: int) -> None:
                 assert earlier is now
         known = {decision: decision for decision in before.names}
         assert all(known.get(decision, decision) is decision for decision in after.names)
+        same = [name for name, asked in after.questions.items() if asked == before.questions.get(name)]
+        assert all(after.questions[name] is before.questions[name] for name in same)
         before = after
