@@ -53,16 +53,6 @@ def test_what_is_known_stays_when_the_right_is_withdrawn(api: ApiServer, connect
         assert "forbidden" in line
 
 
-def test_without_the_right_everything_else_works_and_a_line_says_so(
-    api: ApiServer, connection: Connection
-) -> None:
-    api.access.allow_only(_REST)
-    api.store.create(published("192.0.2.10"))
-    found = read_cluster(connection, NODE)
-    assert (found.api_servers, found.node is not None) == (frozenset(), True)
-    assert any(line.startswith(f"{API_SERVERS.name} not covered: ") for line in found.not_covered)
-
-
 def test_manifests_have_them_too(tmp_path: Path) -> None:
     documents = [published("192.0.2.10", "192.0.2.11"), published("203.0.113.66", name="tenant")]
     file = tmp_path / "cluster.json"

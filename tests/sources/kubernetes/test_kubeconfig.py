@@ -50,9 +50,17 @@ def test_the_clients_default_configuration_is_left_alone(api: ApiServer, connect
     assert client.Configuration.get_default_copy().host == client.Configuration().host
 
 
-def test_a_token_file_is_read_again_once_its_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("old", encoding="utf-8")
-    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"tokenFile": "token"})
+@pytest.mark.parametrize("by", ["tokenFile", "exec"])
+def test_a_token_is_read_again_once_it_is_refused(api: ApiServer, tmp_path: Path, by: str) -> None:
+    """From a file, or from a plugin."""
+    token, plugin = tmp_path / "token", tmp_path / "plugin"
+    version = "client.authentication.k8s.io/v1"
+    credential = f'{{"apiVersion":"{version}","kind":"ExecCredential","status":{{"token":'
+    plugin.write_text(f"#!/bin/sh\nprintf '%s\"%s\"}}}}' '{credential}' \"$(cat {token})\"\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"tokenFile": "token", "exec": {"apiVersion": version, "command": str(plugin), "args": []}}
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {by: user[by]})
+    token.write_text("old", encoding="utf-8")
     api.access.require_token("old")
     with connect(kubeconfig) as connection:
         assert kinds(connection) == LIST
@@ -60,7 +68,7 @@ def test_a_token_file_is_read_again_once_its_token_is_refused(api: ApiServer, tm
         api.access.revoke_token("old")
         with pytest.raises(errors.UnauthorizedError, match="does not accept these credentials"):
             connection.get_json(SERVICES)
-        (tmp_path / "token").write_text("new", encoding="utf-8")
+        token.write_text("new", encoding="utf-8")
         assert kinds(connection) == LIST
 
 
@@ -73,23 +81,6 @@ def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
     ):
         connection.get_json(SERVICES)
     assert "secret" not in str(caught.value)
-
-
-def test_an_exec_plugin_is_run_again_once_its_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin"
-    credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":'
-    plugin.write_text(f"#!/bin/sh\nprintf '%s\"%s\"}}}}' '{credential}' \"$(cat {tmp_path}/token)\"\n")
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    (tmp_path / "token").write_text("first", encoding="utf-8")
-    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "args": []}
-    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"exec": run})
-    api.access.require_token("first")
-    with connect(kubeconfig) as connection:
-        assert kinds(connection) == LIST
-        api.access.require_token("second")
-        api.access.revoke_token("first")
-        (tmp_path / "token").write_text("second", encoding="utf-8")
-        assert kinds(connection) == LIST
 
 
 @pytest.fixture

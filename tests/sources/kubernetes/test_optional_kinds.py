@@ -10,7 +10,7 @@ from nodeagent.sources.kubernetes.errors import ApiError
 from nodeagent.sources.kubernetes.reflector import Coverage, Timing
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
-from tests.apiserver import GATEWAY_API, ApiServer, Ending, Object, Rule, custom, faults, objects
+from tests.apiserver import GATEWAY_API, ApiServer, Object, Rule, custom, faults, objects
 
 from .watching import NODE, QUICK, Watched, until, watching
 
@@ -193,17 +193,6 @@ def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
         api.access.allow_all()
         until_hostnames(watched, "www.example.com")
         until(lambda: watched.snapshot().not_covered == (), "nothing left to tell")
-
-
-def test_a_kind_that_is_refused_later_stays_as_it_was_known(api: ApiServer, connection: Connection) -> None:
-    """A right is revoked: no hostname is removed because of that."""
-    api.store.serve(*GATEWAY_API)
-    api.store.create(objects.http_route("a"))
-    with watching(api, connection) as watched:
-        api.access.allow_only(ALL_BUT_ROUTES)
-        api.end_watches(Ending.CLEAN)
-        until(lambda: coverage(watched) is Coverage.REFUSED, "the refusal")
-        assert hostnames(watched) == ["www.example.com"]
 
 
 def test_discovery_that_fails_changes_nothing(api: ApiServer, connection: Connection) -> None:

@@ -105,11 +105,6 @@ def test_each_ending_is_reported(
         assert ask(Probe(endpoint, None, tls, "site.example.com"), seconds).ending is ending
 
 
-def test_a_status_is_read() -> None:
-    with serving(_answering(b"HTTP/1.1 404 Not Found\r\n\r\n")) as endpoint:
-        assert ask(Probe(endpoint)) == ProbeOutcome(Ending.STATUS, 404)
-
-
 def test_no_process_listens() -> None:
     with socket.create_server((str(HOST), 0)) as taken:
         free = Endpoint(HOST, taken.getsockname()[1])
