@@ -1,14 +1,16 @@
-"""What nodeagent keeps on the node, judged on values."""
+"""What nodeagent keeps on the node, and what serves pods, judged on values."""
 
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Any
+
+import pytest
 
 from nodeagent.agent.convergence import Comparison
-from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
-from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
-from nodeagent.doctor.findings import Code, Finding
+from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking, pods_finding
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
@@ -19,7 +21,6 @@ from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 REDIRECT = Redirect(BALANCER, RELAY, ObjectRef("Service", "ingress", "blue"))
-NOTHING = AddressState((), "hairpin0", "absent")
 IN_SYNC = Comparison({}, {}, "nftables")
 OURS = BaseChain("inet", "nodeagent", "output", "output", -105)
 THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
@@ -87,3 +88,39 @@ def test_lines_that_lead_to_the_right_address_or_elsewhere_are_clean() -> None:
         "else.example.com": UserHostsLine(4, "9.9.9.9"),
     }
     assert _codes(hosts_line_findings(right, names, "/etc/hosts")) == {Code.HostsLinesClean}
+
+
+_SERVED: dict[str, Any] = {
+    "redirected": True,
+    "bypassed": False,
+    "by_kube_proxy": True,
+    "by_coredns": None,
+    "said": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        (_SERVED, Code.PodsByDnat),
+        (_SERVED | {"redirected": False}, Code.PodsNotServed),
+        (_SERVED | {"bypassed": True}, Code.PodsNotServed),
+        (_SERVED | {"bypassed": None}, Code.PodsUnclear),
+        (_SERVED | {"by_kube_proxy": False}, Code.PodsUnclear),
+        (_SERVED | {"by_kube_proxy": False, "by_coredns": True}, Code.PodsByCoreDns),
+        (_SERVED | {"bypassed": True, "by_coredns": True}, Code.PodsByCoreDns),
+        (_SERVED | {"bypassed": True, "by_coredns": False, "said": True}, Code.PodsNotServed),
+        (_SERVED | {"redirected": False, "said": True}, Code.PodsLeftToCoreDns),
+    ],
+)
+def test_who_serves_pods(seen: dict[str, Any], code: Code) -> None:
+    finding = pods_finding(**seen)
+    assert finding.code is code
+    assert bool(finding.remedy) is (code in {Code.PodsNotServed, Code.PodsUnclear})
+
+
+def test_pods_without_help_affect_the_node_and_the_fix_is_named() -> None:
+    finding = pods_finding(**_SERVED | {"redirected": False, "by_coredns": False})
+    assert finding.verdict is CheckVerdict.AFFECTED
+    assert "CoreDNS does not answer with the relay's address" in finding.seen
+    assert "overlay cilium" in finding.remedy[0]

@@ -1,4 +1,8 @@
-"""What of a PROXY load balancer is relayed: its addresses and its TCP ports."""
+"""What of a PROXY load balancer is relayed: its addresses, externalIPs among them, and its TCP ports.
+
+externalIPs are short-circuited like a load balancer's address, but anyone who can write a Service sets them.
+`ipMode: Proxy` is believed, unless the node's own rules or the administrator say otherwise.
+"""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
@@ -9,8 +13,9 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, ServiceRange, Snapshot
+from nodeagent.plan.eligibility import doubtful_endpoints
 from nodeagent.plan.planner import plan
-from tests.plan.made_up import FACTS, NODE, config, desired, of_service, point, redirects, service
+from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, of_service, point, redirects, service
 
 
 def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
@@ -131,3 +136,73 @@ def test_a_list_of_ranges_is_complete_in_both_families() -> None:
     )
     planned = desired(found, options=config(f"loadBalancers: {{{listed}, addressRanges: [192.0.2.0/24]}}"))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
+
+
+def with_external(*addresses: str, found: Service | None = None) -> Service:
+    """A Service with these externalIPs."""
+    ips = tuple(ip_address(text) for text in addresses)
+    return replace(found or service(ports=("443",)), external_ips=ips)
+
+
+@pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
+def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
+    """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""
+    facts = replace(
+        FACTS,
+        addresses=(InterfaceAddress(ip_address("198.51.100.2"), 24, "eth1"),),
+        api_servers=frozenset({endpoint("192.0.2.5:6443")}),
+    )
+    planned = desired(with_external(own, "203.0.113.7"), facts=facts)
+    assert set(redirects(planned)) == {"192.0.2.1:443", "203.0.113.7:443"}
+    (remark,) = of_service(planned).remarks
+    assert remark.startswith(f"{own}: ")
+    assert "not redirected" in remark
+
+
+def test_one_that_could_not_be_read_is_reported() -> None:
+    """And the rest served."""
+    planned = desired(service(problems=("spec.externalIPs: 'x' is not an IP address",)))
+    assert of_service(planned).verdict is Verdict.SERVED
+    assert of_service(planned).remarks == ("spec.externalIPs: 'x' is not an IP address",)
+
+
+IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
+DOUBTFUL = {endpoint("192.0.2.1:443")}
+LISTED = "services: [{namespace: ingress, name: blue}]"
+SEEN = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
+
+
+def options(mode: str) -> str:
+    """The configuration with that choice."""
+    return f"loadBalancers: {{{LISTED}, ipMode: {mode}}}"
+
+
+def test_honor_believes_it_whatever_the_rules_say() -> None:
+    """For who knows better."""
+    planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honor")))
+    assert of_service(planned).code == "IPModeProxy"
+
+
+def test_an_impossible_address_stays_one() -> None:
+    """Whatever its ipMode."""
+    loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
+    planned = desired(loopback, options=config(options("ignore")))
+    assert not planned.dnat.redirects
+
+
+@pytest.mark.parametrize("mode", ["honor", "ignore"])
+def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
+    """Not where the administrator has."""
+    snapshot = Snapshot(services=(IN_PROXY_MODE,))
+    assert doubtful_endpoints(snapshot, config()) == DOUBTFUL
+    assert doubtful_endpoints(snapshot, config(options(mode))) == frozenset()
+
+
+def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:
+    """Of a Service with both kinds of address, only the one."""
+    mixed = service(
+        points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2"), point(hostname="lb")), ports=("443",)
+    )
+    unlisted = service("red", points=(point("192.0.2.3", mode="Proxy"),))
+    snapshot = Snapshot(services=(mixed, unlisted, service("green")))
+    assert doubtful_endpoints(snapshot, config()) == DOUBTFUL

@@ -1,10 +1,12 @@
-"""To which listeners Routes are attached, and so which names they ask for."""
+"""To which listeners Routes are attached, and so which names they ask for: those that both have in common."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
-from nodeagent.plan.route_claims import selects
+from nodeagent.plan.route_claims import common_hostnames, intersection, selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
 from tests.plan.made_up import Found, desired, ingress, of_name, service
 
@@ -196,3 +198,33 @@ def test_a_route_of_the_gateway_is_not_attached_to_what_a_listener_set_adds() ->
     """Anyone who adds listeners to a Gateway gets no other's Routes (GEP-1713)."""
     added = listener_set(listener("added.example.com"))
     assert asked(gateway(listener("own.example.com"), allowed=ALL), added, route()) == {"own.example.com"}
+
+
+LABELS = ("a", "b", "example", "com")
+names = st.lists(st.sampled_from(LABELS), min_size=1, max_size=4).map(".".join)
+hostnames = st.one_of(names, names.map("*.{}".format))
+
+
+def stands_for(hostname: str, name: str) -> bool:
+    """Whether a name is one of those that a hostname matches, compared label by label."""
+    if not hostname.startswith("*."):
+        return hostname == name
+    suffix, labels = hostname[2:].split("."), name.split(".")
+    return len(labels) > len(suffix) and labels[-len(suffix) :] == suffix
+
+
+@given(hostnames, hostnames, names)
+@settings(deadline=None)
+def test_an_intersection_matches_exactly_the_names_of_both(one: str, other: str, name: str) -> None:
+    """Never for more than either of them, and for no less."""
+    common = intersection(one, other)
+    in_both = stands_for(one, name) and stands_for(other, name)
+    assert (common is not None and stands_for(common, name)) == in_both
+    assert common_hostnames(one, [other]) == (() if common is None else (common,))
+
+
+@given(hostnames, hostnames)
+@settings(deadline=None)
+def test_it_does_not_matter_which_comes_first(one: str, other: str) -> None:
+    assert intersection(one, other) == intersection(other, one)
+    assert intersection(one, one) == one
