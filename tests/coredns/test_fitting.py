@@ -1,5 +1,6 @@
 """Our block never outgrows its ConfigMap: each namespace has its share, and a withdrawal always fits."""
 
+from collections import Counter
 from dataclasses import replace
 
 import msgspec
@@ -31,13 +32,11 @@ _GREEDY = desired(
 )
 
 
-def _left_out(edits: Edits) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for decision in edits.decisions:
-        if decision.code == CODE:
-            assert decision.verdict is Verdict.SKIPPED
-            found[decision.claimed_by.namespace] = found.get(decision.claimed_by.namespace, 0) + 1
-    return found
+def _left_out(edits: Edits) -> Counter[str]:
+    ruling = (Verdict.SKIPPED, CODE)
+    return Counter(
+        each.claimed_by.namespace for each in edits.decisions if (each.verdict, each.code) == ruling
+    )
 
 
 def _after(edits: Edits) -> str:

@@ -57,19 +57,8 @@ def _cluster(api: ApiServer, *names: str) -> Fleet:
     fleet = Fleet(api, 0)
     for name in names:
         _node(fleet, name)
-    api.store.create(
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "Ingress",
-            "metadata": {
-                "namespace": "shop",
-                "name": "shop",
-                "managedFields": [{"manager": "x"}],
-                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"},
-            },
-            "spec": {"rules": [{"host": _HOST}]},
-        }
-    )
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "kept": "yes"}
+    api.store.create(objects.ingress("shop", "shop", hosts=[_HOST], annotations=annotations))
     return fleet
 
 

@@ -191,25 +191,19 @@ def test_an_api_server_that_dies_in_the_middle(api: ApiServer, ask: Ask) -> None
     assert states.count("not-answering") >= 15
 
 
-def test_an_api_server_that_is_away(api: ApiServer, ask: Ask) -> None:
+def test_no_node_no_daemonset_and_no_api_server(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 0)
+    reply = ask("fleet")
+    assert reply.exit_code == 1
+    assert "no node has, or should have, a pod" in reply.stdout
+    reply = ask("fleet", "--namespace", "elsewhere")
+    assert (reply.exit_code, reply.stdout) == (1, "")
+    assert 'daemonsets.apps "nodeagent" not found' in reply.stderr
     api.stop_listening()
     reply = ask("fleet")
     assert (reply.exit_code, reply.stdout) == (1, "")
     assert "Connection refused" in reply.stderr
     assert "Traceback" not in reply.stderr
-
-
-def test_no_daemonset(ask: Ask) -> None:
-    reply = ask("fleet", "--namespace", "elsewhere")
-    assert (reply.exit_code, reply.stdout) == (1, "")
-    assert 'daemonsets.apps "nodeagent" not found' in reply.stderr
-
-
-def test_no_node_at_all(api: ApiServer, ask: Ask) -> None:
-    Fleet(api, 0)
-    reply = ask("fleet")
-    assert reply.exit_code == 1
-    assert "no node has, or should have, a pod" in reply.stdout
 
 
 def test_watching_goes_on_through_an_outage(

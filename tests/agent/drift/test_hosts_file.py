@@ -81,6 +81,7 @@ def give_times(path: Path) -> None:
     ("change", "word"),
     [
         (edit_in_place, "written"),
+        (replace, "replaced"),
         (move_over, "replaced"),
         (Path.unlink, "deleted"),
         (give_times, "with the same content"),
