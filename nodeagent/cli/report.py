@@ -234,7 +234,11 @@ def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, 
 
 def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line]:
     """Return what was done, step by step (`nothing`: if nothing was), what was not, and why."""
-    lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
+    lines: list[Line] = [
+        f"{'' if number else change.component:{len('addresses')}}  {line}"
+        for change in done.changes
+        for number, line in enumerate(block(change.text))
+    ]
     lines += section("Not served", _refusals(done.desired))
     if done.desired.unreadable:
         unusable = _unusable(done.desired.unreadable)
@@ -252,11 +256,6 @@ def _refusals(desired: Desired) -> Iterator[Line]:
             yield from _load_balancer_lines(_load_balancer(decision, desired))
     yield from (_name_line(_name(name)) for name in desired.names if name.verdict is Verdict.REFUSED)
     yield from map(_unreadable_line, desired.unreadable)
-
-
-def _step(component: str, text: str) -> Iterator[str]:
-    for number, line in enumerate(block(text)):
-        yield f"{'' if number else component:{len('addresses')}}  {line}"
 
 
 def _decisions(

@@ -52,12 +52,12 @@ class CoreDnsConfigMap:
         return max(entries, default=("", ""))[1]
 
 
-def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> CoreDnsConfigMap | None:
+def read(connection: Connection, namespace: str, name: str) -> CoreDnsConfigMap | None:
     """Read a ConfigMap; None if there is none. RBAC: get it by name. Raises SourceError."""
     ref = ObjectRef("ConfigMap", namespace, name)
     path = object_path(ref)
     try:
-        raw = json.loads(connection.get_json(path, timeout=timeout))
+        raw = json.loads(connection.get_json(path, timeout=10.0))
     except NotFoundError:
         return None
     except ValueError as error:
@@ -93,9 +93,8 @@ def changed(
     annotations = {key: value for key, value in config_map.annotations.items() if key != PREVIOUS}
     if previous is not None:
         annotations[PREVIOUS] = previous
-        if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > (
-            _MOST_ANNOTATION_BYTES
-        ):
+        size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+        if size > _MOST_ANNOTATION_BYTES:
             # Having no copy is better than having no hostnames: removing the block needs none.
             del annotations[PREVIOUS]
     metadata = {key: value for key, value in config_map.raw["metadata"].items() if key != "annotations"}

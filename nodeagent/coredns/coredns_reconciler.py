@@ -78,14 +78,14 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 class OwnerConflict(Struct, frozen=True):
-    """Another program keeps reverting a ConfigMap; `owner` is its own name, if known."""
+    """Another program keeps reverting a ConfigMap."""
 
     config_map: CoreDnsConfigMap
     verdict: ConflictStatus
-    owner: str
 
     def __str__(self) -> str:
-        whom = f"{self.owner!r}" if self.owner else "another program"
+        owner = self.config_map.last_writer
+        whom = f"{owner!r}" if owner else "another program"
         return (
             f"{whom} reverted ConfigMap {self.config_map} {self.verdict.repairs} times in "
             f"{self.verdict.within:.0f} s; nodeagent writes its hostnames again in {self.verdict.delay:.0f} "
@@ -175,7 +175,7 @@ class CoreDnsReconciler:
             written.append(path)
             self._remember(group)
             if put_back and (verdict := self._conflicts.repaired(path)).conflicting:
-                conflicts.append(OwnerConflict(config_map, verdict, config_map.last_writer))
+                conflicts.append(OwnerConflict(config_map, verdict))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:

@@ -18,6 +18,7 @@ from nodeagent.plan.detection.readers import Provider
 _PRIVATE = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
+"""Where an address means something only within one network (RFC 1918, 6598 and 4193)."""
 # Domains of their annotations and classes: metallb.io and metallb.universe.tf, kube-vip.io, purelb.io.
 _ANNOUNCERS = {"metallb.": "MetalLB", "kube-vip.io/": "kube-vip", "purelb.io/": "PureLB"}
 LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
@@ -267,19 +268,16 @@ def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
         return []
     what = "without an agent: publish a hostname instead of the address"
     if _PLACEHOLDER in hostname:
-        public = [address for address in service.load_balancer_ips if not _is_private(address)]
+        public = [
+            address
+            for address in service.load_balancer_ips
+            if not (address.is_link_local or any(address in network for network in _PRIVATE))
+        ]
         addresses = ", ".join(map(str, public)) or "its address in the DNS that the nodes use"
         what += (
             f"; first create an address record with {addresses} for a hostname of your own, and write it here"
         )
     return [what, annotate(service, hostname), _SIDE_EFFECTS]
-
-
-def _is_private(address: IPAddress) -> bool:
-    """Whether an address means something only within one network (RFC 1918, 6598 and 4193)."""
-    return address.is_link_local or any(
-        address in network for network in _PRIVATE if network.version == address.version
-    )
 
 
 def annotate(service: Service, annotation: str) -> str:

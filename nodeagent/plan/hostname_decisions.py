@@ -61,7 +61,7 @@ class HostnameDecisions:
         self._hostnames: dict[str, _Hostname] = {}
         self._names: SortedRows[str, NameDecision] = SortedRows()
         self._lines: SortedRows[_LineKey, HostsLine] = SortedRows()
-        self.questions: Mapping[str, DnsQuestion] = {}
+        self.questions: dict[str, DnsQuestion] = {}
         self._load_balancers: tuple[LoadBalancerPlan, ...] = ()
         self._relays: Mapping[ObjectRef, tuple[IPAddress, ...]] = {}
         self._addresses: Mapping[ObjectRef, frozenset[IPAddress]] = {}
@@ -118,7 +118,7 @@ class HostnameDecisions:
         changed = {name: each for name, each in questions.items() if each != self.questions.get(name)}
         ended = [name for name in outcomes if name in self.questions and name not in questions]
         if changed or ended:
-            asked = {**self.questions, **changed}
+            asked = self.questions | changed
             for name in ended:
                 del asked[name]
             self.questions = asked

@@ -106,27 +106,23 @@ def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
     return gathered
 
 
-def _texts(directory: Path) -> Iterator[tuple[str, bytes | OSError]]:
+def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
     """Yield each file's name, and its text or why it can't be read."""
-    for file in _files(directory):
+    files = [source]
+    if not source.is_file():
+        try:
+            files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+        except OSError as error:
+            raise SourceError(f"{source}: can't be read: {error.strerror}; nothing was changed") from error
+    if not files:
+        raise SourceError(f"{source}: contains no .yaml, .yml or .json file; nothing was changed")
+    for file in files:
         shown = printable(str(file))
         try:
             with file.open("rb") as opened:
                 yield shown, opened.read(_LARGEST_FILE + 1)
         except OSError as error:
             yield shown, error
-
-
-def _files(directory: Path) -> list[Path]:
-    if directory.is_file():
-        return [directory]
-    try:
-        found = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
-    except OSError as error:
-        raise SourceError(f"{directory}: can't be read: {error.strerror}; nothing was changed") from error
-    if not found:
-        raise SourceError(f"{directory}: contains no .yaml, .yml or .json file; nothing was changed")
-    return found
 
 
 def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:

@@ -24,17 +24,6 @@ def test_health_and_readiness_answer_200_or_503_with_the_reasons() -> None:
         assert get(service.bound, "/healthz").status == 200
 
 
-def test_a_loop_that_hangs_is_not_alive() -> None:
-    """503 from the server's own threads, which do not hang."""
-    now = iter([0.0])
-    board = HealthBoard([], lambda: next(now, 1000.0))
-    with serving(pages(board, everything().exposition)) as service:
-        assert get(service.bound, "/healthz").status == 503
-        assert get(service.bound, "/healthz").body.startswith("stuck: ")
-        board.beat(busy=True)
-        assert get(service.bound, "/healthz").status == 200
-
-
 def test_metrics_come_in_the_format_of_prometheus() -> None:
     """Parsed by its own parser."""
     with serving(pages(HealthBoard([]), everything().exposition)) as service:

@@ -85,19 +85,13 @@ def test_one_that_gets_no_lock_is_on_standby_in_the_end(run_dir: Path) -> None:
     assert newer.writer == ""
 
 
-def test_a_standby_may_go_without_a_trace(start: Starting, run_dir: Path) -> None:
-    older, newer = start(), start()
-    assert newer.is_writer()
-    older.stop()
-    assert newer.is_writer()
-    newer.stop()
-    assert not run_dir.exists()
-
-
-def test_one_that_ends_before_its_turn_comes_leaves_nothing_either(start: Starting, run_dir: Path) -> None:
+@pytest.mark.parametrize("turn", [True, False], ids=["its turn came", "it ends before"])
+def test_the_last_to_end_leaves_nothing(start: Starting, run_dir: Path, *, turn: bool) -> None:
     """The writer that ended just before saw another agent, and left the run directory to it."""
     older, newer = start(), start()
+    assert not turn or newer.is_writer()
     older.stop()
+    assert not turn or newer.is_writer()
     newer.stop()
     assert not run_dir.exists()
 

@@ -5,7 +5,6 @@ See "API concepts: Retrieving large results sets in chunks" and "Semantics for g
 
 import base64
 import binascii
-from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import islice
 
@@ -60,21 +59,16 @@ def page(
         raise statuses.bad_request("resourceVersion of a list: this simulated server does not imitate it")
     token = _token(query["continue"]) if query.get("continue") else None
     snapshot = _snapshot(store, resource, token)
-    versions = snapshot.versions
-    first = bisect_left(versions, token.start if token else "", key=lambda version: version.key)
-    last = len(versions)
-    if namespace:
-        first = max(first, bisect_left(versions, f"{namespace}/", key=lambda version: version.key))
-        # "0" is the character after "/".
-        last = bisect_left(versions, f"{namespace}0", key=lambda version: version.key)
-    candidates = (version for version in islice(versions, first, last) if selector.matches(version.obj))
+    start, inside = token.start if token else "", f"{namespace}/" if namespace else ""
+    rest = [one for one in snapshot.versions if one.key >= start and one.key.startswith(inside)]
+    candidates = (version for version in rest if selector.matches(version.obj))
     found: list[Version] = list(islice(candidates, limit or None))
     metadata: dict[str, str | int] = {"resourceVersion": str(snapshot.revision)}
     if limit and len(found) == limit and next(candidates, None) is not None:
         metadata["continue"] = _Token(snapshot.revision, found[-1].key + "\0").text()
         if not selector:
             # With a selector the server cannot know, and says nothing.
-            metadata["remainingItemCount"] = last - first - len(found)
+            metadata["remainingItemCount"] = len(rest) - len(found)
     head = b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":[' % (
         resource.kind.encode(),
         resource.api_version.encode(),

@@ -9,8 +9,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -99,40 +98,6 @@ def error_line(status: statuses.ApiError) -> bytes:
     return b'{"type":"ERROR","object":%s}\n' % msgspec.json.encode(status.body())
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What a watch request asks for, read from its query.
-
-    Attributes:
-        since: changes after this revision; None for the objects that exist, then what follows.
-        bookmarks: whether there may be bookmarks.
-        seconds: how long the stream lasts.
-    """
-
-    since: int | None
-    bookmarks: bool
-    seconds: float
-
-
-def _terms(query: Mapping[str, str]) -> _Terms:
-    version = query.get("resourceVersion", "")
-    if version and not (version.isascii() and version.isdigit()):
-        why = statuses.no_number(version, "ParseUint")
-        raise statuses.ApiError(500, "", f'resourceVersion: Invalid value: "{version}": {why}')
-    if query.get("sendInitialEvents"):
-        # Helm's client asks for a list as a stream; after this answer it lists, as on servers before 1.34.
-        what = "Forbidden: sendInitialEvents is forbidden for watch unless WatchList is enabled"
-        raise statuses.invalid_options("ListOptions", "sendInitialEvents", what)
-    timeout = query.get("timeoutSeconds") or "0"
-    if not timeout.isdigit():
-        raise statuses.bad_request(statuses.no_number(timeout))
-    return _Terms(
-        since=int(version or "0") or None,
-        bookmarks=query.get("allowWatchBookmarks") in TRUE,
-        seconds=int(timeout) or math.inf,
-    )
-
-
 class Stream:
     """One client's watch from its first line to its end; `write` sends bytes as one chunk.
 
@@ -148,13 +113,27 @@ class Stream:
         self._asked = asked
         self._resource = asked.resource
         self._selector = selector
-        self._terms = _terms(asked.query)
         self._feed = feed
         self._write = write
+        version = asked.query.get("resourceVersion") or "0"
+        if not (version.isascii() and version.isdigit()):
+            why = statuses.no_number(version, "ParseUint")
+            raise statuses.ApiError(500, "", f'resourceVersion: Invalid value: "{version}": {why}')
+        self._since = int(version) or None
+        if asked.query.get("sendInitialEvents"):
+            # Helm's client asks for a list as a stream; after this answer it lists, as before 1.34.
+            what = "Forbidden: sendInitialEvents is forbidden for watch unless WatchList is enabled"
+            raise statuses.invalid_options("ListOptions", "sendInitialEvents", what)
+        timeout = asked.query.get("timeoutSeconds") or "0"
+        if not timeout.isdigit():
+            raise statuses.bad_request(statuses.no_number(timeout))
+        self._seconds = int(timeout) or math.inf
+        bookmarks = asked.query.get("allowWatchBookmarks") in TRUE
+        self._bookmark_interval = api.bookmark_interval if bookmarks else math.inf
 
     def follow(self) -> None:
         """Begin to put changes aside; raises ApiError 410 when the version asked for is too old."""
-        self._api.store.follow(self._resource, self._terms.since, self._feed.put)
+        self._api.store.follow(self._resource, self._since, self._feed.put)
 
     def run(self, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends; give how it did: the caller closes it accordingly.
@@ -172,9 +151,8 @@ class Stream:
 
     def _send_all(self) -> Ending:
         begun = time.monotonic()
-        deadline = begun + self._terms.seconds
-        interval = self._api.bookmark_interval if self._terms.bookmarks else math.inf
-        bookmark_due = begun + interval
+        deadline = begun + self._seconds
+        bookmark_due = begun + self._bookmark_interval
         ending: Ending | None = None
         while ending is None:
             # Every change up to this revision was put aside before the store had it.
@@ -187,9 +165,10 @@ class Stream:
                 ending = self._event(taken)
             elif time.monotonic() >= deadline:
                 # The real server sends one last bookmark shortly before it ends a stream.
-                ending = (self._bookmark(drained) if self._terms.bookmarks else None) or Ending.CLEAN
+                last = self._bookmark(drained) if bookmark_due < math.inf else None
+                ending = last or Ending.CLEAN
             else:
-                bookmark_due = time.monotonic() + interval
+                bookmark_due = time.monotonic() + self._bookmark_interval
                 ending = self._bookmark(drained)
         return ending
 

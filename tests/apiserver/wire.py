@@ -4,19 +4,12 @@ import http.client
 import json
 import ssl
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from .resources import Object
+from .server import ApiServer
 
 _TIMEOUT = 10.0
-
-
-class Port(Protocol):
-    """A server that listens at 127.0.0.1 without TLS, or `Peer`."""
-
-    @property
-    def port(self) -> int:
-        """The port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,11 @@ class Peer:
     context: ssl.SSLContext | None = None
 
 
-def _opened(api: Port) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+Server = ApiServer | Peer
+"""Who listens at 127.0.0.1; of the simulated server, one without TLS."""
+
+
+def _opened(api: Server) -> tuple[http.client.HTTPConnection, dict[str, str]]:
     """Give a connection, and the credentials' header."""
     token = {"Authorization": f"Bearer {api.token}"} if isinstance(api, Peer) and api.token else {}
     if isinstance(api, Peer) and api.context is not None:
@@ -39,7 +36,7 @@ def _opened(api: Port) -> tuple[http.client.HTTPConnection, dict[str, str]]:
 
 
 def request(
-    api: Port,
+    api: Server,
     method: str,
     target: str,
     body: Object | str | None = None,
@@ -55,7 +52,7 @@ def request(
 
 
 def exchange(
-    api: Port,
+    api: Server,
     method: str,
     target: str,
     body: Object | str | None = None,
@@ -76,7 +73,7 @@ def exchange(
 class WatchLines:
     """One watch, read line by line; the target needs no `watch=1`."""
 
-    def __init__(self, api: Port, target: str) -> None:
+    def __init__(self, api: Server, target: str) -> None:
         self._connection, token = _opened(api)
         self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1", headers=token)
         self.response = self._connection.getresponse()

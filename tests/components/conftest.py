@@ -1,6 +1,7 @@
 """A namespace without anything in it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -10,7 +11,5 @@ from tests.components.dnat.network import Namespace
 @pytest.fixture
 def node(as_root: None) -> Iterator[Namespace]:
     """A bare namespace that the test's thread is in."""
-    namespace = Namespace()
-    with namespace.inside():
+    with closing(Namespace()) as namespace, namespace.inside():
         yield namespace
-    namespace.close()

@@ -26,8 +26,7 @@ class OpenConnection:
     """A TLS connection from node1 to the load balancer that is kept open, request after request."""
 
     def __init__(self, world: World) -> None:
-        with inside(world.node1):
-            raw = socket.create_connection((str(LOAD_BALANCER_IP), 443), timeout=20)
+        raw = world.node1.connect(LOAD_BALANCER_IP, 443)
         context = ssl.create_default_context(cafile=world.certificates.ca)
         self.http = HTTPSConnection(SITE)
         self.http.sock = context.wrap_socket(raw, server_hostname=SITE)

@@ -11,7 +11,6 @@ from tests.daemonset.deployment import OPTIONS, Deployment
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
-from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -58,8 +57,7 @@ def test_a_new_pod_whose_relay_is_late_takes_nothing_away(world: World, deployme
 
 def _kept(node: Host) -> socket.socket:
     """A connection to the load balancer that was used and is kept, as containerd keeps its own."""
-    with inside(node):
-        made = socket.create_connection((str(LOAD_BALANCER_IP), 80), timeout=5)
+    made = node.connect(LOAD_BALANCER_IP, 80)
     made.sendall(f"GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n".encode())
     assert made.recv(65536).startswith(b"HTTP/1.1 200")
     return made

@@ -74,7 +74,7 @@ def test_a_node_of_one_family_is_served_in_it_and_the_other_reported_once(
             status = agent.status()
             assert status.exit_code == 0, status
             assert status.stdout.count(f"{left_alone}: not relayed: {why}") == 1
-            assert _other_relay(family) not in _all_that_stands(agent)
+            assert _RELAYS[6 if family == 4 else 4] not in _all_that_stands(agent)
 
 
 def test_ipv6_switched_off_later_is_drift_that_heals(tmp_path: Path, backend: Backend) -> None:
@@ -113,10 +113,6 @@ def test_a_cluster_ip_of_one_family_serves_both_and_the_clients_address_arrives(
                 assert_served(world, host, *NAMED, *unnamed(world))
             logged = {access.client for access in world.accesses()}
             assert {str(world.address(world.node1, each)) for each in world.families} <= logged
-
-
-def _other_relay(family: Family) -> str:
-    return _RELAYS[6 if family == 4 else 4]
 
 
 def _all_that_stands(agent: Agent) -> str:

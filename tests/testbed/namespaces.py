@@ -1,6 +1,7 @@
 """A host: a process that does nothing, in network, mount and process namespaces of its own."""
 
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from tests.testbed.addresses import Address
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
-from tests.testbed.inside import OF_A_HOST, furnish_host
+from tests.testbed.inside import OF_A_HOST, furnish_host, inside
 from tests.testbed.processes import Process, Started
 from tests.testbed.waiting import wait_until
 
@@ -299,6 +300,11 @@ class Host:
         if len(answers) != len(requests):
             raise WorldError(f"{self.name}: {command}: {len(answers)} answers")
         return answers
+
+    def connect(self, address: Address, port: int) -> socket.socket:
+        """Open a connection from this host."""
+        with inside(self):
+            return socket.create_connection((str(address), port), timeout=20)
 
     def read_hosts(self) -> bytes:
         """Read this host's /etc/hosts."""

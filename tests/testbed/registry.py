@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
 from tests.testbed.errors import WorldError
-from tests.testbed.inside import inside
 from tests.testbed.oci_image import Blob, Image, random_layer
 
 if TYPE_CHECKING:
@@ -58,10 +57,8 @@ class Registry:
     def push(self, repository: str, size_mib: int) -> Image:
         """Make an image of one layer and push it, directly and not by way of the ingress controller."""
         self.process.check_running()
-        with inside(self.host):
-            connection = HTTPConnection(str(self._address), self._port)
-            connection.connect()
-        with closing(connection):
+        with closing(HTTPConnection(self.host.name)) as connection:
+            connection.sock = self.host.connect(self._address, self._port)
             layer = _upload(connection, repository, random_layer(size_mib))
             layers = {"type": "layers", "diff_ids": [f"sha256:{layer.digest}"]}
             about = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": layers}

@@ -1,6 +1,7 @@
 """The relay addresses as a component of the node. Effects by netlink; state.py decides."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
 from nodeagent.components.addresses.state import (
@@ -65,6 +66,7 @@ class Addresses:
             return _whole(change.before, change.refused, _NOT_SERVED)
         with opened() as netlink:
             failures = dict(change.refused)
+            home = change.home
             try:
                 home = self._ready(netlink, change)
             except NetlinkRefusedError as error:
@@ -77,18 +79,15 @@ class Addresses:
                     except NetlinkRefusedError as error:
                         failures[one.address] = f"{error}{_hint_for(error, one.address, home)}"
             state = self._read(netlink)
-        added = {one.address: one for one in state.ours}
+        added = {one.address for one in state.ours}
         for one in change.add:
             if one.address not in added:
                 failures.setdefault(
                     one.address, "it was added, but the kernel does not show it as nodeagent's"
                 )
-        applied = "\n".join(
-            f"+ {one.address} on {added[one.address].interface} ({one.load_balancer})"
-            for one in change.add
-            if one.address in added
-        )
-        return _whole(state, failures, _NOT_SERVED, applied)
+        made = tuple(one for one in change.add if one.address in added)
+        applied = replace(change, home=home, step="keep", add=made)
+        return _whole(state, failures, _NOT_SERVED, applied.growth)
 
     def _shrink(self, change: AddressChange) -> AddressState:
         """Remove the addresses of the change, and the device if the change says so; add nothing."""
@@ -104,12 +103,8 @@ class Addresses:
             if change.step == "delete":
                 netlink.delete(change.home)
             state = self._read(netlink)
-        applied = "\n".join(
-            f"- {one.address}/{one.prefix_length} on {one.interface}"
-            for one in change.remove
-            if one.address not in failures
-        )
-        return _whole(state, failures, applied=applied)
+        gone = tuple(one for one in change.remove if one.address not in failures)
+        return _whole(state, failures, applied=replace(change, remove=gone).shrinkage)
 
     def _read(self, netlink: Netlink) -> AddressState:
         link = netlink.link(self._interface)

@@ -23,24 +23,6 @@ from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.typed_values import from_json
 
 
-class _Prefix(Struct):
-    addr: str
-    len: int
-
-
-class _Wrapped(Struct):
-    val: "str | _Value"
-    comment: str = ""
-
-
-class _Value(Struct):
-    """An element or a part of one: exactly one field is set, except for kinds that nodeagent does not use."""
-
-    concat: tuple[str, int] | None = None
-    prefix: _Prefix | None = None
-    elem: _Wrapped | None = None
-
-
 class _Listing(Struct):
     nftables: list[dict[str, Raw]]
 
@@ -190,36 +172,44 @@ def _read_set(gathered: _Gathered, kind: str, table: _Set) -> None:
     try:
         if kind == "map":
             gathered.redirects += [
-                Redirect(_endpoint(key), _endpoint(value), owner_of(key.elem.comment if key.elem else ""))
-                for key, value in from_json(table.elem, list[tuple[_Value, _Value]])
+                Redirect(_endpoint(key), _endpoint(value), owner_of(_comment(key)))
+                for key, value in from_json(table.elem, list[tuple[object, object]])
             ]
         else:
-            elements = from_json(table.elem, list[str | _Value])
+            elements = from_json(table.elem, list[object])
             gathered.ranges[table.name] = [_network(element) for element in elements]
     except (msgspec.ValidationError, ValueError) as error:
         gathered.in_the_way.append(f"{table.name} has an element that can't be nodeagent's ({error})")
 
 
-def _bare(value: str | _Value) -> str | _Value:
-    """Return the element itself, without the wrapping that it has if it has a comment."""
-    return value.elem.val if isinstance(value, _Value) and value.elem else value
+def _comment(element: object) -> str:
+    match element:
+        case {"elem": {"comment": str(comment)}}:
+            return comment
+        case _:
+            return ""
 
 
-def _endpoint(value: _Value) -> Endpoint:
-    bare = _bare(value)
-    if isinstance(bare, str) or bare.concat is None:
-        raise ValueError("no address with a port")
-    address, port = bare.concat
-    return Endpoint(ip_address(address), port)
+def _endpoint(element: object) -> Endpoint:
+    match element:
+        case {"elem": {"val": bare}}:  # as an element is that has a comment
+            return _endpoint(bare)
+        case {"concat": [str(address), int(port)]}:
+            return Endpoint(ip_address(address), port)
+        case _:
+            raise ValueError("no address with a port")
 
 
-def _network(value: str | _Value) -> IPNetwork:
-    bare = _bare(value)
-    if isinstance(bare, str):
-        return ip_network(bare)
-    if bare.prefix is None:
-        raise ValueError("neither an address nor a prefix")
-    return ip_network(f"{bare.prefix.addr}/{bare.prefix.len}")
+def _network(element: object) -> IPNetwork:
+    match element:
+        case {"elem": {"val": bare}}:
+            return _network(bare)
+        case {"prefix": {"addr": str(address), "len": int(length)}}:
+            return ip_network(f"{address}/{length}")
+        case str(address):
+            return ip_network(address)
+        case _:
+            raise ValueError("neither an address nor a prefix")
 
 
 def _joined(datatype: object) -> str:

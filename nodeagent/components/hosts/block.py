@@ -24,7 +24,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.components.hosts.lines import LegacyLine, OwnLines, legacy_lines, without_legacy_lines
+from nodeagent.components.hosts.lines import OwnLines, without_legacy_lines
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine
@@ -68,7 +68,6 @@ class HostsFile:
     user: bytes
     block: bytes | None = field(repr=False)
     problems: tuple[Problem, ...]
-    legacy: tuple[LegacyLine, ...]
     absent: bool = False
     line_numbers: tuple[int, ...] = field(default=(), repr=False)
 
@@ -90,14 +89,12 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
         None if begin is None else lines[begin],
         added_to=begin is not None and bool(kept) and kept[-1] < begin,
     )
-    line_numbers = tuple(number + 1 for number in kept)
     return HostsFile(
         user=user,
         block=b"".join(lines[number] for number in claim.inside) if claim.ours else None,
         problems=tuple(claim.problems),
-        legacy=legacy_lines(user, line_numbers),
         absent=absent,
-        line_numbers=line_numbers,
+        line_numbers=tuple(number + 1 for number in kept),
     )
 
 

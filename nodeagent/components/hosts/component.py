@@ -33,7 +33,7 @@ from nodeagent.components.hosts.file import (
     write_atomic,
 )
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
-from nodeagent.components.hosts.lines import OwnLines, names_set
+from nodeagent.components.hosts.lines import OwnLines, legacy_lines, names_set
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
@@ -80,9 +80,8 @@ class HostsState:
     def notes(self) -> tuple[str, ...]:
         """Damaged markers, and lines that hairpin-proxy left."""
         notes = [(one.line_number, one.text) for one in self.problems]
-        for line in self.file.legacy:
-            text = f"hairpin-proxy's old line for {', '.join(line.names)}; --adopt removes it"
-            notes.append((line.line_number, text))
+        for number, names in legacy_lines(self.file.user, self.file.line_numbers).items():
+            notes.append((number, f"hairpin-proxy's old line for {', '.join(names)}; --adopt removes it"))
         return tuple(f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes)
 
 

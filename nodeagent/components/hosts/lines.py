@@ -19,21 +19,10 @@ HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
 
 
-class LegacyLine(Struct, frozen=True):
-    """A line that hairpin-proxy wrote: one address with all names after it."""
-
-    line_number: int
-    address: str
-    names: tuple[str, ...]
-
-
-def legacy_lines(user: bytes, line_numbers: Sequence[int]) -> tuple[LegacyLine, ...]:
-    """Find the lines of hairpin-proxy among the user's; `line_numbers` are their numbers in the file."""
-    return tuple(
-        LegacyLine(number, *hosts_fields(line))
-        for number, line in zip(line_numbers, _lines(user), strict=True)
-        if _is_legacy(line)
-    )
+def legacy_lines(user: bytes, line_numbers: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Return the names of each of hairpin-proxy's lines among the user's, by its number in the file."""
+    lines = zip(line_numbers, _lines(user), strict=True)
+    return {number: hosts_fields(line)[1] for number, line in lines if _is_legacy(line)}
 
 
 def without_legacy_lines(user: bytes) -> bytes:

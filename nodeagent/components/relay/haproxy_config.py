@@ -213,11 +213,6 @@ class Limits:
             options.threads or max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD)),
         )
 
-    @property
-    def others(self) -> int:
-        """How many connections all but the node may have together: an eighth is reserved for the node."""
-        return self.connections - self.connections // 8
-
 
 def descriptors(listeners: int, limits: Limits) -> int:
     """Return how many file descriptors HAProxy may open at most with this many listeners, rounded up."""
@@ -321,13 +316,14 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
     exempt = " ".join(
         [*map(str, limits.exempt), *STEERING_SOURCES.values(), *map(str, sorted(own, key=sort_key))]
     )
+    others = limits.connections - limits.connections // 8  # an eighth is reserved for the node
     count = "    tcp-request connection"
     return (
         f"    acl node src {exempt}\n"
         f"{count} track-sc0 src table clients if !node\n"
         f"{count} track-sc1 int(0) table everyone if !node\n"
         f"{count} reject if !node {{ sc0_conn_cur gt {limits.per_client} }}"
-        f" || !node {{ sc1_conn_cur gt {limits.others} }} || !node {{ fe_conn gt {limits.per_listener} }}\n"
+        f" || !node {{ sc1_conn_cur gt {others} }} || !node {{ fe_conn gt {limits.per_listener} }}\n"
     )
 
 

@@ -93,7 +93,6 @@ nftables = pytest.mark.parametrize("rules", [NFT], indirect=True)
     ("rules", "commands", "word"),
     [
         (NFT, "delete table inet nodeagent", "table deleted"),
-        (NFT, "flush ruleset", "table deleted"),
         (NFT, "delete element inet nodeagent lb4 { 203.0.113.2 . 443 }", "element deleted"),
         (NFT, "flush map inet nodeagent lb4", "element deleted"),
         (NFT, "add rule inet nodeagent output tcp dport 1 drop", "rule added"),
@@ -101,7 +100,6 @@ nftables = pytest.mark.parametrize("rules", [NFT], indirect=True)
         (NFT, "flush chain inet nodeagent output", "rule deleted"),
         (NFT, "add chain inet nodeagent theirs", "chain added"),
         (NFT, "add element inet nodeagent pods4 { 10.0.0.0/8 }", "element added"),
-        (LEGACY, PUSHED_DOWN, BEFORE_OURS),
         (LEGACY, "*nat\n-F\n-X\nCOMMIT\n", "deleted"),
         (LEGACY, "*nat\n-F NODEAGENT-LB\nCOMMIT\n", "NODEAGENT"),
         (LEGACY, "*nat\n-D OUTPUT -j NODEAGENT-OUTPUT\nCOMMIT\n", "missing"),

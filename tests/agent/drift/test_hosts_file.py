@@ -81,7 +81,6 @@ def give_times(path: Path) -> None:
     ("change", "word"),
     [
         (edit_in_place, "written"),
-        (replace, "replaced"),
         (move_over, "replaced"),
         (Path.unlink, "deleted"),
         (give_times, "with the same content"),

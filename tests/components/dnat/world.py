@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
@@ -43,7 +43,7 @@ class World:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.node, self.pod, self.outside = (self._namespace(stack) for _ in range(3))
+            self.node, self.pod, self.outside = (stack.enter_context(closing(Namespace())) for _ in range(3))
             self._wire()
             for family in (4, 6):
                 stack.enter_context(Server(self.node, RELAY[family], 443, "relay"))
@@ -54,11 +54,6 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _namespace(self, stack: ExitStack) -> Namespace:
-        namespace = Namespace()
-        stack.callback(namespace.close)
-        return namespace
 
     def _wire(self) -> None:
         self.node.sysctl("net/ipv4/ip_forward", "1")
@@ -103,19 +98,14 @@ def redirect(match: str, to: str, owner: ObjectRef = WEB, port: int = 443) -> Re
 
 def both_families() -> DnatRules:
     """The load balancer of the world to its relay, for node and pod, in both families."""
-    return DnatRules(
-        tuple(redirect(LB[family], RELAY[family]) for family in (4, 6)),
-        tuple(POD_RANGE[family] for family in (4, 6)),
-    )
+    redirects = tuple(redirect(LB[family], RELAY[family]) for family in (4, 6))
+    return DnatRules(redirects, tuple(POD_RANGE.values()))
 
 
 def guarded() -> DnatRules:
     """The same, and the relay's ranges for the node and its pods alone."""
-    return replace(
-        both_families(),
-        guarded=tuple(RELAY_RANGE[family] for family in (4, 6)),
-        admitted=tuple(POD_RANGE[family] for family in (4, 6)),
-    )
+    admitted = tuple(POD_RANGE.values())
+    return replace(both_families(), guarded=tuple(RELAY_RANGE.values()), admitted=admitted)
 
 
 def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:

@@ -1,7 +1,7 @@
 """What the user's own lines say, and which of them hairpin-proxy left."""
 
 from nodeagent.components.hosts.block import parse
-from nodeagent.components.hosts.lines import LegacyLine, names_set
+from nodeagent.components.hosts.lines import legacy_lines, names_set
 from nodeagent.model.facts import UserHostsLine
 from tests.components.hosts.samples import ONE, OWN, USER, render
 
@@ -31,7 +31,7 @@ def test_a_line_without_a_valid_address_sets_nothing() -> None:
 def test_lines_of_hairpin_proxy_are_recognised_and_kept() -> None:
     """Unless they are to be adopted, they are the user's like all others."""
     parsed = parse(USER + HAIRPIN, OWN)
-    assert parsed.legacy == (LegacyLine(5, "10.43.1.9", ("a.example.com", "b.example.com")),)
+    assert legacy_lines(parsed.user, parsed.line_numbers) == {5: ("a.example.com", "b.example.com")}
     assert parsed.user == USER + HAIRPIN
     assert parse(render(parsed.user, ONE), OWN).user == USER + HAIRPIN
 
@@ -41,8 +41,9 @@ def test_adopting_removes_lines_of_hairpin_proxy_alone() -> None:
     comment = b"# below: # Added by hairpin-proxy\n"
     user = HAIRPIN + comment + b"10.43.1.9\t # Added by hairpin-proxy\r\n" + USER + HAIRPIN.rstrip()
     adopted = render(parse(user, OWN).user, ONE, adopt=True)
-    assert parse(adopted, OWN).user == comment + USER
-    assert parse(adopted, OWN).legacy == ()
+    parsed = parse(adopted, OWN)
+    assert parsed.user == comment + USER
+    assert not legacy_lines(parsed.user, parsed.line_numbers)
     assert render(user, (), adopt=True) == comment + USER
 
 

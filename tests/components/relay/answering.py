@@ -10,8 +10,15 @@ from pathlib import Path
 Answer = Callable[[socket.socket], None]
 
 
-def closes(_: socket.socket) -> None:
-    """End the connection at once."""
+def says(answer: bytes) -> Answer:
+    """Say that, and end the connection."""
+    return lambda connection: connection.sendall(answer)
+
+
+closes = says(b"")
+garbage = says(b"\xff\xfe{]\n\n")
+truncated = says(b"Name: HAProxy\nVersion: 2.6")
+other_format = says(b'{"Pid": "none", "Version": 9}\nPid: none\n# pxname,new\na,b\n\n')
 
 
 def hangs(connection: socket.socket) -> None:
@@ -19,21 +26,6 @@ def hangs(connection: socket.socket) -> None:
     while connection.recv(100):
         pass
     select.select([], [], [], 30)
-
-
-def garbage(connection: socket.socket) -> None:
-    """Say what no HAProxy says."""
-    connection.sendall(b"\xff\xfe{]\n\n")
-
-
-def truncated(connection: socket.socket) -> None:
-    """End in the middle of an answer."""
-    connection.sendall(b"Name: HAProxy\nVersion: 2.6")
-
-
-def other_format(connection: socket.socket) -> None:
-    """Say what another version might."""
-    connection.sendall(b'{"Pid": "none", "Version": 9}\nPid: none\n# pxname,new\na,b\n\n')
 
 
 def endless(connection: socket.socket) -> None:

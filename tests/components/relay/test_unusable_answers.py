@@ -37,7 +37,11 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.activation._ACTIVE_SECONDS", 4.0)
 
 
-ANSWERS = pytest.mark.parametrize("answer", [closes, hangs, garbage, truncated, other_format, endless])
+ANSWERS = pytest.mark.parametrize(
+    "answer",
+    [closes, hangs, garbage, truncated, other_format, endless],
+    ids=["closes", "hangs", "garbage", "truncated", "other format", "endless"],
+)
 
 
 @isolated

@@ -51,6 +51,8 @@ def test_what_is_known_stays_when_the_right_is_withdrawn(api: ApiServer, connect
         assert watched.snapshot().api_servers == REAL
         (line,) = [each for each in watched.snapshot().not_covered if each.startswith(API_SERVERS.name)]
         assert "forbidden" in line
+    once = read_cluster(connection, NODE)
+    assert (once.api_servers, once.node is not None, len(once.not_covered)) == (frozenset(), True, 1)
 
 
 def test_manifests_have_them_too(tmp_path: Path) -> None:

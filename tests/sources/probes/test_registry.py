@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import socket
 import ssl
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import pull_finding
+from nodeagent.model.addresses import IPAddress
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome, verifying_context
 from nodeagent.sources.probes.image_pull import PullStep, Stage, rehearse
 from nodeagent.sources.probes.registry_http import ImageReference, NoAnswerError, RegistryHttp
@@ -38,7 +40,7 @@ INDEX = {
     "manifests": [_FOREIGN, {"digest": "sha256:1", "platform": {"os": "linux", "architecture": _MACHINE}}],
 }
 Reply = tuple[int, dict[str, str], bytes]
-Puller = Callable[["Script"], tuple[PullStep, ...]]
+Puller = Callable[..., tuple[PullStep, ...]]
 
 
 def _json(value: object, status: int = 200) -> Reply:
@@ -118,10 +120,12 @@ def pull(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Puller:
     """Rehearse the pull of `image:latest` from a scripted registry."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
 
-    def rehearsed(script: Script) -> tuple[PullStep, ...]:
+    def rehearsed(script: Script, **addresses: tuple[str, ...]) -> tuple[PullStep, ...]:
+        def resolve(name: str) -> tuple[IPAddress, ...]:
+            return tuple(ip_address(one) for one in addresses.get(name, ("127.0.0.1",)))
+
         with _registry(script, certificates) as port:
-            image = ImageReference.parse(f"localhost:{port}/image")
-            return rehearse(image, lambda _: (ip_address("127.0.0.1"),), verifying_context())
+            return rehearse(ImageReference.parse(f"localhost:{port}/image"), resolve, verifying_context())
 
     return rehearsed
 
@@ -230,15 +234,9 @@ def test_a_redirect_leads_to_no_inner_service(pull: Puller, url: str, place: str
         *("64:ff9b::a9fe:a9fe", "168.63.129.16", "192.0.0.192", "fec0::1", "::ffff:0:169.254.169.254"),
     ],
 )
-def test_a_name_of_an_inner_address_is_not_followed(certificates: Certificates, address: str) -> None:
-    resolved = {"localhost": ("127.0.0.1",), "odd.example.com": (address,)}
-    with _registry(_whole(layer=(302, {"Location": "https://odd.example.com/x"}, b"")), certificates) as port:
-        context = ssl.create_default_context(cafile=str(certificates.ca))
-        steps = rehearse(
-            ImageReference.parse(f"localhost:{port}/image"),
-            lambda name: tuple(ip_address(one) for one in resolved[name]),
-            context,
-        )
+def test_a_name_of_an_inner_address_is_not_followed(pull: Puller, address: str) -> None:
+    moved = _whole(layer=(302, {"Location": "https://odd.example.com/x"}, b""))
+    steps = pull(moved, **{"odd.example.com": (address,)})
     assert steps[-1].stage is Stage.LAYER
     assert f"not followed: {ip_address(address)} is neither" in steps[-1].seen
 
@@ -351,17 +349,11 @@ def test_a_certificate_of_another_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert "mismatch" in steps[-1].seen.lower()
 
 
-def test_the_first_address_that_takes_a_connection_is_used(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
-    nobody, here = ip_address("127.0.0.9"), ip_address("127.0.0.1")
-    with _registry(_whole(), certificates) as port:
-        image = ImageReference.parse(f"localhost:{port}/image")
-        assert _code(rehearse(image, lambda _: (nobody, here), verifying_context())) is Code.PullWorks
-        steps = rehearse(image, lambda _: (nobody,), verifying_context())
+def test_the_first_address_that_takes_a_connection_is_used(pull: Puller) -> None:
+    assert _code(pull(_whole(), localhost=("127.0.0.9", "127.0.0.1"))) is Code.PullWorks
+    steps = pull(_whole(), localhost=("127.0.0.9",))
     assert _code(steps) is Code.PullConnect
-    assert f"127.0.0.9:{port}: connection refused" in steps[-1].seen
+    assert re.search(r"127\.0\.0\.9:\d+: connection refused", steps[-1].seen)
 
 
 def test_what_ends_before_http() -> None:
