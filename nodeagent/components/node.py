@@ -23,7 +23,7 @@ from nodeagent.components.component import (
 )
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import Hosts
-from nodeagent.components.relay import Relay
+from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError

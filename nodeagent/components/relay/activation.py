@@ -7,9 +7,8 @@ from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
     Silence,
     Unreachable,
-    Worker,
+    read_digest,
     read_processes,
-    read_worker,
     reload_haproxy,
 )
 from nodeagent.components.relay.ports import missing
@@ -42,8 +41,8 @@ class Activation:
         self._launch = launch
         self._master_due = 0.0
 
-    def install(self, text: str, listeners: tuple[Listener, ...]) -> Worker | None:
-        """Make HAProxy run this configuration, and return its worker; None if it was started. Idempotent.
+    def install(self, text: str, listeners: tuple[Listener, ...]) -> bool:
+        """Make HAProxy run this configuration; return whether one that ran has reloaded. Idempotent.
 
         A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
         earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
@@ -66,7 +65,8 @@ class Activation:
         if text != previous:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
-            return self._reload(text, previous, before.reloads, listeners)
+            self._reload(text, previous, before.reloads, listeners)
+            return True
         if haproxy is not None and self._launch:
             if before.why is Silence.LATE:
                 # It hangs, and would continue to take its share of the new connections.
@@ -78,7 +78,7 @@ class Activation:
                 f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
                 "or set relay.launch: true so that nodeagent starts HAProxy itself."
             )
-        return None
+        return False
 
     def stop(self) -> None:
         """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""
@@ -97,17 +97,15 @@ class Activation:
                 f"does not answer within {_ACTIVE_SECONDS:.0f} s. It was left running; apply again."
             )
 
-    def _reload(
-        self, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]
-    ) -> Worker:
+    def _reload(self, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]) -> None:
         answer = reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
         if isinstance(answer, Unreachable):
             raise ApplyError(
                 f"Could not make HAProxy reload: {answer}. The new configuration is in "
                 f"{self._directory.config}, the earlier one is still active; apply again."
             )
-        if not answer.refused and (worker := self._await_active(text, _ACTIVE_SECONDS, reloads)):
-            return worker
+        if not answer.refused and self._await_active(text, _ACTIVE_SECONDS, reloads):
+            return
         if answer.refused or self._has_failed(reloads):
             self._directory.restore(previous)
             haproxy = shutil.which("haproxy")
@@ -126,8 +124,8 @@ class Activation:
             "Apply again; if that does not help, see HAProxy's log."
         )
 
-    def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
-        """Wait until the running worker reports this text's digest, and return it.
+    def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> bool:
+        """Wait until the running worker reports this text's digest, and return whether it does.
 
         And, but for a reload, until its master answers. Gives up after that many seconds, or when the reload
         after `reloads` earlier ones is known to have failed. If the worker's answer is unusable until then,
@@ -135,25 +133,24 @@ class Activation:
         """
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
-        serving: Worker | Unreachable | None = None
+        serving: str | Unreachable = ""
         while time.monotonic() < deadline:
-            serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
-            if not isinstance(serving, Unreachable) and serving.digest == digest:
+            serving = read_digest(self._directory.stats_socket, _ASK_SECONDS)
+            if serving == digest:
                 if reloads is not None:
                     self._master_due = time.monotonic() + _ACTIVE_SECONDS
-                    return serving
+                    return True
                 if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
-                    return serving
+                    return True
             elif reloads is not None and self._has_failed(reloads):
-                return None
+                return False
             time.sleep(_PAUSE_SECONDS)
         if not isinstance(serving, Unreachable) or not serving.why.is_running:
-            return None
+            return False
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(found, Unreachable) or not found.workers:
-            return None
-        active = reloads is None or (found.reloads > reloads and not found.failed_reloads)
-        return Worker(found.version, digest) if active else None
+            return False
+        return reloads is None or (found.reloads > reloads and not found.failed_reloads)
 
     def await_master(self) -> None:
         """Wait until the master answers after a reload."""

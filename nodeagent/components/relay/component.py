@@ -16,9 +16,9 @@ from nodeagent.components.relay.haproxy_sockets import (
     ServerState,
     Silence,
     Unreachable,
+    read_digest,
     read_processes,
     read_servers,
-    read_worker,
 )
 from nodeagent.components.relay.ports import HeldPorts, held_by, listening_sockets, port_holders, port_sockets
 from nodeagent.components.relay.run_directory import RunDirectory
@@ -76,7 +76,7 @@ class Relay:
         except ValueError as error:
             notes.append(f"{self._directory.config}: {error}; the whole file will be written again")
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-        serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+        serving = read_digest(self._directory.stats_socket, _ASK_SECONDS)
         notes += [
             str(silent)
             for silent in (found, serving)
@@ -88,8 +88,7 @@ class Relay:
             listeners=listeners,
             file_digest=None if text is None else haproxy_config.digest(text),
             running=running,
-            active_digest=None if isinstance(serving, Unreachable) else serving.digest,
-            version="" if isinstance(serving, Unreachable) else serving.version,
+            active_digest=None if isinstance(serving, Unreachable) else serving,
             stray=self._launch and not running and bool(process.running(self._directory.config)),
             notes=tuple(f"relay: {note}" for note in notes),
             unreadable=str(found) if hidden else "",
@@ -262,14 +261,12 @@ class Relay:
             state = self.read()
         elif change:
             self._make_room()
-            worker = self._activation.install(self._text(frozenset(change.listeners)), change.listeners)
-            if worker is None:
-                state = self.read()
+            text = self._text(frozenset(change.listeners))
+            if self._activation.install(text, change.listeners):
+                digest = haproxy_config.digest(text)
+                state = RelayState(change.listeners, digest, running=True, active_digest=digest)
             else:
-                digest = worker.digest
-                state = RelayState(
-                    change.listeners, digest, running=True, active_digest=digest, version=worker.version
-                )
+                state = self.read()
         self._ports.keep(binds)
         missed = {listener.bind for listener in wanted} & taken.keys()
         if missed:

@@ -99,10 +99,7 @@ _SILENCES: tuple[tuple[tuple[type[OSError], ...], Silence], ...] = (
 
 
 # 1162   master   5 [failed: 0]   0d00h02m07s   2.6.12
-_ROW = re.compile(
-    r"(?P<pid>\d+)\s+\w+\s+(?P<reloads>\d+)(?: \[failed: (?P<failed>\d+)\])?"
-    r"\s+\S+\s+(?P<version>\S+)"
-)
+_ROW = re.compile(r"(?P<pid>\d+)\s+\w+\s+(?P<reloads>\d+)(?: \[failed: (?P<failed>\d+)\])?\s")
 
 _PAUSE_SECONDS = 0.002
 
@@ -118,7 +115,6 @@ class Processes(Struct, frozen=True):
     old_workers: tuple[int, ...]
     reloads: int
     failed_reloads: int
-    version: str
 
 
 class Reload(Struct, frozen=True):
@@ -175,7 +171,6 @@ def _processes(answer: str) -> Processes:
         old_workers=tuple(int(row["pid"]) for row in rows["old workers"]),
         reloads=int(master["reloads"]),
         failed_reloads=int(master["failed"] or 0),
-        version=master["version"],
     )
 
 
@@ -202,17 +197,6 @@ _FRONTENDS_AND_SERVERS = 1 + 4
 _FRONTEND = "FRONTEND"
 
 
-class Worker(Struct, frozen=True):
-    """The process that serves now.
-
-    `digest` is that of the active configuration, from its description: None without one, and not a
-    configuration's digest if the description is not nodeagent's.
-    """
-
-    version: str
-    digest: str | None
-
-
 class ServerState(Struct, frozen=True):
     """One listener's server, as HAProxy's health check sees it.
 
@@ -230,15 +214,19 @@ class ServerState(Struct, frozen=True):
     rejected: int = 0
 
 
-def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
-    """Return the worker behind the socket at `path`; `timeout` in seconds."""
-    return _parsed(path, "show info", timeout, _worker)
+def read_digest(path: PurePath, timeout: float) -> str | Unreachable:
+    """Return the digest of the configuration that the worker behind the socket runs; `timeout` in seconds.
+
+    It is in the description: empty without one, and no digest if that is not nodeagent's.
+    """
+    return _parsed(path, "show info", timeout, _digest)
 
 
-def _worker(answer: str) -> Worker:
+def _digest(answer: str) -> str:
     fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
-    digest = fields.get("description", "").removeprefix("nodeagent-") or None
-    return Worker(fields["Version"], digest)
+    if "Version" not in fields:
+        raise ValueError("not an answer of HAProxy's")
+    return fields.get("description", "").removeprefix("nodeagent-")
 
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:

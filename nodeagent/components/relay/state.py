@@ -23,7 +23,6 @@ class RelayState:
     file_digest: str | None = None
     running: bool = False
     active_digest: str | None = None
-    version: str = ""
     stray: bool = False
     notes: tuple[str, ...] = ()
     unreadable: str = ""

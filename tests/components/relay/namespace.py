@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import ParamSpec
 
 from nodeagent.components.component import Change
-from nodeagent.components.relay import Relay, RelayChange, RelayState
+from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
+from nodeagent.components.relay.state import RelayChange, RelayState
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener

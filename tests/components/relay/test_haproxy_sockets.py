@@ -11,9 +11,9 @@ from nodeagent.components.relay.haproxy_sockets import (
     Silence,
     Unreachable,
     ask,
+    read_digest,
     read_processes,
     read_servers,
-    read_worker,
     reload_haproxy,
 )
 from tests.components.relay.answering import Answer, answering, hangs
@@ -52,7 +52,6 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
             old_workers=(1233, 1230),
             reloads=5,
             failed_reloads=2,
-            version="3.0.8-1",
         )
 
 
@@ -91,7 +90,7 @@ web_site_169.254.66.6_443,service,0,,,UP,L4OK,Layer4 check passed,,
 
 
 @pytest.mark.parametrize(
-    ("read", "answer"), [(read_worker, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
+    ("read", "answer"), [(read_digest, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
 )
 def test_a_part_of_an_answer_is_no_answer(
     tmp_path: Path, read: Callable[[Path, float], object], answer: str
