@@ -278,7 +278,7 @@ class Daemon:
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        for look in self._components.relay.drain():
-            if look.closed:
-                fields: Fields = {"closed": look.closed, "left": look.left}
+        for progress in self._components.relay.drain():
+            if progress.closed:
+                fields: Fields = {"closed": progress.closed, "left": progress.left}
                 say(logging.INFO, "Closed idle connections of the ending relay", fields)

@@ -41,7 +41,7 @@ _LOG = logging.getLogger("nodeagent")
 API, NAMES = "api", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
-_LOOK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 """So often the ConfigMaps are checked."""
 _BETWEEN_SECONDS, _LONGEST_SECONDS = 2.0, 60.0
 """Between two passes, however much happens: a burst of Ingresses should cost CoreDNS only one reload. After
@@ -113,7 +113,7 @@ class Controller:
             settings.telemetry.endpoint,
             own_names(settings.identity),
         )
-        self._next_look = self._not_before = 0.0
+        self._next_check = self._not_before = 0.0
         self._writes, self._last_write = 0, 0.0
         self.driver = Driver(
             self,
@@ -134,7 +134,7 @@ class Controller:
     def become_writer(self) -> None:
         """Begin with the ConfigMaps as they are: another controller may have written them."""
         self._reconciler.forget()
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def become_standby(self) -> None:
         """Look up no hostname."""
@@ -145,14 +145,14 @@ class Controller:
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def seconds_until_pass(self) -> float:
         """Return how long there is no reason for a pass; 0 or less: one is due."""
         if not self._cluster.known:
             return BEAT_SECONDS
         called = self.triggers.waiting() is not None
-        return max(self._not_before, 0.0 if called else self._next_look) - self._clock()
+        return max(self._not_before, 0.0 if called else self._next_check) - self._clock()
 
     def make_pass(self) -> None:
         """Make one; what fails is reported, and tried again at the next look."""
@@ -161,7 +161,7 @@ class Controller:
             return
         self.triggers.take()
         now = self._clock()
-        self._next_look, self._not_before = now + _LOOK_SECONDS, now + _BETWEEN_SECONDS
+        self._next_check, self._not_before = now + _CHECK_SECONDS, now + _BETWEEN_SECONDS
         try:
             done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config)
         except NodeagentError as error:

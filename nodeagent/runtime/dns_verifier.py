@@ -294,8 +294,8 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
 def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
     """Return what of a reply can change a decision: servers that rotate their addresses change nothing."""
     addresses = frozenset(reply.addresses)
-    matter = addresses if question.every else addresses & question.addresses
-    return reply.outcome, matter, reply.unanswered
+    relevant = addresses if question.every else addresses & question.addresses
+    return reply.outcome, relevant, reply.unanswered
 
 
 _ONCE_SECONDS: Final = 10.0

@@ -83,10 +83,6 @@ def pages(board: HealthBoard, exposition: Callable[[], bytes]) -> Pages:
 _PASSING = {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
 
 
-class TelemetryError(NodeagentError):
-    """The pages can't be served at the configured address. The node itself was left as it was."""
-
-
 class TelemetryServer(ThreadingHTTPServer):
     """The agent's pages, served until `close`, from threads of its own.
 
@@ -126,13 +122,13 @@ class TelemetryServer(ThreadingHTTPServer):
         """Start to serve, and return at once. An address that is taken is logged and tried again.
 
         Raises:
-            TelemetryError: the address is never available (no permission); nothing is served then.
+            NodeagentError: the address is never available (no permission); nothing is served then.
         """
         if self._endpoint is None:
             return
         problem = self._listen(self._endpoint)
         if problem is not None and problem.errno not in _PASSING:
-            raise TelemetryError(
+            raise NodeagentError(
                 f"{self._endpoint}: {os.strerror(problem.errno or 0)}: health and metrics can't be served "
                 "there; set telemetry.listen to another address, or to '' for none"
             ) from problem

@@ -9,8 +9,9 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.config.option_types import ListenAddress
+from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.runtime.telemetry_server import TelemetryError, TelemetryServer
+from nodeagent.runtime.telemetry_server import TelemetryServer
 from tests.runtime.serving import connect, get, page, serving
 
 OLD = {"/readyz": lambda: page("old\n")}
@@ -92,5 +93,5 @@ def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.M
 
     monkeypatch.setattr("nodeagent.runtime.telemetry_server.socket.create_server", forbidden)
     service = TelemetryServer(OLD, Endpoint(ip_address("127.0.0.1"), 80), frozenset())
-    with pytest.raises(TelemetryError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
+    with pytest.raises(NodeagentError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
         service.start()

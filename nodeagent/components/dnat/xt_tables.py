@@ -53,10 +53,6 @@ class XtMissingError(XtError):
     """The kernel has no such table, nor a module for it that it could load."""
 
 
-class XtPermissionError(XtError):
-    """The kernel requires CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
-
-
 class XtTable:
     """One table of one family, in the caller's network namespace."""
 
@@ -84,7 +80,7 @@ class XtTable:
                 with self._open() as handle:
                     todo = tuple(steps(self._state(handle), wanted))
                     for step in todo:
-                        self._take(handle, step)
+                        self._carry_out(handle, step)
                     if todo:
                         handle.commit()
                     return
@@ -139,7 +135,7 @@ class XtTable:
                 yield None
             entry = handle.next_rule(entry)
 
-    def _take(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
+    def _carry_out(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
         match step.command:
             case ":":
                 if handle.is_chain(step.chain):
@@ -170,7 +166,7 @@ class XtTable:
         text = _BYTES_IN_TEXT.sub(r"\2", str(error))
         told = f"{program}: table {self._name}: {text}; none of its rules was changed."
         if "ermission denied" in text or "not permitted" in text:
-            return XtPermissionError(
+            return XtError(
                 f"{told} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/"
                 "iptables)."
             )

@@ -193,11 +193,11 @@ class Hosts:
         change = self._towards(actual, desired.hosts)
         how = "written in place: it is a mount" if actual.how == "in place" else "replaced in one step"
         text, names = str(change), change.names
-        later = bool(names.removed and not names.added and not names.moved)
+        only_removes = bool(names.removed and not names.added and not names.moved)
         return Change(
             change,
-            grow=Half("" if later else text, lambda: actual if later else self._apply(change)),
-            shrink=Half(text if later else "", lambda: self._apply(change)),
+            grow=Half("" if only_removes else text, lambda: actual if only_removes else self._apply(change)),
+            shrink=Half(text if only_removes else "", lambda: self._apply(change)),
             preview=lambda: Preview(change.diff(), how),
         )
 

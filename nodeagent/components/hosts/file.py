@@ -35,17 +35,6 @@ class MountPointError(ApplyError):
         super().__init__(f"{path} is a mount point and can't be replaced by a rename. {AS_IT_WAS}")
 
 
-class OrphanedMountError(ApplyError):
-    """The mounted file no longer has a name: no process of the host will see what is written to it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} is mounted as a single file, and a program on the host has since replaced that file: "
-            "this mount shows the old one, which no process of the host reads. Nothing was written. "
-            "Restart the pod to see the new file; mount the directory (/etc) instead to prevent this"
-        )
-
-
 class RefusedPathError(ApplyError):
     """The path must not be rewritten: wrong name, a symbolic link, a directory, a device."""
 
@@ -123,8 +112,7 @@ def read(path: Path) -> Reading:
 
     Raises:
         RefusedPathError: not a plain file named hosts.
-        OrphanedMountError: the file is a mount whose source was replaced on the host.
-        ApplyError: the kernel denies reading it.
+        ApplyError: the kernel denies reading it, or it is a mount whose source was replaced on the host.
     """
     guard_path(path)
     try:
@@ -136,7 +124,12 @@ def read(path: Path) -> Reading:
             # one, or the path still leads to the old one: a mount that kept it.
             with suppress(FileNotFoundError):
                 if path.stat().st_nlink == 0:
-                    raise OrphanedMountError(path)
+                    raise ApplyError(
+                        f"{path} is mounted as a single file, and a program on the host has since replaced "
+                        "that file: this mount shows the old one, which no process of the host reads. "
+                        "Nothing was written. Restart the pod to see the new file; mount the directory "
+                        "(/etc) instead to prevent this"
+                    )
     except OSError as error:
         raise explained(error, path, doing="read") from error
     raise ChangedMeanwhileError(path)

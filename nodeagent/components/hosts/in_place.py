@@ -26,8 +26,8 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
 
     Raises:
         ChangedMeanwhileError: the file differs from `before`.
-        OrphanedMountError: the file was replaced on the host.
-        ApplyError: the kernel reported an error; the text says what the file has now.
+        ApplyError: the kernel reported an error, or the file was replaced on the host; the text says what
+            it has now.
     """
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)

@@ -107,7 +107,10 @@ class Activation:
         if not answer.refused and self._await_active(text, _ACTIVE_SECONDS, reloads):
             return
         if answer.refused or self._has_failed(reloads):
-            self._directory.restore(previous)
+            if previous is None:
+                self._directory.config.unlink(missing_ok=True)
+            else:
+                self._directory.install(previous)
             haproxy = shutil.which("haproxy")
             if haproxy is not None and not answer.log:
                 process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.

@@ -74,13 +74,6 @@ class RunDirectory:
                 f"{self.config} can't be written: {error}. The relay was left as it was."
             ) from error
 
-    def restore(self, text: str | None) -> None:
-        """Restore an earlier result of `read`."""
-        if text is None:
-            self.config.unlink(missing_ok=True)
-        else:
-            self.install(text)
-
     def remove(self) -> None:
         """Remove the relay's files, and the directory if it is then empty and not a mount point. Idempotent.
 
