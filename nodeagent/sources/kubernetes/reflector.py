@@ -77,26 +77,6 @@ class Coverage(StrEnum):
     """This server has no such kind."""
 
 
-@dataclass(slots=True)
-class _Position:
-    """The progress of reading.
-
-    Attributes:
-        resource: what is requested, with its selector if the server knows it.
-        version: the highest resourceVersion received, from which a watch continues; None if a list is needed.
-        productive: whether the last watch received a line or lasted, so that no wait is needed.
-        fruitless: watches that have ended since the last line of one.
-        lost: whether the history was lost since the last productive watch: the first time leads to a new list
-            at once, however long the wait after a failure has grown; after that, it waits like any failure.
-    """
-
-    resource: Resource
-    version: int | None = None
-    productive: bool = False
-    fruitless: int = 0
-    lost: bool = False
-
-
 class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
@@ -137,7 +117,17 @@ class Reflector:
         self._on_missing = on_missing
         self._backoff = Backoff(*timing.backoff)
         self._named = {"resource": resource.name}
-        self._at = _Position(resource)
+        # What is requested, with its selector if the server knows it.
+        self._requested = resource
+        # The highest resourceVersion received, from which a watch continues; None if a list is needed.
+        self._version: int | None = None
+        # Whether the last watch received a line or lasted, so that no wait is needed.
+        self._productive = False
+        # Watches that have ended since the last line of one.
+        self._fruitless = 0
+        # Whether the history was lost since the last productive watch: the first time leads to a new list at
+        # once, however long the wait after a failure has grown; after that, it waits like any failure.
+        self._lost = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._stream: Response | None = None
@@ -169,9 +159,9 @@ class Reflector:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._at.productive = False
+            self._productive = False
             try:
-                if self._at.version is None:
+                if self._version is None:
                     self._list()
                 if not self._stopping.is_set():
                     stream = self._open()
@@ -184,7 +174,7 @@ class Reflector:
                 _LOG.exception(
                     "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named}
                 )
-                self._at.version = None
+                self._version = None
                 self._fail(error)
             else:
                 self._pause(None)
@@ -194,17 +184,17 @@ class Reflector:
         if self._stopping.is_set():
             return
         if isinstance(error, GoneError):
-            self._at.version = None
-        elif isinstance(error, BadRequestError) and self._at.resource.dispensable:
+            self._version = None
+        elif isinstance(error, BadRequestError) and self._requested.dispensable:
             # read_list notices this by itself; this is a watch at another, older API server.
-            self._at.resource = self._at.resource.widened()
-            self._at.version = None
+            self._requested = self._requested.widened()
+            self._version = None
         elif isinstance(error, NotJsonError | NotFoundError | TooLargeError):
             # A change may have been lost in the unreadable part; a kind that returns is another collection.
-            self._at.version = None
+            self._version = None
         if self.error != str(error):
             # Servers restart, histories are compacted: that is normal as long as the next attempt works.
-            everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
+            everyday = self._productive or (self.resource.optional and isinstance(error, NotFoundError))
             level = logging.INFO if everyday else logging.WARNING
             fields = {**self._named, "err": str(error)}
             _LOG.log(level, "Could not read a resource; what is known stays", extra={"fields": fields})
@@ -219,21 +209,21 @@ class Reflector:
     def _pause(self, error: Exception | None) -> None:
         """Wait, unless the last watch received something: then it is resumed at once."""
         retry_after = error.retry_after if isinstance(error, ApiError) else None
-        if self._at.version is not None and retry_after is None and not isinstance(error, NoConnectionError):
-            self._at.fruitless += 1
-        if self._at.fruitless > _MOST_FRUITLESS:
-            self._at.version = None
-        if self._at.productive:
+        if self._version is not None and retry_after is None and not isinstance(error, NoConnectionError):
+            self._fruitless += 1
+        if self._fruitless > _MOST_FRUITLESS:
+            self._version = None
+        if self._productive:
             self._backoff.reset()
-            self._at.lost = False
-        if isinstance(error, GoneError) and not self._at.lost:
-            self._at.lost = True
+            self._lost = False
+        if isinstance(error, GoneError) and not self._lost:
+            self._lost = True
             return
         if self.resource.optional and isinstance(error, ForbiddenError):
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
             return
-        if retry_after is not None or not self._at.productive:
+        if retry_after is not None or not self._productive:
             self._stopping.wait(self._backoff.next(retry_after))
 
     def _well(self) -> None:
@@ -242,26 +232,26 @@ class Reflector:
         self.error = self._failure = None
 
     def _list(self) -> None:
-        listing = read_list(self._connection, self._at.resource)
+        listing = read_list(self._connection, self._requested)
         if self._stopping.is_set():
             return
-        self._at.resource = listing.resource
+        self._requested = listing.resource
         self._well()
         changed = self.store.replace(listing.items)
-        self._at.version = listing.version
+        self._version = listing.version
         self.lists += 1
         if changed:
             self._on_change()
 
     def _open(self) -> Response:
         query = {
-            **self._at.resource.selector,
-            "resourceVersion": str(self._at.version),
+            **self._requested.selector,
+            "resourceVersion": str(self._version),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
         }
-        stream = self._connection.open_stream(self._at.resource.path, query, self._timing.idle_timeout)
+        stream = self._connection.open_stream(self._requested.path, query, self._timing.idle_timeout)
         with self._lock:
             self._stream = stream
         if self._stopping.is_set():
@@ -278,11 +268,11 @@ class Reflector:
                     return
                 if self._apply(line) and not self._stopping.is_set():
                     self._on_change()
-                self._at.productive = True
-                self._at.fruitless = 0
+                self._productive = True
+                self._fruitless = 0
         finally:
             if time.monotonic() - began >= self._timing.shortest_watch:
-                self._at.productive = True
+                self._productive = True
             with self._lock:
                 self._stream = None
             stream.close()
@@ -291,15 +281,15 @@ class Reflector:
         """Apply one line to the held objects; return whether a value changed."""
         request = self._connection.request("watch", self.resource.path)
         try:
-            event = read_event(line, self._at.resource, request)
+            event = read_event(line, self._requested, request)
         except ApiError:
             # A new list is needed whatever it is, as in client-go.
-            self._at.version = None
+            self._version = None
             raise
         if event is None:
             return False
         # A late duplicate must not turn the clock back.
-        self._at.version = max(event.version, self._at.version or 0)
+        self._version = max(event.version, self._version or 0)
         if event.key is None:
             return False
         if event.item is None:

@@ -338,8 +338,9 @@ def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: C
     with watching(api, connection) as watched:
         api.store.create_many(objects.config_map(f"unrelated-{number}") for number in range(10))
         revision = api.store.revision
-        reading = watched.cluster._required["ingresses"]._at  # noqa: SLF001
-        until(lambda: (reading.version or 0) >= revision, "a bookmark made after those writes")
+        reflector = watched.cluster._required["ingresses"]  # noqa: SLF001
+        # A bookmark made after those writes.
+        until(lambda: (reflector._version or 0) >= revision, "a late bookmark")  # noqa: SLF001
         api.store.compact()
         api.end_watches(Ending.DROP)
         api.traffic.wait_for_watch("ingresses")
