@@ -127,11 +127,6 @@ class Handler(BaseHTTPRequestHandler):
         # Since Kubernetes 1.35 an upgraded GET takes the right that a POST takes, too.
         api.access.check(user, replace(asked, verb="create"), asked.name)
         api.store.version(_resource(asked), asked.namespace, asked.name)
-        if self.headers.get("Upgrade", "").lower() != "websocket":
-            raise statuses.bad_request("Upgrade request required")
-        offered = {word.strip() for word in self.headers.get("Sec-WebSocket-Protocol", "").split(",")}
-        if containers.PROTOCOL not in offered:
-            raise statuses.bad_request(f"unable to upgrade: {containers.PROTOCOL} is not among {offered}")
         program = api.containers.prepare(asked, self.path)
         self.connection.sendall(
             self._head(

@@ -6,7 +6,6 @@ changes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from .resources import Object
 
@@ -32,19 +31,6 @@ class Endpoint:
     address: str
     node: str
     ready: bool = True
-
-
-def _managed(manager: str, api_version: str, fields: Object, subresource: str = "") -> Object:
-    """Give one entry of managedFields: most of the bytes of a real object."""
-    entry: Object = {
-        "manager": manager,
-        "operation": "Update",
-        "apiVersion": api_version,
-        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
-    }
-    return entry | ({"subresource": subresource} if subresource else {})
 
 
 def service(  # noqa: PLR0913 - each names one field of the object
@@ -106,12 +92,16 @@ def ingress(
     """Build an Ingress with a rule for each of the hosts; the addresses are those of its status."""
     backend = {"service": {"name": name, "port": {"number": 80}}}
     paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
-    written = {
-        "f:metadata": {"f:annotations": {".": {}, "f:cert-manager.io/cluster-issuer": {}}},
-        "f:spec": {"f:ingressClassName": {}, "f:rules": {}, "f:tls": {}},
-    }
     group = "networking.k8s.io/v1"
-    status_written: Object = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
+    # Most of the bytes of a real object.
+    managed: Object = {
+        "kubectl-client-side-apply": {
+            "f:metadata": {"f:annotations": {".": {}, "f:cert-manager.io/cluster-issuer": {}}},
+            "f:spec": {"f:ingressClassName": {}, "f:rules": {}, "f:tls": {}},
+        },
+        "nginx-ingress-controller": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
+    }
+    update = {"operation": "Update", "apiVersion": group, "time": "2026-01-01T00:00:00Z"}
     return {
         "kind": "Ingress",
         "apiVersion": group,
@@ -121,8 +111,8 @@ def ingress(
             "generation": 1,
             "annotations": dict(annotations or {"cert-manager.io/cluster-issuer": "letsencrypt"}),
             "managedFields": [
-                _managed("kubectl-client-side-apply", group, written),
-                _managed("nginx-ingress-controller", group, status_written, "status"),
+                {"manager": manager, **update, "fieldsType": "FieldsV1", "fieldsV1": fields}
+                for manager, fields in managed.items()
             ],
         },
         "spec": {

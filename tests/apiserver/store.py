@@ -56,6 +56,10 @@ class Version:
         head = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}",'
         return head.encode() + self.item[1:]
 
+    def copy(self, resource: Resource) -> Object:
+        """Give the object with its kind and apiVersion, as a copy."""
+        return msgspec.json.decode(self.typed(resource), type=Object)
+
     def at(self, revision: int) -> "Version":
         """Give the same content under a later revision, as DELETED events carry it."""
         obj = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(revision)}}
@@ -187,13 +191,12 @@ class Store:
     def get(self, plural: str, name: str, namespace: str = "") -> Object:
         """Give a copy of one object; raises ApiError 404."""
         resource = self.resource(plural)
-        obj: Object = _decode(self.version(resource, namespace, name).typed(resource))
-        return obj
+        return self.version(resource, namespace, name).copy(resource)
 
     def all(self, plural: str) -> list[Object]:
         """Give copies of all objects of a resource, in the order of their keys."""
         resource = self.resource(plural)
-        return [_decode(version.typed(resource)) for version in self.snapshot(resource).versions]
+        return [version.copy(resource) for version in self.snapshot(resource).versions]
 
     def has_namespace(self, name: str) -> bool:
         """Tell whether a namespace exists; as long as no Namespace was created, all do."""
@@ -256,9 +259,7 @@ class Store:
         """Add an object with kind and apiVersion; gives it as stored. Raises ApiError 409 when it exists."""
         resource = self.resource_of(obj)
         with self._lock:
-            version = self._add(resource, obj, part)
-        stored: Object = _decode(version.typed(resource))
-        return stored
+            return self._add(resource, obj, part).copy(resource)
 
     def create_many(self, objects: Iterable[Object]) -> None:
         """Add many objects in one go."""
@@ -275,9 +276,7 @@ class Store:
         """
         resource = self.resource_of(obj)
         with self._lock:
-            version = self._replace(resource, _decode(_encode(obj)), part)
-        stored: Object = _decode(version.typed(resource))
-        return stored
+            return self._replace(resource, _decode(_encode(obj)), part).copy(resource)
 
     def patch(
         self, plural: str, name: str, namespace: str, change: Object, *, part: Part = Part.WHOLE
@@ -342,8 +341,7 @@ class Store:
                 if resource.counts_generation:
                     marked["generation"] += 1
                 last = self._write(resource, version, version.obj | {"metadata": marked})
-        stored: Object = _decode(last.typed(resource))
-        return stored
+        return last.copy(resource)
 
     def replace_all(self, plural: str, objects: Iterable[Object]) -> None:
         """Make the objects of a resource exactly these; no list shows a state in between."""

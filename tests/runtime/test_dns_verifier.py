@@ -52,14 +52,16 @@ class MadeUpDns:
         wait_until(lambda: self.asked[name] >= count, f"{name} being asked again")
 
     @contextmanager
-    def prover(self, recheck_seconds: float = 0.01) -> Iterator[DnsVerifier]:
-        """A prover that asks here, with hardly a pause."""
+    def prover(self, *names: str, recheck_seconds: float = 0.01) -> Iterator[DnsVerifier]:
+        """A prover that asks here, with hardly a pause, and knows the answers for these names."""
 
         def count(outcome: DnsOutcome) -> None:
             self.outcomes[outcome] += 1
 
         made = DnsVerifier(self.ask, recheck_seconds, on_change=self.changed, on_reply=count)
         try:
+            made.want(dict.fromkeys(names, MATTERS))
+            made.await_answers(10)
             yield made
         finally:
             made.stop()
@@ -136,9 +138,7 @@ def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
 def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
     """A hostname that returns is looked up again."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
-    with dns.prover(recheck_seconds=300) as prover:
-        prover.want({"a": MATTERS, "b": MATTERS})
-        prover.await_answers(10)
+    with dns.prover("a", "b", recheck_seconds=300) as prover:
         prover.want({"b": MATTERS})
         assert prover.answers().keys() == {"b"}
         prover.want({"a": MATTERS, "b": MATTERS})
@@ -149,9 +149,7 @@ def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
 def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
     """Its load balancer has another address, or another object claims it; the others wait for their time."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
-    with dns.prover(recheck_seconds=300) as prover:
-        prover.want({"a": MATTERS, "b": MATTERS})
-        prover.await_answers(10)
+    with dns.prover("a", "b", recheck_seconds=300) as prover:
         prover.want({"a": MATTERS, "b": DnsQuestion(frozenset({OTHER}), "team")})
         wait_until(lambda: dns.asked["b"] == 2, "b being asked again", seconds=2)
         claimed = DnsQuestion(frozenset({OTHER}), "team", ObjectRef("Ingress", "team", "newer"))
@@ -170,9 +168,7 @@ def test_a_changed_answer_makes_those_beside_it_due() -> None:
         **{"a.example.com": told("192.0.2.1"), "b.example.com": told("192.0.2.1", ttl=300)},
         **{"b.example.net": told("192.0.2.1", ttl=300)},
     )
-    with dns.prover() as prover:
-        prover.want(dict.fromkeys(dns.replies, MATTERS))
-        prover.await_answers(10)
+    with dns.prover(*dns.replies) as prover:
         dns.replies |= {"a.example.com": told("198.51.100.4"), "b.example.com": told("198.51.100.4", ttl=300)}
         wait_until(
             lambda: prover.answers()["b.example.com"].latest.addresses == (OTHER,),
@@ -185,9 +181,7 @@ def test_a_changed_answer_makes_those_beside_it_due() -> None:
 
 def test_a_stable_name_is_asked_ever_more_rarely() -> None:
     dns = MadeUpDns(a=told("192.0.2.1"))
-    with dns.prover(recheck_seconds=0.02) as prover:
-        prover.want({"a": MATTERS})
-        prover.await_answers(10)
+    with dns.prover("a", recheck_seconds=0.02) as prover:
         began = time.monotonic()
         wait_until(lambda: dns.asked["a"] == 6, "five more lookups", every=0.001)
         # 0.025 s, doubled four times and each a fifth less at most: 0.62 s.
@@ -201,9 +195,7 @@ def test_a_stable_name_is_asked_ever_more_rarely() -> None:
 def test_another_way_to_ask_is_taken_over() -> None:
     """As after a changed configuration; what is known stays meanwhile."""
     old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))
-    with old.prover(recheck_seconds=300) as prover:
-        prover.want({"a": MATTERS})
-        prover.await_answers(10)
+    with old.prover("a", recheck_seconds=300) as prover:
         prover.ask_by(new.ask, 300)
         wait_until(lambda: prover.answers()["a"].latest == new.replies["a"], "the new server's answer")
     assert old.asked == new.asked == {"a": 1}
@@ -212,9 +204,7 @@ def test_another_way_to_ask_is_taken_over() -> None:
 def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged with its trace, and the others go on."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300))
-    with dns.prover(recheck_seconds=300) as prover:
-        prover.want({"a": MATTERS, "odd": MATTERS})
-        prover.await_answers(10)
+    with dns.prover("a", "odd", recheck_seconds=300) as prover:
         answers = prover.answers()
     assert answers["a"].latest == dns.replies["a"]
     assert (answers["odd"].latest.outcome, answers["odd"].told) == (DnsOutcome.UNREACHABLE, None)

@@ -192,15 +192,11 @@ def test_what_the_cluster_publishes_is_known_too() -> None:
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("local", ["", "https://127.0.0.1:6444"])
-def test_a_pod_that_knows_no_real_address_says_so(tmp_path: Path, local: str) -> None:
-    """The Service's address and a local load balancer, such as k3s', are none."""
-    files = [kubeconfig(tmp_path, local)] if local else []
-    servers = [("10.96.0.1", 443)]
-    (note,) = find_api_servers(files, _IN_A_POD, servers).with_published(frozenset()).notes
-    assert "real address is unknown" in note
-
-
-def test_kubelets_kubeconfig_alone_is_enough(tmp_path: Path) -> None:
-    files = [kubeconfig(tmp_path, "https://192.0.2.10:6443")]
-    assert find_api_servers(files, _IN_A_POD).with_published(frozenset()).notes == ()
+@pytest.mark.parametrize(
+    ("server", "known"), [("", False), ("https://127.0.0.1:6444", False), ("https://192.0.2.10:6443", True)]
+)
+def test_a_pod_that_knows_no_real_address_says_so(tmp_path: Path, server: str, *, known: bool) -> None:
+    """The Service's address and a local load balancer, such as k3s', are none; kubelet's own is one."""
+    files = [kubeconfig(tmp_path, server)] if server else []
+    notes = find_api_servers(files, _IN_A_POD, [("10.96.0.1", 443)]).with_published(frozenset()).notes
+    assert ["real address is unknown" in note for note in notes] == [True] * (not known)

@@ -96,22 +96,20 @@ def test_entries_of_a_status_have_a_bound() -> None:
     )
 
 
-def _service(spec: dict[str, Any], points: Sequence[dict[str, str]] = ()) -> Service:
+def _service(
+    spec: dict[str, Any], points: Sequence[dict[str, str]] = (), annotations: dict[str, str] | None = None
+) -> Service:
     status = {"loadBalancer": {"ingress": list(points)}}
-    found = decode_service(
-        {"metadata": {"name": "lb"}, "spec": {"type": "LoadBalancer", **spec}, "status": status}
-    )
+    metadata = {"name": "lb", "annotations": annotations}
+    found = decode_service({"metadata": metadata, "spec": {"type": "LoadBalancer", **spec}, "status": status})
     assert isinstance(found, Service)
     return found
 
 
 @pytest.mark.parametrize(("length", "kept"), [(4096, True), (4097, False)])
 def test_a_long_annotation_is_not_read(length: int, *, kept: bool) -> None:
-    annotations = {"example.com/a": "x" * length, "nodeagent.io/proxy-protocol": "v2"}
-    found = decode_service(
-        {"metadata": {"name": "lb", "annotations": annotations}, "spec": {"type": "LoadBalancer"}}
-    )
-    assert isinstance(found, Service)
+    marks = {"example.com/a": "x" * length, "nodeagent.io/proxy-protocol": "v2"}
+    found = _service({}, annotations=marks)
     assert ("example.com/a" in found.annotations) == kept
     assert found.annotations["nodeagent.io/proxy-protocol"] == "v2"
     assert len(found.problems) == (0 if kept else 1)
@@ -195,13 +193,8 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     assert len(odd.problems) == 11
     assert odd.problems[0] == "spec.externalIPs: the rest after 1000 entries is not read"
     assert odd.problems[-1] == "991 more problems like these"
-    marks = {f"example.com/{number}": "x" * 4000 for number in range(20)} | {
-        "nodeagent.io/proxy-protocol": "v2"
-    }
-    service = decode_service(
-        {"metadata": {"name": "lb", "annotations": marks}, "spec": {"type": "LoadBalancer"}}
-    )
-    assert service is not None
+    marks = {f"example.com/{number}": "x" * 4000 for number in range(20)}
+    service = _service({}, annotations={**marks, "nodeagent.io/proxy-protocol": "v2"})
     assert (len(service.annotations), service.annotations["nodeagent.io/proxy-protocol"]) == (9, "v2")
     assert "more than 32768 characters in all: not read" in service.problems[0]
 

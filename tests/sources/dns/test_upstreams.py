@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.config.options import HostsOptions
 from nodeagent.config.reading import parse_config
 from nodeagent.sources.dns import Upstreams, find_upstreams
 
@@ -36,13 +35,10 @@ class NodeRoot:
         file.write_text(text, encoding="utf-8")
         return file
 
-    def options(self, more: str = "") -> HostsOptions:
-        """The section `hosts` of a configuration."""
-        return parse_config(f"hosts: {{file: {self.root}/etc/hosts, {more}}}", "test.yaml").hosts
-
     def found(self, more: str = "") -> Upstreams:
-        """What is found now."""
-        return find_upstreams(self.options(more), self.own)
+        """What is found now, with more in the section `hosts` of the configuration."""
+        config = parse_config(f"hosts: {{file: {self.root}/etc/hosts, {more}}}", "test.yaml")
+        return find_upstreams(config.hosts, self.own)
 
     def servers(self, more: str = "") -> list[str]:
         """The servers found, as `address:port`."""
