@@ -37,29 +37,30 @@ def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
     return path
 
 
-def component(path: Path, *, enabled: bool = True) -> Hosts:
-    """Make a component whose state is next to the directory of `path`."""
-    return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=False, enabled=enabled)
+class KeptHosts(Hosts):
+    """A component whose state is next to the directory of its file, and whose lines the test chooses."""
 
+    def __init__(self, path: Path, *, enabled: bool = True) -> None:
+        super().__init__(path, NETWORKS, path.parent.parent / "run", adopt=False, enabled=enabled)
 
-def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
-    """Make the file hold `wanted`, and check that it then has nothing more to do."""
-    subject = component(path)
-    left = make(subject, wanted)
-    assert left == component(path).read()
-    assert not difference(subject, wanted)
-
-
-def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> Change[HostsState, HostsChange]:
-    """What makes the file hold these, as it is now."""
-    return subject.diff(subject.read(), Desired(hosts=tuple(wanted)))
+    def difference(self, wanted: Iterable[HostsLine]) -> Change[HostsState, HostsChange]:
+        """What makes the file hold these, as it is now."""
+        return self.diff(self.read(), Desired(hosts=tuple(wanted)))
 
 
 def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
     """Make the file hold these, in both halves of one change; returns the state that it left."""
-    lines = tuple(wanted)
-    left = difference(subject, lines).grow.apply()
-    return subject.diff(left, Desired(hosts=lines)).shrink.apply()
+    desired = Desired(hosts=tuple(wanted))
+    left = subject.diff(subject.read(), desired).grow.apply()
+    return subject.diff(left, desired).shrink.apply()
+
+
+def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
+    """Make the file hold `wanted`, and check that it then has nothing more to do."""
+    subject = KeptHosts(path)
+    left = make(subject, wanted)
+    assert left == KeptHosts(path).read()
+    assert not subject.difference(wanted)
 
 
 def left_beside(path: Path) -> list[str]:

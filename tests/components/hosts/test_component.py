@@ -13,9 +13,8 @@ from nodeagent.model.desired import Desired
 from tests.components.hosts.samples import (
     ONE,
     USER,
+    KeptHosts,
     apply,
-    component,
-    difference,
     hosts_file,
     left_beside,
     line,
@@ -29,7 +28,7 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
     """Not even a new inode."""
     apply(path)
     before = path.stat()
-    again = difference(component(path), ONE)
+    again = KeptHosts(path).difference(ONE)
     assert not again
     assert again.detail.diff() == ""
     again.shrink.apply()
@@ -41,8 +40,8 @@ def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path) -> None:
     target = path.rename(path.with_name("static-hosts"))
     path.symlink_to(target.name)
     with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
-        component(path).read()
-    disabled = component(path, enabled=False)
+        KeptHosts(path).read()
+    disabled = KeptHosts(path, enabled=False)
     change = disabled.diff(disabled.read(), Desired())
     assert not change
     change.grow.apply()
@@ -53,7 +52,7 @@ def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path) -> None:
 
 def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path) -> None:
     apply(path)
-    disabled = component(path, enabled=False)
+    disabled = KeptHosts(path, enabled=False)
     disabled.diff(disabled.read(), Desired()).shrink.apply()
     assert path.read_bytes() == USER
 
@@ -61,8 +60,8 @@ def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path
 def test_the_change_names_what_comes_goes_and_moves(path: Path) -> None:
     """By name, whatever the number of addresses."""
     apply(path, (line("169.254.66.2", "a"), line("169.254.66.2", "b"), line("169.254.66.2", "c")))
-    change = difference(
-        component(path), (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
+    change = KeptHosts(path).difference(
+        (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
     )
     assert change.detail.names == ChangedNames(("d",), ("a",), ("c",))
 
@@ -71,7 +70,7 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
     """What is no UTF-8, and what would steer a terminal, is shown escaped; nothing is changed by it."""
     before = b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost"
     path = hosts_file(tmp_path, before)
-    assert difference(component(path), ONE).detail.diff() == (
+    assert KeptHosts(path).difference(ONE).detail.diff() == (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,5 @@\n"
         " # \\xff \\x1b[31m caf\u00e9\\r\n-127.0.0.1 localhost\n\\ No newline at end of file\n"
         "+127.0.0.1 localhost\\r\n"
@@ -86,14 +85,14 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
     """As git does."""
     path = hosts_file(tmp_path, None)
-    assert difference(component(path), ONE).detail.diff().startswith(f"--- /dev/null\n+++ {path}\n")
+    assert KeptHosts(path).difference(ONE).detail.diff().startswith(f"--- /dev/null\n+++ {path}\n")
     apply(path)
-    assert f"--- {path}\n+++ /dev/null\n" in difference(component(path), ()).detail.diff()
+    assert f"--- {path}\n+++ /dev/null\n" in KeptHosts(path).difference(()).detail.diff()
 
 
 def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
     """The change is computed again; what was really done is returned."""
-    planned = difference(component(path), ONE)
+    planned = KeptHosts(path).difference(ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
     left = planned.grow.apply()
     assert left.content == path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
@@ -113,7 +112,7 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
 
     monkeypatch.setattr(os, "fsync", edit_then_flush)
     with pytest.raises(ApplyError, match="left it unchanged"):
-        difference(component(path), ONE).grow.apply()
+        KeptHosts(path).difference(ONE).grow.apply()
     assert path.read_bytes() == b"10.1.1.1 edit%d\n" % (next(edits) - 1)
     assert left_beside(path) == []
 
@@ -121,17 +120,17 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
 def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> None:
     """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
-    change = difference(component(path), ONE)
+    change = KeptHosts(path).difference(ONE)
     assert [problem.line_number for problem in change.detail.before.problems] == [5]
     change.grow.apply()
     assert path.read_bytes() == render(USER + b"10.1.1.1 mine\n", ONE)
-    assert component(path).read().problems == ()
+    assert KeptHosts(path).read().problems == ()
 
 
 def test_names_of_the_users_own_lines_are_reported(path: Path) -> None:
     """For the planner, which leaves such names alone."""
     apply(path)
-    names = component(path).read().user_names
+    names = KeptHosts(path).read().user_names
     assert names["db.corp"].line_number == 4
     assert "www.example.com" not in names
 
@@ -143,7 +142,7 @@ def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: fl
     store_journal(tmp_path / "run", Journal(os.fsencode(path), old, new))
     written = int(len(new) * done)
     path.write_bytes(new[:written] + old[written:])
-    change = difference(component(path), lines(700, 9))
+    change = KeptHosts(path).difference(lines(700, 9))
     assert any("interrupted" in problem.text for problem in change.detail.before.problems) == (done > 0)
     apply(path, lines(700, 9))
     assert path.read_bytes() == (new if done else render(USER, lines(700, 9)))
@@ -154,7 +153,7 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
     """The journal is no longer of use; it is reported and dropped."""
     path = hosts_file(tmp_path, b"10.1.1.1 edited\n")
     store_journal(tmp_path / "run", Journal(os.fsencode(path), USER, render(USER, ONE)))
-    state = component(path).read()
+    state = KeptHosts(path).read()
     assert "edited since" in state.problems[0].text
     apply(path)
     assert path.read_bytes() == render(b"10.1.1.1 edited\n", ONE)
@@ -164,10 +163,10 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
 def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(path: Path, tmp_path: Path) -> None:
     """It must not bring foreign content into the file."""
     store_journal(tmp_path / "run", Journal(b"/elsewhere/hosts", USER, b"foreign\n"))
-    assert component(path).read().problems == ()
+    assert KeptHosts(path).read().problems == ()
     for garbage in (b"", b"x" * 100):
         (tmp_path / "run" / "hosts.journal").write_bytes(garbage)
-        assert component(path).read().problems == ()
+        assert KeptHosts(path).read().problems == ()
     apply(path)
 
 
@@ -180,7 +179,7 @@ def test_the_dry_run_works_for_an_ordinary_user() -> None:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    assert difference(component(path), ONE).detail.names.added == ("www.example.com",)
+    assert KeptHosts(path).difference(ONE).detail.names.added == ("www.example.com",)
     with pytest.raises(ApplyError, match=r"EACCES.*left as it was"):
         apply(path)
 

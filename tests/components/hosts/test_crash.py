@@ -14,7 +14,7 @@ from nodeagent.components.hosts import in_place
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.file import read, write_atomic
 from nodeagent.components.hosts.in_place import write_in_place
-from tests.components.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
+from tests.components.hosts.samples import USER, KeptHosts, apply, hosts_file, left_beside, lines, render
 from tests.isolation import bind, isolated, mount
 
 _SPREAD_SECONDS = 0.042
@@ -63,7 +63,7 @@ def _await_death(child: int) -> None:
 
 
 def _users_lines(path: Path) -> list[bytes]:
-    user = component(path).read().file.user
+    user = KeptHosts(path).read().file.user
     return user.removeprefix(b"# above\n").splitlines(keepends=True)
 
 

@@ -17,17 +17,7 @@ from nodeagent.components.hosts.file import (
     write_atomic,
 )
 from nodeagent.errors import ApplyError
-from tests.components.hosts.samples import (
-    ONE,
-    USER,
-    apply,
-    component,
-    difference,
-    hosts_file,
-    left_beside,
-    lines,
-    make,
-)
+from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, left_beside, lines, make
 from tests.isolation import bind, isolated, mount
 from tests.root import needs_root
 
@@ -178,7 +168,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, make: Callable[[Path],
     path = hosts_file(tmp_path, None)
     make(path)
     with pytest.raises(RefusedPathError, match=told):
-        component(path).read()
+        KeptHosts(path).read()
 
 
 def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
@@ -187,7 +177,7 @@ def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
     assert len(read(path).content) == 16 * 1024 * 1024
     os.truncate(path, 2**40)
     with pytest.raises(RefusedPathError, match="has more than 16777216 bytes"):
-        component(path).read()
+        KeptHosts(path).read()
     assert path.stat().st_size == 2**40
 
 
@@ -195,7 +185,7 @@ def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
-        difference(component(path), ONE).grow.apply()
+        KeptHosts(path).difference(ONE).grow.apply()
 
 
 @needs_root
@@ -241,7 +231,7 @@ def test_a_mounted_directory_lets_the_file_be_replaced(path: Path, tmp_path: Pat
     mounted = tmp_path / "host" / "etc"
     mounted.mkdir(parents=True)
     bind(path.parent, mounted)
-    subject = component(mounted / "hosts")
+    subject = KeptHosts(mounted / "hosts")
     assert make(subject, ONE).how == "rename"
     assert BEGIN in path.read_bytes()
     path.with_name("new").write_bytes(b"new\n")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodeagent.components.hosts import block
 from nodeagent.components.hosts import component as hosts
 from nodeagent.model.desired import Desired
-from tests.components.hosts.samples import USER, component, hosts_file, line, lines, make
+from tests.components.hosts.samples import USER, KeptHosts, hosts_file, line, lines, make
 
 _ADDRESSES = ("169.254.66.2", "169.254.66.3", "fd68:6169:7270::2")
 _NAMES = [f"host{number}.example.com" for number in range(12)]
@@ -32,7 +32,7 @@ def test_the_change_is_that_of_a_component_that_begins(
     kept = block._FEW  # noqa: SLF001 - so that few names are many
     with TemporaryDirectory() as directory:
         path = hosts_file(Path(directory))
-        warm = component(path)
+        warm = KeptHosts(path)
         try:
             block._FEW = few  # noqa: SLF001
             for number, pairs in enumerate(wanted):
@@ -40,10 +40,10 @@ def test_the_change_is_that_of_a_component_that_begins(
                     path.write_bytes(USER + path.read_bytes() + b"# edited\n")
                 desired = Desired(hosts=tuple(line(*pair) for pair in sorted(pairs)))
                 change = warm.diff(warm.read(), desired)
-                fresh = component(path)
+                fresh = KeptHosts(path)
                 assert change.detail == fresh.diff(fresh.read(), desired).detail
                 left = change.shrink.apply()
-                assert left == component(path).read()
+                assert left == KeptHosts(path).read()
                 assert not warm.diff(left, desired)
         finally:
             block._FEW = kept  # noqa: SLF001
@@ -57,7 +57,7 @@ def test_what_a_pass_wrote_is_not_taken_apart_by_the_next(
     def taken_apart(_: bytes) -> Mapping[str, object]:
         raise AssertionError
 
-    subject = component(hosts_file(tmp_path))
+    subject = KeptHosts(hosts_file(tmp_path))
     make(subject, lines(50))
     monkeypatch.setattr(hosts, "names_and_addresses", taken_apart)
     for wanted in (lines(51), lines(49), lines(49, last_byte=3), lines(0), lines(2)):

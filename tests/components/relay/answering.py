@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 Answer = Callable[[socket.socket], None]
 
 
@@ -35,6 +37,13 @@ def endless(connection: socket.socket) -> None:
             connection.sendall(b"Pid: x\n" * 1000)
     except OSError:
         return
+
+
+ANSWERS = pytest.mark.parametrize(
+    "answer",
+    [closes, hangs, garbage, truncated, other_format, endless],
+    ids=["closes", "hangs", "garbage", "truncated", "other format", "endless"],
+)
 
 
 @contextmanager

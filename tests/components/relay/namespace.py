@@ -28,6 +28,7 @@ RELAY, RELAY_2, RELAY_6 = "169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"
 SERVICE, SERVICE_6 = "10.96.0.10", "fd00:96::10"
 NODE, NODE_6 = "192.0.2.10", "2001:db8::10"
 POD, POD_6 = "10.244.1.7", "fd00:244::7"
+FAMILIES = [(RELAY, SERVICE, NODE, POD), (RELAY_6, SERVICE_6, NODE_6, POD_6)]
 INGRESS = ObjectRef("Service", "ingress-nginx", "ingress-nginx-controller")
 
 
@@ -67,7 +68,7 @@ def listener(  # noqa: PLR0913 - each names one field
     )
 
 
-A, B = listener(RELAY), listener(RELAY_2)
+A, B, C = listener(RELAY), listener(RELAY_2), listener(RELAY_6, server=SERVICE_6)
 
 
 def start_sidecar() -> "subprocess.Popen[bytes]":

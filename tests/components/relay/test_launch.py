@@ -13,18 +13,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
 from tests.components.relay.backend import backend, echo, echoes, ended, who
 from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import (
-    CONFIG,
-    INGRESS,
-    RELAY,
-    RELAY_6,
-    RUN,
-    SERVICE_6,
-    A,
-    KeptRelay,
-    isolated,
-    listener,
-)
+from tests.components.relay.namespace import CONFIG, RELAY, RUN, A, C, KeptRelay, isolated, listener
 
 
 @isolated
@@ -189,14 +178,13 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error(relays: KeptRelay) -> 
 
 @isolated
 def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -> None:
-    six = listener(RELAY_6, server=SERVICE_6)
     absent = listener(port=9)
     many = [listener(port=port) for port in range(2000, 2300)]
-    assert relays.ready([A, six, absent]) == frozenset()
-    relays.apply([A, six, *many])
-    expected = {each.bind for each in (A, six, *many)}
-    assert relays.ready([A, six, absent, *many]) == expected
+    assert relays.ready([A, C, absent]) == frozenset()
+    relays.apply([A, C, *many])
+    expected = {each.bind for each in (A, C, *many)}
+    assert relays.ready([A, C, absent, *many]) == expected
     # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.
     with socket.create_server((RELAY, 9)):
         assert relays.ready([absent]) == frozenset()
-    assert relays.ready([replace(A, load_balancer=replace(INGRESS, name="other"))]) == frozenset()
+    assert relays.ready([replace(A, load_balancer=replace(A.load_balancer, name="other"))]) == frozenset()

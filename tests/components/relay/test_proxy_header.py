@@ -6,15 +6,11 @@ from nodeagent.model.objects import ProxyVersion
 from tests.components.relay.backend import Greeter, Seen, backend, connect, ended, plain_backend, serving, who
 from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import (
+    FAMILIES,
     INGRESS,
     NODE,
-    NODE_6,
     POD,
-    POD_6,
     RELAY,
-    RELAY_6,
-    SERVICE,
-    SERVICE_6,
     KeptRelay,
     isolated,
     listener,
@@ -22,9 +18,7 @@ from tests.components.relay.namespace import (
 
 
 @pytest.mark.parametrize("proxy", ["v1", "v2"])
-@pytest.mark.parametrize(
-    ("relay", "service", "node", "pod"), [(RELAY, SERVICE, NODE, POD), (RELAY_6, SERVICE_6, NODE_6, POD_6)]
-)
+@pytest.mark.parametrize(("relay", "service", "node", "pod"), FAMILIES)
 @isolated
 def test_the_server_gets_the_true_client(
     proxy: ProxyVersion, relay: str, service: str, node: str, pod: str

@@ -4,16 +4,7 @@ import pytest
 
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.errors import ApplyError
-from tests.components.relay.answering import (
-    Answer,
-    answering,
-    closes,
-    endless,
-    garbage,
-    hangs,
-    other_format,
-    truncated,
-)
+from tests.components.relay.answering import ANSWERS, Answer, answering
 from tests.components.relay.backend import backend, who
 from tests.components.relay.namespace import (
     CONFIG,
@@ -35,13 +26,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("activation", "component"):
         monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
     monkeypatch.setattr("nodeagent.components.relay.activation._ACTIVE_SECONDS", 4.0)
-
-
-ANSWERS = pytest.mark.parametrize(
-    "answer",
-    [closes, hangs, garbage, truncated, other_format, endless],
-    ids=["closes", "hangs", "garbage", "truncated", "other format", "endless"],
-)
 
 
 @isolated
