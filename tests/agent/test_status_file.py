@@ -102,7 +102,7 @@ def test_what_is_no_status_file_is_an_error(text: bytes, why: str) -> None:
         parse_status(text)
 
 
-def test_an_agent_passes_the_startup_probe_once_it_is_ready(tmp_path: Path) -> None:
+def test_an_agent_passes_the_startup_probe_once_it_is_ready_or_on_standby(tmp_path: Path) -> None:
     path, board = tmp_path / "agent", _writer()
     file = StatusFile(path, "node1", board)
     assert not _passes(path)
@@ -113,13 +113,10 @@ def test_an_agent_passes_the_startup_probe_once_it_is_ready(tmp_path: Path) -> N
     assert _passes(path)
     file.close()
     assert not _passes(path)
-
-
-def test_on_standby_it_passes_too(tmp_path: Path) -> None:
-    board = HealthBoard(COMPONENTS)
-    board.became_standby("another agent writes")
-    StatusFile(tmp_path / "agent", "node1", board).write()
-    assert _passes(tmp_path / "agent")
+    standby = HealthBoard(COMPONENTS)
+    standby.became_standby("another agent writes")
+    StatusFile(path, "node1", standby).write()
+    assert _passes(path)
 
 
 def test_a_loop_that_hangs_and_an_agent_that_is_silent_do_not_pass(tmp_path: Path) -> None:

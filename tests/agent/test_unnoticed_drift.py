@@ -51,21 +51,17 @@ def _no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _watchers(directory: Path, said: Recorder) -> list[Watcher[Any, Any]]:
-    relay = Config().relay
-    ranges = (relay.ipv4, relay.ipv6)
-    return [
-        HostsFileWatcher(directory / "hosts", said),
-        AddressWatcher(Addresses(relay.interface, ranges), relay.interface, ranges, said),
-        NftablesWatcher(said),
-        RelayWatcher(directory / "master.sock", said),
-    ]
-
-
 @needs_root
 def test_without_descriptors_nothing_is_watched_and_it_begins_when_there_are_some(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_bytes(b"127.0.0.1 localhost\n")
-    watchers = _watchers(tmp_path, Recorder())
+    relay, said = Config().relay, Recorder()
+    ranges = (relay.ipv4, relay.ipv6)
+    watchers: list[Watcher[Any, Any]] = [
+        HostsFileWatcher(tmp_path / "hosts", said),
+        AddressWatcher(Addresses(relay.interface, ranges), relay.interface, ranges, said),
+        NftablesWatcher(said),
+        RelayWatcher(tmp_path / "master.sock", said),
+    ]
     with _no_descriptors():
         for watcher in watchers:
             watcher.start()

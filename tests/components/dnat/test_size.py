@@ -12,6 +12,7 @@ from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.network import Namespace
+from tests.components.dnat.test_program import fake_nft
 from tests.components.dnat.world import apply, redirect
 
 COUNT = 5000
@@ -64,10 +65,7 @@ def test_nft_gets_the_whole_script_of_an_agent_that_died(
     backend = NftablesBackend()
     script = tmp_path / "script"
     os.mkfifo(script)
-    program = tmp_path / "nft"
-    program.write_text(f"#!/bin/sh\nkill -9 $PPID\nexec cat > {script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    fake_nft(monkeypatch, tmp_path, f"kill -9 $PPID\nexec /bin/cat > {script}")
     transaction = difference(DnatState(), many(COUNT))
     agent = _started(backend, transaction)
     assert script.read_text() == backend.script(transaction)

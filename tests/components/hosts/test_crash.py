@@ -20,12 +20,6 @@ from tests.isolation import bind, isolated, mount
 _SPREAD_SECONDS = 0.042
 
 
-def _moments(*, soak: bool) -> list[float]:
-    """After how many seconds of writing the child is killed, time after time."""
-    kills = 60 if soak else 20
-    return [number * _SPREAD_SECONDS / kills for number in range(kills)]
-
-
 @pytest.fixture(scope="module")
 def contents() -> tuple[bytes, ...]:
     """They differ in length and from the first line of the block on."""
@@ -68,51 +62,41 @@ def _users_lines(path: Path) -> list[bytes]:
 
 
 @isolated
-def test_killed_while_replacing(
+@pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
+def test_killed_while_it_writes(
     tmp_path: Path,
     contents: tuple[bytes, ...],
     soak: bool,  # noqa: FBT001 - a fixture
+    *,
+    in_place: bool,
 ) -> None:
-    """At any moment there is one of the contents, whole."""
-    (tmp_path / "etc").mkdir()
-    mount("tmpfs", tmp_path / "etc", "tmpfs")  # flushing costs nothing there, so more kills hit the rest
-    path = tmp_path / "etc" / "hosts"
-    path.write_bytes(USER)
-    for number, moment in enumerate(_moments(soak=soak)):
-        before = path.read_bytes()
-        _kill_while_it_writes(lambda content: write_atomic(path, read(path), content), contents, moment)
-        assert path.read_bytes() in {before, *contents}
-        if number % 10 == 0:
-            apply(path, lines(number + 1))
-            assert left_beside(path) == []
-    apply(path, ())
-    assert _users_lines(path) == USER.splitlines(keepends=True)
-    assert left_beside(path) == []
+    """Replaced, there is one of the contents, whole; in place, whichever half is written.
 
-
-@isolated
-def test_killed_while_writing_in_place(
-    tmp_path: Path,
-    contents: tuple[bytes, ...],
-    soak: bool,  # noqa: FBT001 - a fixture
-) -> None:
-    """Whichever half is written, the user's lines are known, in order, and the next apply completes it."""
-    mount("tmpfs", tmp_path, "tmpfs")
+    Either way the user's lines are known, in order, and the next apply completes it.
+    """
+    mount("tmpfs", tmp_path, "tmpfs")  # flushing costs nothing there, so more kills hit the rest
     path = hosts_file(tmp_path)
-    bind(path, path)
-    state_dir = tmp_path / "run"
-    for number, moment in enumerate(_moments(soak=soak)):
-        _kill_while_it_writes(
-            lambda content: write_in_place(path, read(path), content, state_dir),
-            contents,
-            moment,
-        )
+    if in_place:
+        bind(path, path)
+
+    def write(content: bytes) -> None:
+        if in_place:
+            write_in_place(path, read(path), content, tmp_path / "run")
+        else:
+            write_atomic(path, read(path), content)
+
+    kills = 60 if soak else 20
+    for number in range(kills):
+        before = path.read_bytes()
+        _kill_while_it_writes(write, contents, number * _SPREAD_SECONDS / kills)
+        assert in_place or path.read_bytes() in {before, *contents}
         assert _users_lines(path) == USER.splitlines(keepends=True)
         if number % 3 == 0:
             apply(path, lines(number + 1))
             assert left_beside(path) == []
     apply(path, ())
     assert _users_lines(path) == USER.splitlines(keepends=True)
+    assert left_beside(path) == []
 
 
 def _die(*_: object) -> NoReturn:

@@ -64,15 +64,6 @@ def _kill_haproxy() -> None:
     assert eventually(lambda: not alive("haproxy"))
 
 
-def _later(relays: KeptRelay) -> KeptRelay:
-    """Another agent's, which finds all as desired."""
-    later = KeptRelay()
-    change = later.difference(relays.read().listeners)
-    assert not change
-    assert change.grow.apply() == change.detail.before
-    return later
-
-
 @isolated
 def test_while_haproxy_is_dead_no_other_user_gets_a_port(relays: KeptRelay) -> None:
     """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
@@ -81,7 +72,10 @@ def test_while_haproxy_is_dead_no_other_user_gets_a_port(relays: KeptRelay) -> N
         # Who leaves first keeps the port for a minute (TIME_WAIT).
         with socket.create_connection((RELAY, 5000)):
             pass
-        later = _later(relays)
+        later = KeptRelay()
+        change = later.difference([A, B])
+        assert not change
+        assert change.grow.apply() == change.detail.before
         _kill_haproxy()
         assert _taken(5000) == set()
         assert later.ready([A, B]) == frozenset()

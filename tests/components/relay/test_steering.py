@@ -5,8 +5,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,20 +23,9 @@ from tests.components.relay.answering import Answer, answering, closes, garbage,
 from tests.components.relay.backend import backend, connect, plain_backend, who
 from tests.components.relay.condition import eventually
 from tests.components.relay.load import SERVED, load, start_site
-from tests.components.relay.namespace import (
-    NODE,
-    POD,
-    RELAY,
-    RELAY_2,
-    RELAY_6,
-    SERVICE_6,
-    KeptRelay,
-    isolated,
-    listener,
-)
+from tests.components.relay.namespace import NODE, POD, RELAY, RELAY_2, C, KeptRelay, isolated, listener
 
 A, B = listener(node=NODE), listener(RELAY_2, 80, proxy=None)
-C = listener(RELAY_6, server=SERVICE_6, proxy="v2")
 ALL = (A, B, C)
 _MARK = "/run/not-a-socket"
 _CONNECTIONS = 24
@@ -86,19 +74,13 @@ def _listening_here() -> set[Endpoint]:
     return found
 
 
-@contextmanager
-def _held(endpoint: Endpoint) -> Iterator[None]:
-    with ExitStack() as closing:
-        for _ in range(_CONNECTIONS):
-            closing.enter_context(connect(endpoint))
-        yield
-
-
 def _all_arrive_at(relay: KeptRelay, *listeners: Listener) -> bool:
     """Whether each of many new connections to each listener is one of this HAProxy's."""
     for each in listeners or ALL:
         assert eventually(lambda bind=each.bind: not relay.servers()[bind].connections)  # type: ignore[misc]
-        with _held(each.bind):
+        with ExitStack() as closing:
+            for _ in range(_CONNECTIONS):
+                closing.enter_context(connect(each.bind))
             # With the kernel's hash, one in 16 million such runs would pass by chance.
             if not eventually(lambda bind=each.bind: relay.servers()[bind].connections == _CONNECTIONS, 1.0):  # type: ignore[misc]
                 return False
@@ -212,20 +194,20 @@ def test_another_program_of_the_same_user_that_listens_last_gets_nothing() -> No
         assert not select.select([stray], [], [], 0)[0]
 
 
-def _other_descriptors(connection: socket.socket) -> None:
-    connection.sendall((2).to_bytes(4, sys.byteorder))
-    with Path(_MARK).open("w") as file, socket.socket() as unbound:
-        socket.send_fds(connection, [b"x"], [file.fileno(), unbound.fileno()])
+def _sends(*paths: str) -> Answer:
+    """Announce two sockets, and send other descriptors: of these files, and one that does not listen."""
 
+    def answer(connection: socket.socket) -> None:
+        connection.sendall((2).to_bytes(4, sys.byteorder))
+        with ExitStack() as stack, socket.socket() as unbound:
+            files = [stack.enter_context(Path(path).open("w")).fileno() for path in paths]
+            socket.send_fds(connection, [b"x"], [*files, unbound.fileno()])
 
-def _too_few(connection: socket.socket) -> None:
-    connection.sendall((2).to_bytes(4, sys.byteorder))
-    with socket.socket() as unbound:
-        socket.send_fds(connection, [b"x"], [unbound.fileno()])
+    return answer
 
 
 @isolated
-@pytest.mark.parametrize("answer", [None, closes, hangs, garbage, _other_descriptors, _too_few])
+@pytest.mark.parametrize("answer", [None, closes, hangs, garbage, _sends(_MARK), _sends()])
 def test_whatever_fails_is_one_line_in_the_log_and_both_serve(
     answer: Answer | None, caplog: pytest.LogCaptureFixture
 ) -> None:
