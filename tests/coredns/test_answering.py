@@ -79,26 +79,6 @@ def test_names_are_rewritten_to_a_relay_service_and_wildcards_are_templates() ->
     assert model_answer(text, Question("db.apps.example.com", "A")) == PASSED_ON
 
 
-def test_a_template_of_the_user_s_runs_before_their_hosts_lines_and_after_nodeagents() -> None:
-    """CoreDNS's order of plugins is fixed: here, nothing ever reaches `hosts` and `forward`."""
-    user = """\
-.:53 {
-    forward . 192.0.2.53
-    hosts {
-        192.0.2.99 unrelated.example.net
-        fallthrough
-    }
-    template IN ANY . {
-        rcode NXDOMAIN
-    }
-}
-"""
-    text = with_blocks(user, lambda _: by_templates(ANSWERS))
-    assert model_answer(text, Question("app.example.com")) == "169.254.66.17"
-    assert model_answer(text, Question("unrelated.example.net")) == "NXDOMAIN"
-    assert model_answer(text, Question("app.example.net")) == "NXDOMAIN"
-
-
 @given(st.permutations(ANSWERS))
 def test_the_lines_do_not_depend_on_the_order_of_the_names(answers: list[Answer]) -> None:
     assert by_templates(answers) == by_templates(ANSWERS)

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.doctor.findings import CheckVerdict, Code
-from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
+from nodeagent.doctor.paths import Answers, PathObservation, conclude, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
 from tests.plan.made_up import point, service
@@ -44,26 +44,6 @@ BROKEN = PathObservation(
 )
 
 
-@pytest.mark.parametrize(
-    ("controller", "wanted"),
-    [
-        (LINE, Demand.LINE),
-        (Answers(EMPTY, NOT_FOUND, NOT_FOUND), Demand.LINE),
-        (Answers(BAD, OK, OK), Demand.LINE),
-        (ONLY_V1, Demand.ONLY_V1),
-        (ONLY_V2, Demand.ONLY_V2),
-        (PLAIN, Demand.PLAIN),
-        (Answers(OK, BAD, BAD), Demand.PLAIN),
-        (EITHER, Demand.EITHER),
-        (DOWN, Demand.DOWN),
-        (Answers(EMPTY, EMPTY, EMPTY), Demand.UNKNOWN),
-        (Answers(), Demand.UNKNOWN),
-    ],
-)
-def test_what_the_controller_wants(controller: Answers, wanted: Demand) -> None:
-    assert demand(controller) is wanted
-
-
 WORKS = replace(BROKEN, load_balancer=Answers(OK, NOT_TLS, NOT_TLS))
 RELAYED = replace(BROKEN, redirected=True, relay=(RELAY, OK))
 BY_NAME = replace(BROKEN, relay=(RELAY, OK), name="site.example.com")
@@ -84,7 +64,15 @@ RELAY_ENDS = [
     ("code", "cases"),
     [
         # HAProxy's controller answers 400.
-        (Code.ShortCircuitedAndCut, [BROKEN, replace(BROKEN, load_balancer=Answers(BAD, OK, EMPTY))]),
+        (
+            Code.ShortCircuitedAndCut,
+            [
+                BROKEN,
+                replace(BROKEN, load_balancer=Answers(BAD, OK, EMPTY)),
+                replace(BROKEN, controller=Answers(BAD, OK, OK)),
+                replace(BROKEN, proxy="v2", controller=Answers(EMPTY, NOT_FOUND, NOT_FOUND)),
+            ],
+        ),
         # A relay that a hosts line leads to, and that does not serve.
         (Code.ShortCircuitedAndCut, [replace(BY_NAME, relay=(RELAY, RESET)), replace(BY_NAME, name="")]),
         (Code.ShortCircuitedAndFine, [BOTH, replace(BOTH, in_rules=None)]),
