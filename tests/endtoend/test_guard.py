@@ -6,17 +6,16 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.endtoend.asking import NAMED, assert_served
+from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import in_a_few
+from tests.endtoend.matrix import each_over, in_a_few, in_one
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
 from tests.testbed.node import Node
 from tests.testbed.world import World
 
-pytestmark = in_a_few
 
-
+@each_over(in_a_few)
 @pytest.mark.parametrize("backend", [None, "none"], ids=["dnat", "hosts alone"])
 def test_a_neighbour_on_the_link_does_not_reach_the_relay(
     world: World, agent: Agent, backend: str | None
@@ -46,3 +45,26 @@ def _routed(world: World, relay: object, node: Node) -> Iterator[None]:
         yield
     finally:
         world.client.run(["ip", "route", "del", *route])
+
+
+@each_over(in_one)
+@pytest.mark.parametrize("dnat", [{"backend": "none"}, {"pods": False}], ids=["no DNAT", "no DNAT for pods"])
+def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_address(
+    world: World, agent: Agent, dnat: dict[str, object]
+) -> None:
+    """What CoreDNS answers to pods is true on every node: this pod asks under the address it would get."""
+    configure(agent, dnat=dnat)
+    applied = agent.apply()
+    assert applied.exit_code == 0, applied
+    assert_cut(world, world.pod1, NAMED[0])
+    served = [
+        one for one in agent.status("-o", "json").document["loadBalancers"] if one["verdict"] == "served"
+    ]
+    relays = [ip_address(text) for one in served for text in one["relayAddresses"]]
+    assert {address.version for address in relays} == set(world.families)
+    for relay in relays:
+        for url in NAMED:
+            answer = world.pod1.curl(url, resolve=relay)
+            assert answer.ok, (url, relay, answer)
+            own = world.address(world.pod1, relay.version)
+            assert answer.body.startswith(f"client={own} "), (url, relay, answer)

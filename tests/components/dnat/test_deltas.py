@@ -6,14 +6,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend, comment_of, difference, grown, normalised
+from nodeagent.components.dnat.state import (
+    COMMENT_LIMIT,
+    DnatBackend,
+    comment_of,
+    difference,
+    grown,
+    normalised,
+)
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.network import Namespace
-from tests.components.dnat.world import KUBE_PROXY, both_families, redirect
-from tests.components.dnat.world import apply as apply_all
+from tests.components.dnat.world import KUBE_PROXY, LB, RELAY, apply, both_families, redirect
 
 NAMES = st.builds(ObjectRef, st.just("Service"), st.text(max_size=70), st.text(max_size=70))
 # Few addresses, so that entries meet, and the widest, narrowest and odd ones.
@@ -91,10 +97,10 @@ def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: D
 def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
     """Handles show it: anything that is made again gets another one."""
     backend = NftablesBackend()
-    apply_all(backend, both_families())
+    apply(backend, both_families())
     before = _without_elements(node)
     more = DnatRules((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
-    change = apply_all(backend, more)
+    change = apply(backend, more)
     assert (len(change.added.redirects), len(change.removed.pods)) == (1, 2)
     assert change.removed.redirects == ()
     assert _without_elements(node) == before
@@ -106,14 +112,14 @@ def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend)
     for family in (4, 6):
         node.legacy(FOREIGN_CHAINS, family=family)
     before = node.rules()
-    apply_all(backend, both_families())
-    apply_all(backend, DnatRules((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
+    apply(backend, both_families())
+    apply(backend, DnatRules((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
     if backend.name == "nftables":
         node.nft("flush chain inet nodeagent output")
     else:
         node.legacy("*nat\n-F NODEAGENT-OUTPUT\nCOMMIT\n")
-    apply_all(backend, both_families())
-    apply_all(backend, DnatRules())
+    apply(backend, both_families())
+    apply(backend, DnatRules())
     assert node.rules() == before
 
 
@@ -152,3 +158,39 @@ def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:
         for body in item.values():
             body.pop("elem", None)
     return list(listing)
+
+
+HOSTILE = [
+    '"; flush ruleset; #',
+    '" : 1.1.1.1 . 1 }\nflush ruleset\nadd table ip x #',
+    "back\\slash\\",
+    "$variable",
+    "line\nbreak\r\x00\x1b[2J",
+    "\N{LATIN SMALL LETTER E WITH ACUTE}\ud800",
+    "'",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_stays_inside_its_comment(node: Namespace, backend: DnatBackend, name: str) -> None:
+    """The entry is made, other tables stay, and nothing is left to do."""
+    node.nft("table ip other { chain c { counter; }; }")
+    other = node.rules()
+    desired = DnatRules((redirect(LB[4], RELAY[4], ObjectRef("Service", name, name)),))
+    apply(backend, desired)
+    assert [one.match for one in backend.read().rules.redirects] == [desired.redirects[0].match]
+    assert not difference(backend.read(), desired)
+    apply(backend, DnatRules())
+    assert node.rules() == other
+
+
+@pytest.mark.usefixtures("node")
+def test_the_longest_name_is_kept_and_a_longer_one_cut(backend: DnatBackend) -> None:
+    """Every Service that an API server admits is named in full."""
+    longest = ObjectRef("Service", "n" * 63, "s" * 63)
+    absurd = ObjectRef("Service", "n" * 300, "s" * 300)
+    apply(backend, DnatRules((redirect(LB[4], RELAY[4], longest), redirect(LB[6], RELAY[6], absurd))))
+    four, six = backend.read().rules.redirects
+    assert four.load_balancer == longest
+    assert six.load_balancer.name == "n" * COMMENT_LIMIT == comment_of(absurd)
