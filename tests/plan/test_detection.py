@@ -25,15 +25,6 @@ def annotated(
     return desired(service(annotations=annotations), node=node, options=config(text))
 
 
-def test_ignore_is_stronger_than_services() -> None:
-    """An administrator's no is a no."""
-    entry = "[{namespace: ingress, name: blue}]"
-    options = config(f"loadBalancers: {{services: {entry}, ignore: {entry}}}")
-    decision = of_service(desired(service(), options=options))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "Ignored")
-    assert decision.reason == "listed in loadBalancers.ignore"
-
-
 def test_only_the_listed_ports_send_proxy() -> None:
     """A port that the Service does not have is reported."""
     entry = "{namespace: ingress, name: blue, proxyProtocol: v2, ports: [443, 8443]}"
@@ -90,10 +81,10 @@ def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, s
     entry = "[{namespace: ingress, name: blue, proxyProtocol: v2}]"
     listed = of_service(annotated(given, f"loadBalancers: {{services: {entry}}}"))
     assert (listed.verdict, listed.code) == (Verdict.SERVED, "Listed")
-    ignored = of_service(
-        annotated({PROXY_PROTOCOL: "v1"}, "loadBalancers: {ignore: [{namespace: ingress, name: blue}]}")
-    )
+    both = f"services: {entry}, ignore: [{{namespace: ingress, name: blue}}]"
+    ignored = of_service(annotated({PROXY_PROTOCOL: "v1"}, f"loadBalancers: {{{both}}}"))
     assert (ignored.verdict, ignored.code) == (Verdict.SKIPPED, "Ignored")
+    assert ignored.reason == "listed in loadBalancers.ignore"
 
 
 @pytest.mark.parametrize(

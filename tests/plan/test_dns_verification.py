@@ -146,19 +146,13 @@ def test_without_an_address_from_dns_nothing_new_is_verified_and_only_what_it_de
 
 def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     """After a reboot, say: HAProxy is not up yet, its names are withdrawn, and DNS is away as well."""
-    first = planned(None, stands_at=[RELAY])
-    assert hosts(defer_until_ready(first, frozenset())) == []
-    away = replace(FACTS, dns={NAME: DnsAnswer(failed())}, wanted_names=WantedNames().after(first.hosts))
-    second = desired(service(), ingress(NAME), facts=away, options=DNS)
-    assert of_name(second, NAME).code == "Kept"
-
-    elsewhere = replace(
-        FACTS, dns={NAME: DnsAnswer(told("198.51.100.4"))}, wanted_names=WantedNames().after(second.hosts)
-    )
-    third = desired(service(), ingress(NAME), facts=elsewhere, options=DNS)
-    assert hosts(third) == []
-    again = replace(FACTS, dns={NAME: DnsAnswer(failed())}, wanted_names=WantedNames().after(third.hosts))
-    assert of_name(desired(service(), ingress(NAME), facts=again, options=DNS), NAME).code == "DnsTimeout"
+    desire = planned(None, stands_at=[RELAY])
+    assert hosts(defer_until_ready(desire, frozenset())) == []
+    for reply, code in ((failed(), "Kept"), (told("198.51.100.4"), "NotVerified"), (failed(), "DnsTimeout")):
+        wanted = WantedNames().after(desire.hosts)
+        facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, wanted_names=wanted)
+        desire = desired(service(), ingress(NAME), facts=facts, options=DNS)
+        assert of_name(desire, NAME).code == code
 
 
 def test_a_line_or_a_remembered_answer_of_one_load_balancer_does_not_verify_another() -> None:

@@ -239,7 +239,10 @@ def test_a_relay_address_moves_only_for_an_older_load_balancer_and_a_listed_one_
     listed = {entry.path for entry in world.config.load_balancers.services}
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
     ages = {each.ref: by_age(each) for each in (*world.cluster.services, *world.tenant.services)}
-    before, after = relayed_at(world.before), relayed_at(world.after)
+    before, after = (
+        {each.load_balancer: each.relay_addresses for each in planned.load_balancers if each.relay_addresses}
+        for planned in (world.before, world.after)
+    )
     # Served here or on another node: a relay address is the same on all.
     older = min((ages[each.ref] for each in world.tenant.services), default=None)
     for ref in () if exempt else before:
@@ -247,13 +250,6 @@ def test_a_relay_address_moves_only_for_an_older_load_balancer_and_a_listed_one_
             assert ref.path not in listed
             assert older is not None
             assert older < ages[ref]
-
-
-def relayed_at(planned: Desired) -> dict[ObjectRef, tuple[IPAddress, ...]]:
-    """Load balancers that are relayed, each with its relay addresses."""
-    return {
-        each.load_balancer: each.relay_addresses for each in planned.load_balancers if each.relay_addresses
-    }
 
 
 @given(seeds)
