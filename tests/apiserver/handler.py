@@ -115,7 +115,9 @@ class Handler(BaseHTTPRequestHandler):
             reply = (
                 replies.plain(asked.path, api.store.resources)
                 if asked.resource is None
-                else replies.answer(api.store, asked, selector, body, self._content_type())
+                else replies.answer(
+                    api.store, asked, selector, body, self.headers.get("Content-Type", "").partition(";")[0]
+                )
             )
         except statuses.ApiError as error:
             reply = replies.refusal(error)
@@ -142,9 +144,6 @@ class Handler(BaseHTTPRequestHandler):
         frames = containers.messages(program())
         self.connection.sendall(frames if cut is None else frames[: cut.after])
         self.close_connection = True
-
-    def _content_type(self) -> str:
-        return self.headers.get("Content-Type", "application/json").partition(";")[0].strip()
 
     def _selector(self, asked: Asked) -> Selector:
         if asked.resource is None or asked.missing or asked.verb not in {"list", "watch"}:

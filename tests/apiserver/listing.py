@@ -13,7 +13,7 @@ import msgspec
 from . import statuses
 from .resources import Resource
 from .selecting import Selector
-from .store import Snapshot, Store, Version
+from .store import Store, Version
 
 
 class _Token(msgspec.Struct):
@@ -35,14 +35,6 @@ def _token(text: str) -> _Token:
         raise statuses.bad_request(text) from error
 
 
-def _snapshot(store: Store, resource: Resource, token: _Token | None) -> Snapshot:
-    try:
-        return store.snapshot(resource, token.rv if token else None)
-    except statuses.ApiError as error:
-        text = "The provided continue parameter is too old to display a consistent list result."
-        raise statuses.ApiError(410, "Expired", text) from error
-
-
 def page(
     store: Store, resource: Resource, namespace: str, selector: Selector, query: Mapping[str, str]
 ) -> bytes:
@@ -58,7 +50,11 @@ def page(
     if query.get("resourceVersion", "0") not in {"", "0"}:  # Helm's client lists from 0: any state will do
         raise statuses.bad_request("resourceVersion of a list: this simulated server does not imitate it")
     token = _token(query["continue"]) if query.get("continue") else None
-    snapshot = _snapshot(store, resource, token)
+    try:
+        snapshot = store.snapshot(resource, token.rv if token else None)
+    except statuses.ApiError as error:
+        text = "The provided continue parameter is too old to display a consistent list result."
+        raise statuses.ApiError(410, "Expired", text) from error
     start, inside = token.start if token else "", f"{namespace}/" if namespace else ""
     rest = [one for one in snapshot.versions if one.key >= start and one.key.startswith(inside)]
     candidates = (version for version in rest if selector.matches(version.obj))

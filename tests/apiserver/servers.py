@@ -65,13 +65,10 @@ def simulated() -> Iterator[Server]:
             api.store.create({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": f"s{number}"}})
         api.store.compact()
 
-        def compact() -> None:
-            api.store.compact()
-
         def grant(documents: list[Object]) -> None:
             api.access.allow_only(rules_bound_to(documents, "kube-system", "nodeagent"), DEFAULT_USER)
 
-        yield _server(lambda token: Peer(api.port, token), compact, grant)
+        yield _server(lambda token: Peer(api.port, token), api.store.compact, grant)
 
 
 @contextmanager

@@ -8,28 +8,15 @@ import pytest
 from nodeagent.sources.node.identity import default_node_name, own_names, source_addresses
 
 
-@pytest.fixture
-def host_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose name has capitals and a domain."""
+def test_the_node_is_named_as_kubelet_would_and_answers_to_its_long_and_short_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host name in lower case; the names of its Node object and those of its host."""
     uname = os.uname_result(("Linux", "Worker-1.Example.com", "6.1", "#1", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
-
-
-@pytest.mark.usefixtures("host_name")
-def test_the_node_is_named_as_kubelet_would() -> None:
-    """The host name in lower case."""
     assert default_node_name() == "worker-1.example.com"
-
-
-@pytest.mark.usefixtures("host_name")
-def test_a_node_answers_to_its_long_and_short_names() -> None:
-    """Those of its Node object and those of its host."""
-    assert own_names("Node1.internal") == {
-        "node1.internal",
-        "node1",
-        "worker-1.example.com",
-        "worker-1",
-    }
+    names = {"node1.internal", "node1", "worker-1.example.com", "worker-1"}
+    assert own_names("Node1.internal") == names
 
 
 def test_there_is_at_most_one_source_address_a_family() -> None:

@@ -54,25 +54,19 @@ def test_hosts_of_an_ingress_beyond_the_limit_are_reported_and_left_out() -> Non
     assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
 
 
-def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
-    (kind,) = [one for one in OPTIONAL_KINDS if one.kind == "VirtualService"]
-    spec: dict[str, Any] = {"gateways": ["x"], "hosts": _hosts(MOST_HOSTS + 5)}
-    found = kind.decode({"metadata": {"name": "many"}, "spec": spec})
-    assert isinstance(found, ControllerRoute)
-    assert len(found.hosts) == MOST_HOSTS
-    assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
-    assert plan(Snapshot(controller_routes=(found,)), Facts("node1"), Config()).remarks[-1] == (
-        f"VirtualService default/many: more than {MOST_HOSTS} hosts: the rest is not read"
-    )
-
-
-def test_hosts_of_a_route_have_the_same_bound() -> None:
-    found = decode_route(
-        {"metadata": {"name": "many"}, "spec": {"hostnames": _hosts(MOST_HOSTS + 5)}}, "HTTPRoute"
-    )
-    assert list(found.hostnames) == _hosts(MOST_HOSTS)
-    (remark,) = plan(Snapshot(routes=(found,)), Facts("node1"), Config()).remarks[-1:]
-    assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: the rest is not read"
+def test_hosts_of_other_kinds_have_the_same_bound() -> None:
+    hosts = _hosts(MOST_HOSTS + 5)
+    named = {"metadata": {"name": "many"}}
+    service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})
+    route = decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
+    assert isinstance(service, ControllerRoute)
+    assert list(service.hosts) == list(route.hostnames) == hosts[:MOST_HOSTS]
+    for snapshot, ref in (
+        (Snapshot(controller_routes=(service,)), "VirtualService default/many"),
+        (Snapshot(routes=(route,)), "HTTPRoute default/many"),
+    ):
+        remark = f"{ref}: more than {MOST_HOSTS} hosts: the rest is not read"
+        assert plan(snapshot, Facts("node1"), Config()).remarks[-1] == remark
 
 
 def test_ports_of_a_service_have_a_bound_and_those_of_tcp_come_first() -> None:

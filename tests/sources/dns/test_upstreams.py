@@ -63,11 +63,11 @@ def test_the_nodes_own_servers_are_asked_in_their_order(node: NodeRoot) -> None:
 
 
 def test_a_changed_file_is_seen_at_once(node: NodeRoot) -> None:
-    """As a DHCP client rewrites it."""
+    """As a DHCP client rewrites it. Unbound, or NetworkManager's dnsmasq, is a server like any other."""
     node.resolv_conf.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
     assert node.servers() == ["192.0.2.53:53"]
-    node.resolv_conf.write_text("nameserver 192.0.2.54\n", encoding="utf-8")
-    assert node.servers() == ["192.0.2.54:53"]
+    node.resolv_conf.write_text("nameserver 127.0.0.1\nnameserver ::1\n", encoding="utf-8")
+    assert node.servers() == ["127.0.0.1:53", "[::1]:53"]
 
 
 def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
@@ -106,12 +106,6 @@ def test_a_link_to_the_real_servers_is_followed(node: NodeRoot) -> None:
     node.write("run/systemd/resolve/resolv.conf", "nameserver 169.254.169.254\n")
     node.resolv_conf.symlink_to("/run/systemd/resolve/resolv.conf")
     assert node.servers() == ["169.254.169.254:53"]
-
-
-def test_a_resolver_of_the_hosts_own_is_asked(node: NodeRoot) -> None:
-    """Unbound, or NetworkManager's dnsmasq, is a server like any other."""
-    node.resolv_conf.write_text("nameserver 127.0.0.1\nnameserver ::1\n", encoding="utf-8")
-    assert node.servers() == ["127.0.0.1:53", "[::1]:53"]
 
 
 def test_where_the_nodes_file_is_out_of_sight_the_containers_own_is_read(node: NodeRoot) -> None:

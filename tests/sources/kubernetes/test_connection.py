@@ -1,13 +1,11 @@
 import gzip
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from nodeagent.sources.kubernetes import errors, watch_events
 from nodeagent.sources.kubernetes.connection import Connection
-from tests.apiserver import ApiServer, Rule, faults, objects
+from tests.apiserver import ApiServer, faults, objects
 
 SERVICES = "/api/v1/services"
 
@@ -141,44 +139,6 @@ def test_a_server_that_does_not_answer(api: ApiServer, connection: Connection) -
     hold.release()
 
 
-def test_forbidden_names_the_rule_and_passes_once_granted(api: ApiServer, connection: Connection) -> None:
-    api.access.allow_only([])
-    with pytest.raises(errors.ForbiddenError, match=r'resources: \["services"\], verbs: \["list", "watch"\]'):
-        connection.get_json(SERVICES)
-    api.access.allow_only([Rule([""], ["services"], ["list"])])
-    assert kinds(connection) == LIST
-
-
-@pytest.fixture
-def lines(api: ApiServer, connection: Connection) -> Iterator[Callable[[], Any]]:
-    """Provide what opens a watch on services, closed in the end."""
-    opened = []
-
-    def watch() -> Any:  # noqa: ANN401
-        query = {"watch": "true", "resourceVersion": str(api.store.revision)}
-        opened.append(connection.open_stream(SERVICES, query, idle_timeout=0.3))
-        return watch_events.lines(opened[-1], connection.count)
-
-    yield watch
-    for stream in opened:
-        stream.close()
-
-
-def test_a_line_cut_in_the_middle_is_dropped(api: ApiServer, lines: Callable[[], Any]) -> None:
-    stream = lines()
-    api.store.create(objects.service("a"))
-    assert b'"name":"a"' in next(stream)
-    api.faults.add(faults.CutLine())
-    api.store.create(objects.service("b"))
-    with pytest.raises(errors.UnreachableError):
-        next(stream)
-
-
-def test_a_silent_stream_is_given_up(lines: Callable[[], Any]) -> None:
-    with pytest.raises(errors.UnreachableError, match="no answer in time"):
-        next(lines())
-
-
 def interrupted(api: ApiServer, connection: Connection) -> None:
     """Open a stream, and have another thread end it after an event."""
     stream = connection.open_stream(SERVICES, {"watch": "true", "resourceVersion": str(api.store.revision)})
@@ -204,14 +164,6 @@ def test_a_connection_that_the_server_closed_meanwhile(api: ApiServer, connectio
     assert kinds(connection) == LIST
 
 
-def test_an_answer_beyond_the_bound(api: ApiServer, connection: Connection) -> None:
-    """The bound is on what is unpacked: packed, this answer has a few kilobytes."""
-    api.store.create_many(objects.ingresses(200))
-    with pytest.raises(errors.TooLargeError, match="more than 50000 bytes"):
-        connection.get_json("/apis/networking.k8s.io/v1/ingresses", most=50_000)
-    assert kinds(connection) == LIST
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_kept_connection_that_broke_is_replaced(
     api: ApiServer,
@@ -227,24 +179,6 @@ def test_a_kept_connection_that_broke_is_replaced(
     with pytest.raises(errors.UnreachableError):
         connection.write("create", "/api/v1/namespaces/default/events", {})
     assert armed.used == 1
-
-
-def test_objects_are_written(api: ApiServer, connection: Connection) -> None:
-    path = "/api/v1/namespaces/default/events"
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "one"},
-        "involvedObject": {},
-        "message": "Ä",
-    }
-    connection.write("create", path, event)
-    assert '"message":"Ä"' in connection.get_json(f"{path}/one").decode().replace(": ", ":")
-    with pytest.raises(errors.AlreadyExistsError):
-        connection.write("create", path, event)
-    connection.write("delete", f"{path}/one", {})
-    with pytest.raises(errors.NotFoundError):
-        connection.get_json(f"{path}/one")
 
 
 def test_a_refused_watch_is_an_error_like_any_other(api: ApiServer, connection: Connection) -> None:

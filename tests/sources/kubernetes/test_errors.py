@@ -57,31 +57,24 @@ def test_anonymous_is_a_matter_of_credentials_not_of_rights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "path", "rule"),
+    ("asked", "role", "group", "resource", "verbs"),
     [
+        ("list /api/v1/services", "ClusterRole", "", "services", '"list", "watch"'),
         (
-            "list",
-            "/api/v1/services",
-            'a ClusterRole: {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}',
+            "watch /apis/discovery.k8s.io/v1/namespaces/hp/endpointslices",
+            *("Role in namespace hp", "discovery.k8s.io", "endpointslices", '"list", "watch"'),
         ),
-        (
-            "watch",
-            "/apis/discovery.k8s.io/v1/namespaces/hp/endpointslices",
-            (
-                "a Role in namespace hp: "
-                '{apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}'
-            ),
-        ),
-        (
-            "create",
-            "/api/v1/namespaces/default/events",
-            'a Role in namespace default: {apiGroups: [""], resources: ["events"], verbs: ["create"]}',
-        ),
+        ("create /api/v1/namespaces/default/events", "Role in namespace default", "", "events", '"create"'),
     ],
 )
-def test_a_forbidden_request_names_the_rule_that_is_missing(verb: str, path: str, rule: str) -> None:
-    assert missing_rule(ApiRequest(verb, path, "x")) == rule
-    assert rule in str(refusal(ApiRequest(verb, path, "x"), 403, status(message="no")))
+def test_a_forbidden_request_names_the_rule_that_is_missing(
+    asked: str, role: str, group: str, resource: str, verbs: str
+) -> None:
+    verb, path = asked.split()
+    request = ApiRequest(verb, path, "x")
+    rule = f'a {role}: {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{verbs}]}}'
+    assert missing_rule(request) == rule
+    assert rule in str(refusal(request, 403, status(message="no")))
 
 
 @pytest.mark.parametrize(

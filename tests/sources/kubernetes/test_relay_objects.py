@@ -3,7 +3,6 @@
 import json
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,10 +25,6 @@ def endpoint_slice(**changes: object) -> bytes:
     return json.dumps(made | changes).encode()
 
 
-def endpoint(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {"addresses": ["10.244.0.5"], **fields}
-
-
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [
@@ -42,7 +37,9 @@ def endpoint(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
     ],
 )
 def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None:  # noqa: FBT001
-    (found,) = decode_relay_endpoints(endpoint_slice(endpoints=[endpoint(conditions=conditions)]))
+    (found,) = decode_relay_endpoints(
+        endpoint_slice(endpoints=[{"addresses": ["10.244.0.5"], "conditions": conditions}])
+    )
     assert found.ready is ready
     assert found.node_name is None
 
