@@ -30,7 +30,7 @@ _COUNTERS = (
     Metric(
         "apply_failures_total", "Total number of times that a component could not be applied.", _COMPONENT
     ),
-    Metric("drift_repairs_total", "Total number of external changes that nodeagent reverted.", _COMPONENT),
+    Metric("drift_repairs_total", "Total number of repairs of changes that a watcher reported.", _COMPONENT),
     Metric(
         "drift_conflicts_total",
         "Total number of times that another program kept reverting repairs.",

@@ -110,7 +110,7 @@ def _is_dead(path: Path) -> bool:
 
 
 LOCK = "lock"
-_YIELD_SECONDS = 15.0
+_STANDBY_AFTER_SECONDS = 15.0
 """How long an agent waits for the lock as one that starts. Then it is on standby, which is ready: one that
 does not know the claim keeps the lock until it ends, and is ended only when its successor is ready."""
 LOCK_SECONDS = 10.0
@@ -242,11 +242,11 @@ class WriterElection:
         self._superseded = False
 
     @property
-    def writer(self) -> str:
+    def standby_reason(self) -> str:
         """Why this agent does not write; empty while an older one may be about to release the lock."""
         if self._error or self._superseded:
             return self._error or "another agent writes on this node"
-        waits = self._waits_since is not None and self._clock() - self._waits_since >= _YIELD_SECONDS
+        waits = self._waits_since is not None and self._clock() - self._waits_since >= _STANDBY_AFTER_SECONDS
         return "another agent does not release the node lock" if waits else ""
 
     def start(self) -> None:

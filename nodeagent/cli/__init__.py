@@ -1,1 +1,1 @@
-"""The commands, one file each, and how their answers are shown: text.py for people, document.py as JSON."""
+"""The commands. report.py has their answers, as JSON and as text; terminal.py prints them."""

@@ -1,4 +1,4 @@
-"""The components that a configuration requires, their actual state, and which listeners are ready.
+"""The components that a configuration requires, their actual state, and the status of listeners.
 
 Each state is read at most once while it holds.
 """
@@ -117,8 +117,9 @@ class ActualState:
 
 
 class ListenerStatus(Struct, frozen=True):
-    """One listener: whether it answers, what is redirected to it, and the health of its upstream.
+    """One listener: whether it is ready, what is redirected to it, and the health of its upstream.
 
+    `answers`: it is HAProxy's own socket, on an address that the node has.
     `redirected` is None if the rules can't be read. `backend` is the ingress controller's state in HAProxy's
     words; None if HAProxy does not report it.
     """

@@ -246,7 +246,7 @@ _Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class LimitOptions(Struct, frozen=True, rename="camel"):
-    """How much of the node's capacity can be used. The oldest objects come first; a skipped one has a reason.
+    """How much of the node's capacity can be used. The oldest objects come first; others are refused.
 
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
 

@@ -142,7 +142,7 @@ class LeaderElector:
         return self._seen.holder if self._seen else ""
 
     @property
-    def writer(self) -> str:
+    def standby_reason(self) -> str:
         """Who holds it, for a person; empty if no other controller was seen."""
         return f"{self.holder} holds {self._lease}" if self._seen else ""
 

@@ -1,4 +1,4 @@
-"""Which of the objects that claim a hostname gets it, and why one is not written, whatever DNS says. Pure."""
+"""What is never written, whatever DNS says, and which of the objects that claim a hostname gets it. Pure."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,6 @@
-"""Which hostnames are written to the hosts file, and why the others are not: kept from one pass to the next.
+"""The decisions on all hostnames, kept from one pass to the next, and the limits on their number.
+
+Each decision is made in hostname_contest.py.
 
 A hostname is decided again if something changed on which it depends: a claim, its load balancer, the answer
 of DNS, its lines in the hosts file, its place under the limits.

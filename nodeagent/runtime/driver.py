@@ -30,8 +30,8 @@ class Election(Protocol):
     """Determines which of several processes writes."""
 
     @property
-    def writer(self) -> str:
-        """Who writes if this process does not, for a person; empty if that is not known."""
+    def standby_reason(self) -> str:
+        """Why this process does not write, for a person; empty if that is not known yet."""
 
     def start(self) -> None:
         """Take part, and return at once. Raises NodeagentError if that is not possible."""
@@ -197,14 +197,14 @@ class Driver:
             self._work.become_writer()
         if self.writing:
             return
-        writer = self._election.writer
+        reason = self._election.standby_reason
         if before:
-            fields = {"reason": writer}
+            fields = {"reason": reason}
             _LOG.info("Another process is to write; this one is on standby", extra={"fields": fields})
             self._metrics.set_role(writing=False)
             self._work.become_standby()
-        if before or writer:  # before another is seen, this process is starting
-            self._board.became_standby(writer)
+        if before or reason:  # before another is seen, this process is starting
+            self._board.became_standby(reason)
 
     def _wait(self, seconds: float) -> None:
         """Wait for a trigger, for another role, or so long."""

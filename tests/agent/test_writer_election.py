@@ -45,9 +45,9 @@ def test_the_newer_one_gets_the_lock_when_the_older_ones_pass_is_over(start: Sta
     assert older.is_writer()
     newer = start()
     assert not newer.is_writer()  # the older one is at a pass
-    assert newer.writer == ""  # not on standby: that would make its pod ready before it serves
+    assert newer.standby_reason == ""  # not on standby: that would make its pod ready before it serves
     assert not older.is_writer()
-    assert older.writer == "another agent writes on this node"
+    assert older.standby_reason == "another agent writes on this node"
     assert newer.is_writer()
     assert not older.is_writer()
 
@@ -79,10 +79,10 @@ def test_one_that_gets_no_lock_is_on_standby_in_the_end(run_dir: Path) -> None:
     for at, writer in ((0.0, ""), (14.9, ""), (15.0, "another agent does not release the node lock")):
         clock[0] = at
         assert not newer.is_writer()
-        assert newer.writer == writer
+        assert newer.standby_reason == writer
     first_version.release()
     assert newer.is_writer()
-    assert newer.writer == ""
+    assert newer.standby_reason == ""
 
 
 @pytest.mark.parametrize("turn", [True, False], ids=["its turn came", "it ends before"])

@@ -24,7 +24,7 @@ class _Drive:
     def __init__(self, folder: Path) -> None:
         self.now = 1000.0
         self.chosen = False
-        self.writer = ""
+        self.standby_reason = ""
         self.pause = 0.0
         self.failure: Exception | None = None
         self.signals: list[signal.Signals] = []
@@ -97,7 +97,7 @@ def drive(tmp_path: Path) -> _Drive:
 def test_until_it_is_known_who_writes_it_is_starting(drive: _Drive) -> None:
     assert drive.turns() == ["rest"]
     assert drive.board.ready().text.startswith("not ready: starting\n")
-    drive.writer = "another writes"
+    drive.standby_reason = "another writes"
     assert drive.turns() == ["rest"]
     assert drive.board.ready().text.startswith("ready: on standby\nrole: standby: another writes\n")
 
@@ -115,7 +115,7 @@ def test_a_role_that_is_lost_ends_the_passes_and_begins_again_later(drive: _Driv
     drive.chosen = True
     drive.turns()
     assert drive.counted("writer 1.0")
-    drive.chosen, drive.writer = False, "another writes"
+    drive.chosen, drive.standby_reason = False, "another writes"
     assert drive.turns(2) == ["become standby", "rest", "rest"]
     assert drive.counted("writer 0.0")
     assert "standby: another writes" in drive.board.ready().text

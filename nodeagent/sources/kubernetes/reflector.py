@@ -207,7 +207,10 @@ class Reflector:
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
-        """Wait, unless the last watch received something: then it is resumed at once."""
+        """Decide whether to list again after fruitless watches, and wait before the next request.
+
+        There is no wait after a watch that received something or lasted, nor at the first 410.
+        """
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         if self._version is not None and retry_after is None and not isinstance(error, NoConnectionError):
             self._fruitless += 1
