@@ -1,5 +1,6 @@
 """The watchers of both DNAT backends: what others change is seen, what the agent changes is not reported."""
 
+import select
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from nodeagent.agent.drift import dnat
 from nodeagent.agent.drift.dnat import NftablesWatcher, XtablesWatcher
+from nodeagent.agent.inotify import CLOSE_WRITE, Event, Inotify
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, difference
@@ -188,3 +190,18 @@ def test_a_program_that_takes_no_lock_is_found_by_looking(
     rules.change(FOREIGN[LEGACY])  # the watcher wakes, and learns of the shorter time
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock_file.with_suffix(".another")))
     assert rules.drift() in rules.said.next(3.0)
+
+
+def test_a_file_that_is_watched_twice_reports_each_event_once(tmp_path: Path) -> None:
+    """A lock file is watched again when its directory reports it, and it may be the one that was watched."""
+    file = tmp_path / "lock"
+    file.touch()
+    inotify = Inotify()
+    try:
+        watch = inotify.watch(file, CLOSE_WRITE)
+        assert inotify.watch(file, CLOSE_WRITE) == watch
+        file.write_text("", encoding="ascii")
+        assert select.select([inotify], [], [], 10) == ([inotify], [], [])
+        assert list(inotify.fetch()) == [Event(watch, CLOSE_WRITE, "")]
+    finally:
+        inotify.close()

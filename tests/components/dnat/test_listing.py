@@ -69,17 +69,11 @@ def _look_up_as_in(listing: Items) -> None:
                 expression["match"]["op"] = "in"
 
 
-def _types_as_lists(listing: Items) -> None:
-    # src/json.c, set_dtype_json(): from nftables 1.1 on, it is used for a map's values, too
+def _types_the_other_way(listing: Items) -> None:
+    # src/json.c, set_dtype_json(): from nftables 1.1 on, a list is used for a map's values, too
     for one in _of("map", listing):
         for key in ("type", "map"):
-            one[key] = one[key].split(" . ") if isinstance(one[key], str) else one[key]
-
-
-def _types_as_text(listing: Items) -> None:
-    for one in _of("map", listing):
-        for key in ("type", "map"):
-            one[key] = one[key] if isinstance(one[key], str) else " . ".join(one[key])
+            one[key] = one[key].split(" . ") if isinstance(one[key], str) else " . ".join(one[key])
 
 
 def _lone_flag_bare(listing: Items) -> None:
@@ -101,8 +95,7 @@ def _fields_unheard_of(listing: Items) -> None:
         _nfproto_printed,
         _type_flags_printed,
         _look_up_as_in,
-        _types_as_lists,
-        _types_as_text,
+        _types_the_other_way,
         _lone_flag_bare,
         _fields_unheard_of,
     ],

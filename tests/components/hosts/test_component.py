@@ -134,14 +134,6 @@ def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> 
     assert KeptHosts(path).read().problems == ()
 
 
-def test_names_of_the_users_own_lines_are_reported(path: Path) -> None:
-    """For the planner, which leaves such names alone."""
-    apply(path)
-    names = KeptHosts(path).read().user_names
-    assert names["db.corp"].line_number == 4
-    assert "www.example.com" not in names
-
-
 @pytest.mark.parametrize("done", [0.0, 0.2, 0.7, 1.0])
 def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: float) -> None:
     """From its journal, and the dry run already shows the file as it will be."""
