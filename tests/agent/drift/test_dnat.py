@@ -160,7 +160,8 @@ def test_large_transactions_of_others_cause_no_pass(rules: Watched) -> None:
 
 @isolated
 def test_without_the_right_to_listen_the_state_says_so() -> None:
-    become_nobody()
+    with running(NftablesWatcher(Recorder())):
+        become_nobody()  # who may not be able to read the modules that the first one imports
     watcher = NftablesWatcher(Recorder())
     watcher.start()
     assert eventually(lambda: watcher.state().error == "Operation not permitted")
