@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
-from tests.daemon.made_objects import change_cluster
+from tests.daemon.made_objects import change_cluster, ingress
 from tests.daemon.managed_state import hosts_lines
 from tests.daemon.settings import write_config
 from tests.testbed import addresses
@@ -31,6 +31,7 @@ from tests.testbed.waiting import wait_until
 from tests.testbed.world import MANIFESTS
 
 _HOSTS = Path("/etc/hosts")
+_NEW = "new.example.test"
 _SECONDS = 60.0
 _CHANGE_SECONDS = 0.02
 _READY = "http://127.0.0.1:9467/readyz"
@@ -91,7 +92,9 @@ def _look() -> str:
 def _heal() -> str:
     """Start an agent, and wait until each hostname leads to a relay that answers."""
     began = time.monotonic()
-    with _running_agent():
+    with _running_agent() as api:
+        # Something to write, in any case: a write removes the drafts that earlier ones left.
+        api.store.create(ingress("new", [_NEW]))
         wait_until(_ready, "an agent that is ready", seconds=_SECONDS)
         wait_until(_healed, "hostnames that lead to a relay that answers", seconds=_SECONDS)
         seconds = time.monotonic() - began
@@ -103,7 +106,7 @@ def _heal() -> str:
 def _healed() -> bool:
     users, block = hosts_lines(_HOSTS.read_bytes())
     found = {name: address for address, name in map(str.split, block)}
-    whole = users == _USERS and set(found) == {addresses.SITE, addresses.REGISTRY}
+    whole = users == _USERS and set(found) == {addresses.SITE, addresses.REGISTRY, _NEW}
     return whole and all(map(_accepts, found.values()))
 
 
