@@ -108,12 +108,12 @@ test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
 RELEASES ?= 12
-test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/testbed.md (as root)
+test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/kernels.md (as root)
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine $(RELEASES)
 
 CUTS ?= 50
-test-power: ## cut the power of an emulated machine with a busy agent, 50 times: docs/testbed.md (as root)
+test-power: ## cut the power of an emulated machine with a busy agent, 50 times: docs/kernels.md (as root)
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine cuts $(CUTS) 12
 
