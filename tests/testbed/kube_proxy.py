@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, get_args
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.addresses import Address, Family, Network
 from tests.testbed.namespaces import Host
+from tests.testbed.processes import ON_HOST
 from tests.testbed.services import ServiceRules
 
 KubeProxyKind: TypeAlias = Literal["nftables", "iptables-nft", "iptables-legacy"]
@@ -64,17 +65,17 @@ class KubeProxy:
         rules = kube_proxy_nftables.render(
             services, self._node_addresses[family], self._cluster_cidrs[family]
         )
-        self.host.run(["nft", "-f", "-"], stdin=rules)
+        self.host.run([*ON_HOST, "nft", "-f", "-"], stdin=rules)
 
     def _write_iptables(self, family: Family, services: Sequence[ServiceRules]) -> None:
         iptables = self._iptables(family)
-        standing = self.host.run([f"{iptables}-save", "-t", "nat"]).stdout
+        standing = self.host.run([*ON_HOST, f"{iptables}-save", "-t", "nat"]).stdout
         rules = kube_proxy_iptables.render(services, self._cluster_cidrs[family], standing)
-        self.host.run([f"{iptables}-restore", "--noflush"], stdin=rules)
+        self.host.run([*ON_HOST, f"{iptables}-restore", "--noflush"], stdin=rules)
         for chain, comment, target in kube_proxy_iptables.JUMPS:
             rule = [chain, "-m", "comment", "--comment", comment, "-j", target]
-            if self.host.run([iptables, "-t", "nat", "-C", *rule], check=False).returncode != 0:
-                self.host.run([iptables, "-t", "nat", "-I", *rule])
+            if self.host.run([*ON_HOST, iptables, "-t", "nat", "-C", *rule], check=False).returncode != 0:
+                self.host.run([*ON_HOST, iptables, "-t", "nat", "-I", *rule])
 
     def _iptables(self, family: Family) -> str:
         return self.kind if family == 4 else self.kind.replace("iptables", "ip6tables")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
+from tests.testbed.processes import ON_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ class LoadBalancer:
         self._service = service
         configuration = directory / "haproxy.cfg"
         configuration.write_text(haproxy_configuration(service, nodes), encoding="ascii")
-        self.process = host.popen(["haproxy", "-db", "-f", configuration])
+        self.process = host.popen([*ON_HOST, "haproxy", "-db", "-f", configuration])
 
     def await_ready(self) -> None:
         """Wait until it listens on every port of the Service."""
