@@ -229,10 +229,10 @@ def _table(rows: Sequence[Finding]) -> Iterator[Line]:
 
 
 def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], dict[str, None]] = {}
     for finding in findings:
         if finding.remedy:
-            found.setdefault(finding.remedy, []).append(finding.subject)
+            found.setdefault(finding.remedy, {})[finding.subject] = None
     for remedy, subjects in found.items():
         yield ", ".join(one_line(subject) for subject in subjects)
         yield from (f"{'    ' if step.startswith('$ ') else '- '}{one_line(step)}" for step in remedy)
