@@ -3,6 +3,8 @@
     python -m tests.testbed.power_cut busy      change the cluster until the power is cut; print each change
     python -m tests.testbed.power_cut heal      look at /etc/hosts, then let an agent heal the node
 
+With `in-place` after it, /etc/hosts is mounted alone, so that the agent can't replace it.
+
 It writes to the machine's own /etc/hosts: it is run by tests/testbed/kernels/inside, nowhere else.
 """
 
@@ -50,12 +52,13 @@ _USERS = [
 
 def main() -> int:
     """Do what the command line says; the last line printed begins with `result:`, unless the power is cut."""
-    for command in _NETWORK:
+    task, *mounted = sys.argv[1:]
+    for command in (*_NETWORK, *([f"mount --bind {_HOSTS} {_HOSTS}"] if mounted else [])):
         subprocess.run(command.split(), check=True)
-    if sys.argv[1] == "busy":
+    if task == "busy":
         _be_busy()
     try:
-        found = _look()
+        found = f"{_HOSTS} written in place" if mounted else _look()
         print(f"result: passed, found {found}; {_heal()}", flush=True)
     except Exception as error:  # noqa: BLE001 - whatever it is, the console is the only place to report it
         print(f"result: failed, {error}", flush=True)
@@ -67,6 +70,8 @@ def _be_busy() -> None:
     _HOSTS.write_text("".join(f"{line}\n" for line in _USERS), encoding="ascii")
     dice = random.Random(4711)  # noqa: S311 - a test's dice
     with _running_agent() as api, Path("/etc/changes").open("w") as unflushed:
+        # The file has several pages, of which all from the first change on are written.
+        api.store.create(ingress("many", [f"site-{number}.example.test" for number in range(300)]))
         wait_until(_ready, "an agent that is ready", seconds=_SECONDS)
         for number in count(1):
             change_cluster(api.store, dice)
