@@ -18,12 +18,6 @@ A shell without job control starts background jobs with SIGINT ignored. Programs
 leaves it so.
 """
 
-ON_HOST = tuple(os.environ.get("ON_HOST", "").split())
-"""Put before a program that nodeagent's image does not have in a cluster, but the host or another machine.
-
-Empty, unless those programs are others: see tests/testbed/kernels/on-host.
-"""
-
 Started: TypeAlias = "subprocess.Popen[str] | Forked"
 """A program that the test process or its fork server has started; it keeps its id until it is waited for."""
 
