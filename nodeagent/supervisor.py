@@ -53,7 +53,8 @@ class Supervisor:
         command: The program, found in PATH, and its arguments.
         end_signal: What makes it end.
         end_seconds: How long it continues after this process got SIGTERM.
-        answers: Checks whether it works, within a few seconds; None: it calls `show_life`.
+        answers: Checks whether it works and is not about to end, within a few seconds; None: it calls
+            `show_life`.
     """
 
     def __init__(
@@ -138,6 +139,10 @@ class Supervisor:
         if self._ending:  # It finishes what it does, however long that takes: the kubelet has a limit.
             with suppress(ProcessLookupError):
                 os.killpg(self._program, signal.SIGCONT)
+            # HAProxy loses a signal that comes while it executes itself again, for a reload (seen with 2.6
+            # and 3.0). Once it has begun to end, its worker does not answer any more.
+            if self._end_at is None and self._answers is not None and self._answers():
+                os.kill(self._program, self._end_signal)
             return
         answered = self._seen if self._answers is None else self._answers()
         self._seen = False

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from signal import SIGSTOP
+from signal import SIGHUP, SIGSTOP
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.components.relay.namespace import (
     processes,
     start_sidecar,
 )
+from tests.testbed.processes import children
 
 _DIRECTORY = Path("/run/nodeagent-relay")
 _PROGRAM = [sys.executable, "-m", "nodeagent.components.sidecar"]
@@ -80,6 +81,21 @@ def test_haproxy_starts_from_it_and_is_steered_from_then_on() -> None:
     os.kill(processes(_DIRECTORY).workers[-1], SIGSTOP)
     assert not answers(_DIRECTORY)
     assert sidecar.poll() is None
+
+
+@isolated
+def test_it_ends_although_haproxy_loses_the_signal_in_a_reload() -> None:
+    """As when the agent, which ends at the same time, takes its listeners away."""
+    code = (
+        "import nodeagent.components.sidecar as s, nodeagent.supervisor as v, sys\n"
+        "v._TICK_SECONDS, s._END_SECONDS = 0.2, 0.0; sys.exit(s.main(sys.argv[1:]))"
+    )
+    sidecar = subprocess.Popen([sys.executable, "-c", code, _DIRECTORY], stderr=subprocess.DEVNULL)
+    assert eventually(lambda: answers(_DIRECTORY))
+    (master,) = (pid for pid in children(sidecar.pid) if Path(f"/proc/{pid}/comm").read_text() == "haproxy\n")
+    os.kill(master, SIGHUP)
+    sidecar.terminate()
+    assert sidecar.wait(timeout=20) == 0
 
 
 @isolated
