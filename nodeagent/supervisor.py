@@ -53,8 +53,8 @@ class Supervisor:
         command: The program, found in PATH, and its arguments.
         end_signal: What makes it end.
         end_seconds: How long it continues after this process got SIGTERM.
-        answers: Checks whether it works and is not about to end, within a few seconds; None: it calls
-            `show_life`.
+        answers: Checks whether it works and is not about to end, within a few seconds; None: it is one of
+            nodeagent's, which calls `show_life`.
     """
 
     def __init__(
@@ -99,13 +99,15 @@ class Supervisor:
         """Run the program once; return its exit code, when nothing is left of it."""
         # A group of its own: what it started is killed with it.
         environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
-        # What passes a signal on must not leave it blocked or ignored, as nohup does with SIGHUP.
+        # What passes a signal on must not leave it blocked or ignored, as nohup does with SIGHUP. But
+        # nodeagent's own programs start with SIGTERM blocked: it waits until they can clean up
+        # (runtime/driver.py).
         self._program = os.posix_spawnp(
             self._command[0],
             self._command,
             environment,
             setpgroup=0,
-            setsigmask=(),
+            setsigmask=() if self._answers else (signal.SIGTERM,),
             setsigdef=(signal.SIGHUP, *_END),
         )
         self._seen, self._silent, self._patient_until = False, 0, time.monotonic() + _START_SECONDS

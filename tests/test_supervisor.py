@@ -24,9 +24,18 @@ def test_a_program_that_ends_by_itself_is_not_started_again(code: int) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 7), (SIGHUP, 8)])
 def test_a_signal_is_passed_on(number: Signals, code: int, tmp_path: Path) -> None:
+    """SIGTERM is blocked until the program is ready for it."""
     trapped = tmp_path / "trapped"
-    traps = f"trap 'exit 7' TERM; trap 'exit 8' HUP; : >{trapped}; while :; do sleep 0.1; done"
-    supervisor = subprocess.Popen(_supervising(traps))
+    text = (
+        "import os, pathlib, signal, sys\n"
+        "for number, code in ((signal.SIGTERM, 7), (signal.SIGHUP, 8)):\n"
+        "    signal.signal(number, lambda *_, code=code: os._exit(code))\n"
+        "assert signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}) == {signal.SIGTERM}\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "while True: signal.pause()"
+    )
+    program = [sys.executable, "-c", text, str(trapped)]
+    supervisor = subprocess.Popen([sys.executable, "-m", "nodeagent.supervisor", *program])
     wait_until(trapped.exists, "the program running")
     supervisor.send_signal(number)
     assert supervisor.wait(timeout=20) == code

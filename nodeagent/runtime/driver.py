@@ -119,7 +119,8 @@ class Driver:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
         signal.signal(signal.SIGHUP, self.reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see __main__.py
+        # Blocked from the first moment on, by the manifests' `env` and the supervisor: none was lost.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self.start()
         try:
             while not self._ending:

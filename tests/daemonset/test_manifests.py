@@ -25,9 +25,10 @@ from tests.daemonset.manifests import (
 )
 
 _HOST_PATHS = {"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}
+_PYTHON = ["env", "--block-signal=TERM", "python", "-m"]
 _SUPERVISED = {
-    "agent": ["python", "-m", "nodeagent.supervisor", "nodeagent", "run"],
-    "relay": ["python", "-m", "nodeagent.components.sidecar", "/run/nodeagent-relay"],
+    "agent": [*_PYTHON, "nodeagent.supervisor", "nodeagent", "run"],
+    "relay": [*_PYTHON, "nodeagent.components.sidecar", "/run/nodeagent-relay"],
 }
 
 
