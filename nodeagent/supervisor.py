@@ -5,6 +5,8 @@
 A kubelet would do that, too, but slowly: it delays restarts by 10 s, 20 s and so on, and each of its probes
 costs 23 ms of CPU time (decision 21).
 
+The program begins with SIGTERM blocked, and has to unblock it.
+
 A process that was stopped (SIGSTOP) is one that hangs. No process of the container can kill process 1, so a
 second process, the waker, continues it, and process 1 looks after that one in turn.
 
@@ -100,8 +102,7 @@ class Supervisor:
         # A group of its own: what it started is killed with it.
         environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
         # What passes a signal on must not leave it blocked or ignored, as nohup does with SIGHUP. But
-        # nodeagent's own programs start with SIGTERM blocked: it waits until they can clean up
-        # (runtime/driver.py).
+        # nodeagent's own programs start with SIGTERM blocked: it waits for their handler (runtime/driver.py).
         self._program = os.posix_spawnp(
             self._command[0],
             self._command,

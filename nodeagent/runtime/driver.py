@@ -119,7 +119,7 @@ class Driver:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
         signal.signal(signal.SIGHUP, self.reload)
-        # Blocked from the first moment on, by the manifests' `env` and the supervisor: none was lost.
+        # Blocked until now by the manifests' `env`, the supervisor or __main__.py, so that none is lost.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self.start()
         try:
