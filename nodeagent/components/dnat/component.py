@@ -87,6 +87,9 @@ class Dnat:
                 raise
             rest = difference(self._backend().read(), replace(change.desired, users=0))
             state = self._backend().run(rest)
+            # Without the limit it works. If it does with the limit now, the kernel was only busy before.
+            with suppress(ApplyError):
+                return self._backend().run(difference(state, change.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False

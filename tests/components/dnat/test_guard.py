@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.dnat.nftables import NftProgram
+from nodeagent.components.dnat.nftables import NftError, NftProgram
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
 from nodeagent.model.desired import Desired
 from tests.components.dnat.network import Namespace
@@ -188,3 +188,22 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
     assert "Could not limit the connections of local users" in caplog.text
     assert not dnat.diff(dnat.read(), desired)
     assert normalised(guarded()) == dnat.read().rules
+
+
+def test_a_commit_that_fails_once_does_not_cost_the_limit_for_users(
+    node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, left = NftProgram.run, [True]
+
+    def busy_once(nft: NftProgram, script: str, **how: bool) -> None:
+        if "ct count" in script and left and left.pop():
+            raise NftError("busy")
+        run(nft, script, **how)
+
+    monkeypatch.setattr(NftProgram, "run", busy_once)
+    dnat = Dnat("nftables")
+    desired = Desired(dnat=replace(guarded(), users=5))
+    dnat.diff(dnat.read(), desired).shrink.apply()
+    assert not left
+    assert caplog.text == ""
+    assert dnat.read().rules == normalised(replace(guarded(), users=5))
