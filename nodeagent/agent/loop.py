@@ -104,9 +104,10 @@ class Daemon:
         self._last_pass = (0.0, 0.0)
         self._last_everything: float | None = None
         self._reconciler, self._watch = self._new_reconciler(), self._new_watch()
+        self._election = WriterElection(run_dir)
         self.driver = Driver(
             self,
-            WriterElection(run_dir),
+            self._election,
             self.triggers,
             self._board,
             self._metrics,
@@ -214,7 +215,8 @@ class Daemon:
         """Leave the node as it is, so that a restart or an upgrade drops nothing; or clean it up."""
         self._cluster.stop()
         self._watch.stop()
-        if self.driver.writing and self._is_leaving_for_good():
+        # Before its first turn, it has no role, but an earlier pod's agent may have left something to remove.
+        if (self.driver.writing or self._election.is_writer()) and self._is_leaving_for_good():
             done = clean_up(self._components)
             for change in done.changes:
                 for line in change.text.splitlines():

@@ -317,3 +317,12 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     node.end()
     assert node.names() == {"site.example.test"}
     assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)
+
+
+def test_one_that_ends_before_its_first_pass_removes_what_an_earlier_one_left(node: Node) -> None:
+    """The DaemonSet is deleted while the node's pod is being started again."""
+    node.restart()
+    assert node.names() == {"site.example.test"}
+    node.api.store.delete("daemonsets", "nodeagent", "nodeagent")
+    node.end()
+    assert node.hosts.read_text() == _USERS
