@@ -5,6 +5,7 @@ withdrawn would stay. So the block has a limit, and each namespace a fair share 
 loses its own names, not those of others.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,11 +176,14 @@ class Naming(Struct, frozen=True):
 Ages = Mapping[ObjectRef, Age]
 """How old the objects are that claim hostnames."""
 
-_FOR_ALL = frozenset({"BadName", "Excluded", "HairpinProxyLine", "NeverWritten", "ServerBlock", "UserLine"})
-"""Codes of hostnames that are not answered independent of who claims them."""
+_FOR_ALL = frozenset({"Excluded", "HairpinProxyLine", "NeverWritten", "ServerBlock", "UserLine"})
+"""Codes of hostnames that are not answered independent of who claims them: the administrator names them."""
 
-_MOST_OF_ANOTHER = 100
-"""Hostnames of each other namespace that a wildcard does not match: each makes its expression longer."""
+_LETTERS = 2000
+"""Of the labels that a wildcard leaves to other claims: each letter takes 16 bytes in three expressions."""
+
+_LABEL = re.compile("[a-z0-9_-]{1,63}")
+"""What expressions may contain. Custom kinds hold any text; no program looks up a name with other labels."""
 
 
 def name(
@@ -234,18 +238,40 @@ def _claimed_by_others(unserved: Iterable[NameDecision], wildcard: ObjectRef, ag
     """Yield the hostnames that are not answered, and that the claim of a wildcard does not cover either.
 
     As of two claims to one hostname, the older one counts, unless they are of one namespace: no object that
-    is created later can take a hostname out of a wildcard of others.
+    is created later can take a hostname out of a wildcard of others. Namespaces take turns, with equal
+    numbers of letters.
     """
-    older: dict[str, list[tuple[Age | tuple[()], str]]] = {}
+    claims: dict[str, list[tuple[Age | tuple[()], str]]] = {}
     mine = ages.get(wildcard)
     for each in unserved:
         namespace, age = each.claimed_by.namespace, ages.get(each.claimed_by)
-        if namespace == wildcard.namespace or each.code in _FOR_ALL:
+        if each.code in _FOR_ALL:
             yield each.name
-        elif each.code != "ExcludedByAnnotation" and (mine is None or age is None or age < mine):
-            older.setdefault(namespace, []).append((age or (), each.name))
-    for found in older.values():
-        yield from (name for _, name in sorted(found)[:_MOST_OF_ANOTHER])
+        elif namespace == wildcard.namespace or (
+            each.code != "ExcludedByAnnotation" and (mine is None or age is None or age < mine)
+        ):
+            claims.setdefault(namespace, []).append((age or (), each.name))
+    yield from _few(
+        _turns({namespace: [name for _, name in sorted(found)] for namespace, found in claims.items()})
+    )
+
+
+def _few(names: Iterable[str]) -> Iterator[str]:
+    """Yield the first names, as many as an expression may leave out."""
+    letters = 0
+    for name in names:
+        letters += len(name.partition(".")[0])
+        if letters > _LETTERS:
+            return
+        yield name
+
+
+def _turns(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the names of all namespaces, which take turns, with equal numbers of letters."""
+    turns: list[tuple[int, str, str]] = []
+    for namespace, found in names.items():
+        turns += zip(accumulate(map(len, found)), repeat(namespace), found)
+    return (name for _, _, name in sorted(turns))
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
@@ -279,8 +305,8 @@ def by_parent(names: Iterable[str]) -> Mapping[str, list[str]]:
 
 
 def labels_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the first labels of names; a wildcard has none."""
-    return frozenset(name.partition(".")[0] for name in names) - {"", "*"}
+    """Return the first labels of names; a wildcard has none, and what is no label is left out."""
+    return frozenset(label for label in (name.partition(".")[0] for name in names) if _LABEL.fullmatch(label))
 
 
 def fit(
@@ -336,11 +362,9 @@ def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> It
     for answer in naming.answers:
         if answer.is_wildcard == wildcards:
             found.setdefault(owners.get(answer.name, ""), []).append(answer.name)
-    turns: list[tuple[int, str, str]] = []
-    for namespace, names in found.items():
+    for names in found.values():
         names.sort(key=lambda name: (name not in standing, name))
-        turns += zip(accumulate(map(len, names)), repeat(namespace), names)
-    return (name for _, _, name in sorted(turns))
+    return _turns(found)
 
 
 def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:
@@ -356,6 +380,6 @@ def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]
             return answer
         others = without.get(answer.name.removeprefix("*."), ())
         unlike = (other.name for other in others if other.addresses != answer.addresses)
-        return replace(answer, but=answer.but | labels_of(unlike))
+        return replace(answer, but=answer.but | labels_of(_few(unlike)))
 
     return tuple(narrowed(answer) for answer in answers if answer.name in wanted)

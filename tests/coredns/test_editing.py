@@ -205,14 +205,28 @@ def test_a_younger_claim_that_is_not_served_takes_no_hostname_out_of_a_wildcard_
     assert answered == {"own": PASSED_ON, "younger": RELAY, "older": PASSED_ON, "excluded": RELAY}
 
 
-def test_of_another_namespace_a_wildcard_leaves_out_a_hundred_hostnames() -> None:
-    """Each makes its expression longer: with thousands, it would have no room in the block."""
+def test_what_is_no_label_gets_into_no_expression() -> None:
+    """Kinds without a schema hold any text as a hostname, and an Ingress holds labels of 253 letters."""
+    wildcard = desired("*.example.com")
+    odd = (r"\x", "w(y", "x)]", "a b", "a\nforward", "{", "a" * 64, "é", "[^")
+    claims = tuple(claim(label, "tenant", code) for label in odd for code in ("BadName", "NotVerified"))
+    edits = decide(
+        replace(wildcard, names=(*wildcard.names, *claims)), standing("kubeadm"), CONFIG, adopt=False
+    )
+    assert edits.edits == decide(wildcard, standing("kubeadm"), CONFIG, adopt=False).edits
+
+
+def test_claims_of_others_do_not_push_a_wildcard_out_of_the_block() -> None:
+    """Each that it leaves out makes its expression longer: together, they have 2,000 letters."""
     wildcard = desired("*.example.com")
     older = tuple(claim(f"n{number:04}", "tenant", "LoadBalancerNotServed") for number in range(5000))
-    plan = replace(wildcard, names=(*wildcard.names, *older))
+    long = tuple(claim(f"{number:063}", "team", "LoadBalancerNotServed") for number in range(100))
+    plan = replace(wildcard, names=(*wildcard.names, *older, *long))
     after = decide(plan, standing("kubeadm"), CONFIG, adopt=False).pending[0].after or ""
-    assert model_answer(after, Question("n0099.example.com")) == PASSED_ON
-    assert model_answer(after, Question("n0100.example.com")) == RELAY
+    assert model_answer(after, Question("n0100.example.com")) == PASSED_ON
+    assert model_answer(after, Question("n1000.example.com")) == RELAY
+    assert model_answer(after, Question(f"{5:063}.example.com")) == PASSED_ON
+    assert model_answer(after, Question(f"{99:063}.example.com")) == RELAY
 
 
 def claim(label: str, namespace: str, code: str) -> NameDecision:
