@@ -278,6 +278,26 @@ def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "by_hand"),
+    [
+        ('IN A 169.254.66.17"', 'IN CNAME lb.example.net."'),
+        ('answer "{{ .Name }} 30 IN A 169.254.66.17"', 'answer ""'),
+        ("match ^app[.]example[.]com[.]$", "match"),
+        ("# END", "rewrite name a.example.com b.example.com\n    # END"),
+        ("    }\n    # END", "    # END"),
+    ],
+)
+def test_an_edit_within_the_block_is_replaced_whatever_it_is(text: str, by_hand: str) -> None:
+    plan = desired("app.example.com")
+    (edit,) = decide(plan, standing("kubeadm"), CONFIG, adopt=False).pending
+    edited = (edit.after or "").replace(text, by_hand)
+    assert edited != edit.after
+    assert block_names([edited]).all <= {"app.example.com"}
+    (again,) = decide(plan, MapContents({"Corefile": edited}), CONFIG, adopt=False).pending
+    assert again.after == edit.after
+
+
 def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
     with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
         decide(PLAN, MapContents({"x": "", "corefile": ""}), CONFIG, adopt=False)
