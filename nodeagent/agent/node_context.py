@@ -42,7 +42,7 @@ def read_node_context(
         address for address in source_addresses() if not any(address in network for network in relay_networks)
     )
     doubtful = doubtful_endpoints(snapshot, config)
-    addresses = actual.addresses.state().addresses if doubtful or config.relay.kind == "node" else ()
+    addresses = actual.addresses.state().addresses
     holders = actual.components.relay.port_holders()
     api = api.with_published(snapshot.api_servers)
     return NodeContext(api, addresses, tuple(sources), holders, caught_addresses(doubtful, addresses))
@@ -76,7 +76,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=context.addresses if config.relay.kind == "node" else (),
+        addresses=context.addresses,
         api_servers=context.api.endpoints,
         api_server_names=context.api.names,
         source_addresses=context.source_addresses,

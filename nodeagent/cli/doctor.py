@@ -126,7 +126,8 @@ def _fleet(call: Invocation) -> FleetReport:
         tuple(f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES]),
         ("$ nodeagent fleet",) if others else (),
     )
-    return FleetReport(finding, min((row.load_balancers.served if row.load_balancers else 0) for row in rows))
+    served = (row.load_balancers.served if row.load_balancers else 0 for row in rows)
+    return FleetReport(finding, min(served, default=0))
 
 
 GROUPS = {

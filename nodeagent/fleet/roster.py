@@ -114,13 +114,15 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     for pod in sorted(pods, key=_rank):
         if pod.spec.node_name:
             chosen[pod.spec.node_name] = AgentPod(pod.metadata.name, _is_running(pod), _trouble(pod))
-    short = daemonset.status.desired_number_scheduled > len(chosen)
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
-    wanted = {_OS: "linux", **selector}
+    selected = {_OS: "linux", **selector}
     known = {node.metadata.name: node for node in nodes}
+    wanted = {name for name in known if selected.items() <= (known[name].metadata.labels or {}).items()}
+    # A pod that drains where it is no longer wanted must not count in place of one that is missing.
+    staying = {pod.spec.node_name for pod in pods if pod.metadata.deletionTimestamp is None}
     names = set(chosen)
-    if short:
-        names |= {node for node in known if wanted.items() <= (known[node].metadata.labels or {}).items()}
+    if daemonset.status.desired_number_scheduled > len(names & (staying | wanted)):
+        names |= wanted
     return (
         *(Seat(name, chosen.get(name), _silence(known.get(name))) for name in sorted(names)),
         *(Seat(entry.where, None, unreadable=entry.reason) for entry in (*unreadable, *more)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.convergence import ALL, AppliedChange, NodePass
-from nodeagent.agent.node_context import NodeContext, read_node_context
+from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
 from nodeagent.agent.reconciler import Reconciler, Retries, changed_components, with_dependents
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, build_components
@@ -134,6 +134,15 @@ def test_an_address_that_the_api_servers_publish_is_not_redirected(
     desired = passes.reconciler.reconcile(after, {}).desired
     assert [each.verdict for each in desired.load_balancers] == [Verdict.REFUSED]
     assert desired.dnat.redirects == ()
+
+
+def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well() -> None:
+    """Else an unlisted Service that publishes one of them was redirected."""
+    config = Config(relay=RelayOptions(kind="service"))
+    actual = ActualState(build_components(config, adopt=False))
+    context = read_node_context(config, Snapshot(), actual, ApiServers())
+    facts = gather_facts("n1", context, config, actual, adopt=False)
+    assert ip_address("127.0.0.1") in {each.address for each in facts.addresses}
 
 
 def test_rules_that_cant_be_read_any_more_still_count(

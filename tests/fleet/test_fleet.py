@@ -118,6 +118,22 @@ def test_a_node_that_should_have_no_pod_is_no_row(api: ApiServer, ask: Ask) -> N
     assert (code, list(nodes)) == (0, ["node000"])
 
 
+def test_a_pod_that_drains_where_it_is_no_longer_wanted_hides_no_node(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 1)
+    fleet.add("bare", None)
+    fleet.add("left", answering(status("left")))
+    fleet.want(2)
+    node = api.store.get("nodes", "left")
+    node["metadata"]["labels"] = {"kubernetes.io/os": "other"}
+    api.store.update(node)
+    pod = api.store.get("pods", "nodeagent-left", NAMESPACE)
+    pod["metadata"]["finalizers"] = ["example.com/drains"]
+    api.store.update(pod)
+    api.store.delete("pods", "nodeagent-left", NAMESPACE)
+    code, nodes = _nodes(ask)
+    assert (code, nodes["bare"]["state"], nodes["left"]["state"]) == (2, "no-pod", "in-sync")
+
+
 def test_one_object_that_can_not_be_read_hides_no_node(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 2)
     odd = api.store.get("pods", fleet.set_pod("node000", answering(b""), suffix="-odd"), NAMESPACE)
@@ -263,3 +279,10 @@ def test_off_a_node_the_doctor_believes_the_agents(
     found = {one["code"] for one in reply.document["findings"]}
     assert codes <= found, found
     assert reply.exit_code == (0 if "RemediedByFleet" in codes else 2)
+
+
+def test_of_a_daemonset_without_pods_the_doctor_knows_nothing(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 0)
+    api.store.create(objects.node("node1"))
+    reply = ask("doctor", "--from", "nowhere", "--node", "node1", "-o", "json")
+    assert "FleetUnknown" in {one["code"] for one in reply.document["findings"]}

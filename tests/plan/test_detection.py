@@ -119,21 +119,38 @@ def test_providers_that_contradict_each_other_are_refused(other: Mapping[str, st
     assert all(key in decision.reason for key in other)
 
 
-def test_a_left_over_annotation_moves_no_relay_address() -> None:
-    """Nodes of two clouds in one cluster must find the same address for each of its load balancers."""
-    colliding = [service(f"lb{index}", ips=(f"192.0.2.{index}",), created=index) for index in range(3, 90)]
-    options = config("relay: {ipv4: 169.254.66.0/25}", proxies=[each.ref.name for each in colliding])
-    doubtful = service(annotations={DIGITALOCEAN: "true"}, created=0)
-    plans = [
-        desired(doubtful, *colliding, node=replace(NODE, provider_id=provider_id), options=options)
-        for provider_id in ("digitalocean://1", "hcloud://1")
-    ]
-    assert [of_service(planned).verdict for planned in plans] == [Verdict.SERVED, Verdict.SKIPPED]
-    for each in colliding:
-        assert relay_of(plans[0], each.ref.name) == relay_of(plans[1], each.ref.name)
-
-
 ENTRY = "{namespace: ingress, name: blue}"
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {DIGITALOCEAN: "true"},
+        {DIGITALOCEAN: "true", SCALEWAY: "false"},
+        {DIGITALOCEAN: "true", SCALEWAY: "no"},
+        {SCALEWAY: "false"},
+    ],
+)
+@pytest.mark.parametrize("of_controller", ["true", "false"])
+def test_on_nodes_of_all_clouds_the_relay_addresses_are_the_same(
+    annotations: Mapping[str, str], of_controller: str
+) -> None:
+    """Whatever a node believes: an author could choose annotations that move the addresses of others."""
+    own = {PROXY_PROTOCOL: "v2"}
+    colliding = [
+        service(f"lb{index}", ips=(f"192.0.2.{index}",), created=index, annotations=own)
+        for index in range(3, 90)
+    ]
+    options = config(f"relay: {{ipv4: 169.254.66.0/25}}\nloadBalancers: {{controllerConfigMaps: [{ENTRY}]}}")
+    demanded = ConfigMap(ObjectRef("ConfigMap", "ingress", "blue"), {"use-proxy-protocol": of_controller})
+    doubtful = service(annotations=annotations, created=0)
+    plans = [
+        desired(doubtful, *colliding, demanded, node=replace(NODE, provider_id=cloud), options=options)
+        for cloud in ("digitalocean://1", "scaleway://1", "hcloud://1", "")
+    ]
+    found = [{each.ref.name: relay_of(planned, each.ref.name) for each in colliding} for planned in plans]
+    assert any(found[0].values())
+    assert found == found[:1] * len(found)
 
 
 def told_by(data: Mapping[str, str] | None, entry: str = ENTRY, found: Service | None = None) -> Desired:

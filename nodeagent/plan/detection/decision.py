@@ -5,7 +5,7 @@ The configuration file takes precedence over the Service's annotations, nodeagen
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodeagent.config.options import ControllerConfigMap, LoadBalancerOptions, ProxyService
 from nodeagent.errors import quoted
@@ -176,15 +176,14 @@ def detect(
     annotated = None
     if options.detect:
         annotated = _by_own_annotation(service) or _by_providers(service, node.provider_id if node else "")
-    if annotated is not None and annotated.code != FOREIGN:
-        return annotated
+    demanded = _by_config_map(service, options, config_maps)
     who = "no annotation says so" if options.detect else "loadBalancers.detect is false"
     reason = f"not known to send PROXY: {who}, and it is not listed in loadBalancers.services"
-    return (
-        _by_config_map(service, options, config_maps)
-        or annotated
-        or Detection(skipped("NotProxy", reason), stated=False)
-    )
+    decided = demanded or annotated or Detection(skipped("NotProxy", reason), stated=False)
+    if annotated is not None and annotated.code != FOREIGN:
+        decided = annotated
+    # On a node of another cloud, the other of the two decides.
+    return replace(decided, reserved=any(each.reserved for each in (annotated, demanded) if each))
 
 
 def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
@@ -225,7 +224,9 @@ def _by_providers(service: Service, provider_id: str) -> Detection | None:
         for reading in foreign
     )
     if believed:
-        return _by_readings(service, believed, disbelief)
+        decided = _by_readings(service, believed, disbelief)
+        # Whichever of them a node of another cloud believes.
+        return replace(decided, reserved=any(reading.proxy for reading in (*believed, *foreign)))
     if foreign:
         reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
         return Detection(skipped(FOREIGN, reason), reserved=True, remarks=disbelief[1:], stated=False)
