@@ -61,10 +61,11 @@ def read_maps(connection: Connection, config: Config) -> Maps:
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Return the agents' plan without what is one node's own: its names, its hosts file, its DNAT. Pure.
 
-    What the Node says about the cloud stays: load balancers are detected by it.
+    What the Node says about the cloud stays: load balancers are detected by it. So do its addresses: if a
+    load balancer publishes them, DNS verifies nothing.
     """
     known = snapshot.node
-    node = known and replace(known, names=(), addresses=(), pod_cidrs=())
+    node = known and replace(known, names=(), pod_cidrs=())
     # Those that the cluster's pods support, according to a Node; both if nothing is known. The relay of a
     # family that no node supports has no address: a pod would try in vain.
     families = {one.version for one in (*known.pod_cidrs, *known.addresses)} if known else set[int]()

@@ -227,3 +227,17 @@ def test_a_family_that_the_cluster_does_not_speak_is_not_answered(
     reconciler.reconcile()
     assert model_answer(corefile(api), Question("app.example.com")).startswith("169.254.66.")
     assert model_answer(corefile(api), Question("app.example.com", "AAAA")).startswith(answer)
+
+
+def test_at_the_nodes_addresses_dns_verifies_nothing_for_coredns_either(
+    api: ApiServer, reconciler: Kept
+) -> None:
+    """As k3s' ServiceLB publishes them: each node's own hostname resolves to one."""
+    node = objects.node("n1")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": ADDRESS}]
+    api.store.create(node)
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address(ADDRESS),))
+    config = parse_config("loadBalancers: {services: [{namespace: ingress, name: controller}]}", "")
+    done = reconciler.reconcile({"app.example.com": DnsAnswer(reply, reply)}, config)
+    assert [each.code for each in done.desired.names] == ["ResolvesToNode"]
+    assert done.written == ()
