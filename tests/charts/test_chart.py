@@ -89,6 +89,16 @@ def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None
             validate(found, version)
 
 
+@pytest.mark.parametrize("namespace", ["nodeagent", "kube-system"])
+def test_no_object_is_rendered_twice(namespace: str) -> None:
+    """In CoreDNS's own namespace neither: the second of a name would fail, or replace the first."""
+    made = [
+        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+        for one in everything(_EVERYTHING, namespace)
+    ]
+    assert len(made) == len(set(made))
+
+
 def test_its_versions_are_the_agents() -> None:
     metadata = chart().metadata
     assert (metadata["version"], metadata["appVersion"]) == (__version__, __version__)

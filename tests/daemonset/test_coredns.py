@@ -47,7 +47,7 @@ def _rules(objects: list[Object]) -> list[Rule]:
 def test_it_only_adds_to_the_base(objects: list[Object]) -> None:
     base = render(DAEMONSET / "base")
     assert objects[: len(base)] == base
-    assert {one["metadata"]["name"] for one in objects[len(base) :]} == {NAME}
+    assert {one["metadata"]["name"] for one in objects[len(base) :]} == {NAME, f"{NAME}-config"}
 
 
 def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
