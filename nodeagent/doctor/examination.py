@@ -128,7 +128,7 @@ class _Examination:
         self._desired = question.desired
         self._actual = question.actual
         self._hosts_file = Path(question.config.hosts.file)
-        self._resolve = partial(resolve, self._hosts_file)
+        self._resolve = partial(resolve, question.config.hosts)
         self._detected = detections(question.snapshot, question.config.load_balancers)
         self._sending = {ref for ref, detection in self._detected.items() if detection.proxy}
 

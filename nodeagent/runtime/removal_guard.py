@@ -2,7 +2,7 @@
 
 An API server that was restored from an old backup, or a selector that matches too much, removes thousands of
 objects at once. After a minute it is believed. What one namespace alone removes is made at once: it can be on
-purpose, and the changes of others would wait for it.
+purpose, and the changes of others would wait for it. For the same reason, they wait at most a minute of ten.
 """
 
 import logging
@@ -16,6 +16,7 @@ _LOG = logging.getLogger("nodeagent")
 _AT_LEAST = 20
 """Hostnames, or load balancers: of fewer, half are soon removed on purpose."""
 _SECONDS = 60.0
+_OF_SECONDS = 600.0
 
 
 class RemovalGuard:
@@ -28,6 +29,8 @@ class RemovalGuard:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._objects: object = None
+        self._left = _SECONDS
+        self._renewed_at = -_OF_SECONDS
         self.until: float | None = None
         """When the removal is believed (the clock's seconds); None if nothing is held back."""
         self.reason = ""
@@ -44,14 +47,22 @@ class RemovalGuard:
         """
         changed, self._objects = objects is not self._objects, objects
         reason = _removes(before, after) if before is not None else ""
+        now = self._clock()
         if not reason or (self.until is None and not changed):
+            if self.until is not None:
+                self._left = self.until - now
             self.until, self.reason = None, ""
             return False
         if self.until is None:
-            self.until, self.reason = self._clock() + _SECONDS, reason
+            if now - self._renewed_at >= _OF_SECONDS:
+                self._left, self._renewed_at = _SECONDS, now
+            if self._left <= 0:
+                return False
+            self.until, self.reason = now + self._left, reason
             _LOG.warning("Held back a removal for a minute", extra={"fields": {"reason": reason}})
-        if self._clock() < self.until:
+        if now < self.until:
             return True
+        self._left = 0.0
         self.until, self.reason = None, ""
         _LOG.warning("Made a removal that was held back", extra={"fields": {"reason": reason}})
         return False

@@ -76,6 +76,21 @@ def test_what_all_namespaces_lose_is_held_however_much_one_of_them_has(
     assert guard.holds(made(40, 1), made(10, 0), "another one")
 
 
+def test_of_ten_minutes_one_is_held_however_often_objects_go_and_come_back(
+    guard: RemovalGuard, clock: Clock
+) -> None:
+    """Else whoever has two namespaces with most of the hostnames held back the others' changes all day."""
+    before, held = plan(40, 40, 20), 0
+    for second in range(1200):
+        after = plan(0, 0, 20) if second % 50 else plan(40, 40, 20)
+        if guard.holds(before, after, second):
+            held += 1
+        else:
+            before = after
+        clock.pass_by(1)
+    assert 100 <= held <= 120
+
+
 def test_objects_that_come_back_end_it(guard: RemovalGuard, clock: Clock) -> None:
     assert guard.holds(plan(40), plan(0), "none")
     clock.pass_by(30)

@@ -10,12 +10,15 @@ import os
 import socket
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
+from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.node_files import hosts_fields, parse_resolv_conf
 from nodeagent.programs import find_program, run_program
+from nodeagent.sources.dns import Resolver, find_upstreams
 
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE = 0x10
@@ -174,14 +177,19 @@ def _text(path: Path) -> str | None:
 _OWN_HOSTS = Path("/etc/hosts")
 
 
-def resolve(hosts_file: Path, name: str) -> tuple[IPAddress, ...]:
+def resolve(options: HostsOptions, name: str) -> tuple[IPAddress, ...]:
     """Return a name's addresses as the node's programs try them; empty for none, whatever the reason.
 
     If the node's hosts file is not this process's own (in a container, which has the node's /etc elsewhere),
-    it is read here, before the C library is asked.
+    it is read here, before the C library is asked. The container's own is the kubelet's copy of the node's,
+    made when it started: a name that only the copy has is looked up in DNS.
     """
-    if hosts_file != _OWN_HOSTS and (found := _in_hosts_file(name, hosts_file)):
-        return found
+    hosts_file = Path(options.file)
+    if hosts_file != _OWN_HOSTS:
+        if found := _in_hosts_file(name, hosts_file):
+            return found
+        if any(not address.is_loopback for address in _in_hosts_file(name, _OWN_HOSTS)):
+            return Resolver(partial(find_upstreams, options)).ask(name).addresses
     try:
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
