@@ -19,19 +19,6 @@ SCHEMA_VERSION: Final = "1"
 """Of each document: raised whenever a field is removed or changes its meaning; new ones do not raise it."""
 
 
-class ListenerReport(Struct, frozen=True, rename="camel"):
-    """One relay listener of a served load balancer: its actual state on the node.
-
-    `redirected` are the load balancer's endpoints whose traffic DNAT sends here, null if the rules could not
-    be read; `backend` is HAProxy's health check of the ingress controller, null if HAProxy reports none.
-    """
-
-    relay: str
-    answers: bool
-    redirected: list[str] | None
-    backend: str | None
-
-
 class LoadBalancer(Struct, frozen=True, rename="camel"):
     """One LoadBalancer Service: the decision and the reason.
 
@@ -46,7 +33,7 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
     relay_addresses: list[str]
     ports: list[int]
     remarks: tuple[str, ...]
-    listeners: list[ListenerReport] | None
+    listeners: list[ListenerStatus] | None
 
 
 class Name(Struct, frozen=True, rename="camel"):
@@ -152,13 +139,8 @@ def _load_balancer(
         relay_addresses=_texts(decision.relay_addresses),
         ports=sorted({bind.port for bind in binds}),
         remarks=decision.remarks,
-        listeners=None if listeners is None else [_listener(listeners[bind]) for bind in binds],
+        listeners=None if listeners is None else [listeners[bind] for bind in binds],
     )
-
-
-def _listener(found: ListenerStatus) -> ListenerReport:
-    redirected = None if found.redirected is None else _texts(found.redirected)
-    return ListenerReport(str(found.bind), found.answers, redirected, found.backend)
 
 
 def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name:

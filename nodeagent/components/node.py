@@ -116,17 +116,17 @@ class ActualState:
         return cast("Known[State, object]", getattr(self, name))
 
 
-class ListenerStatus(Struct, frozen=True):
-    """One listener: whether it is ready, what is redirected to it, and the health of its upstream.
+class ListenerStatus(Struct, frozen=True, rename="camel"):
+    """One relay listener of a served load balancer: its actual state on the node, as `status` shows it.
 
-    `answers`: it is HAProxy's own socket, on an address that the node has.
-    `redirected` is None if the rules can't be read. `backend` is the ingress controller's state in HAProxy's
-    words; None if HAProxy does not report it.
+    `answers`: it is HAProxy's own socket, on an address that the node has. `redirected` are the load
+    balancer's endpoints whose traffic DNAT sends here, null if the rules could not be read; `backend` is
+    HAProxy's health check of the ingress controller, null if HAProxy reports none.
     """
 
-    bind: Endpoint
+    relay: str
     answers: bool
-    redirected: tuple[Endpoint, ...] | None
+    redirected: tuple[str, ...] | None
     backend: str | None
 
 
@@ -150,9 +150,11 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
         redirects = None if state.unreadable else state.rules.redirects
     return {
         listener.bind: ListenerStatus(
-            listener.bind,
+            str(listener.bind),
             listener.bind in answering,
-            None if redirects is None else tuple(one.match for one in redirects if one.to == listener.bind),
+            None
+            if redirects is None
+            else tuple(str(one.match) for one in redirects if one.to == listener.bind),
             backends.get(listener.bind),
         )
         for listener in desired.listeners

@@ -274,9 +274,8 @@ class TelemetryOptions(Struct, frozen=True, rename="camel"):
     """What `nodeagent run` reports about itself: /healthz, /readyz, /metrics.
 
     Attributes:
-        listen: Address and port of the HTTP server; empty switches it off. The socket in `runDir` for probes
-            stays. It requires no password: anyone who can reach the address can read hostnames and errors of
-            this node.
+        listen: Address and port of the HTTP server; empty switches it off. It requires no password: anyone
+            who can reach the address can read hostnames and errors of this node.
     """
 
     listen: ListenAddress = ListenAddress("127.0.0.1:9467")

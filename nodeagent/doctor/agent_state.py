@@ -75,9 +75,9 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
     found = list(standing)
     if not found:
         return []
-    silent = [str(one.bind) for one in found if not one.answers]
+    silent = [one.relay for one in found if not one.answers]
     evidence = tuple(
-        f"{one.bind}: {'answers' if one.answers else 'does not answer'}"
+        f"{one.relay}: {'answers' if one.answers else 'does not answer'}"
         # HAProxy's own words for a server that does not serve; "UP 1/3 (...)" is one that does.
         + (
             f"; its ingress controller: {'up' if one.backend.startswith('UP') else one.backend}"

@@ -192,9 +192,5 @@ class SortedRows(Generic[_Key, _Row]):
         """Return the result of a function for all rows."""
         return join(self._rows)
 
-    def keys(self, first: _Key, end: _Key) -> list[_Key]:
-        """Return the keys that have rows, from `first` on and before `end`."""
-        return self._keys[bisect_left(self._keys, first) : bisect_left(self._keys, end)]
-
     def __len__(self) -> int:
         return len(self._rows)

@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,7 +16,7 @@ from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import shown_name
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.events import EventBudget, post_event
+from nodeagent.sources.kubernetes.events import post_event
 
 _Item = TypeVar("_Item")
 _NAMES_SHOWN = 5
@@ -125,15 +126,20 @@ def _in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> li
 
 _LOG = logging.getLogger("nodeagent")
 _LONGEST_QUEUE = 100
+_HOUR, _MINUTE = 3600.0, 60.0
+_MOST_A_MINUTE = 20
 
 
 class EventRecorder:
-    """Posts each Event at most once an hour, and not too many of them (EventBudget)."""
+    """Posts each Event at most once an hour, and all together at most 20 a minute; others are dropped."""
 
-    def __init__(self, connection: Connection, node_name: str) -> None:
+    def __init__(
+        self, connection: Connection, node_name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._connection = connection
         self._node_name = node_name
-        self._budget = EventBudget()
+        self._clock = clock
+        self._recorded: dict[tuple[ObjectRef, str], float] = {}
         self._queue: queue.Queue[PendingEvent] = queue.Queue(_LONGEST_QUEUE)
         self._told: type[Exception] | None = None
 
@@ -143,9 +149,12 @@ class EventRecorder:
 
     def record(self, event: PendingEvent) -> None:
         """Take it over and return at once; Events beyond the budget or the queue are dropped."""
-        if self._queue.full() or not self._budget.allow((event.service, event.code)):
-            return
-        self._queue.put(event)
+        now, key = self._clock(), (event.service, event.code)
+        self._recorded = {known: at for known, at in self._recorded.items() if now - at < _HOUR}
+        recent = sum(now - at < _MINUTE for at in self._recorded.values())
+        if key not in self._recorded and recent < _MOST_A_MINUTE and not self._queue.full():
+            self._recorded[key] = now
+            self._queue.put(event)
 
     def _post(self) -> None:
         while True:

@@ -89,7 +89,7 @@ def test_whatever_any_object_holds(
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
     comparison = Comparison({}, {"hosts": said}, "none", None, (said,))
     standing = {
-        one.bind: ListenerStatus(one.bind, answers=False, redirected=(), backend=said)
+        one.bind: ListenerStatus(str(one.bind), answers=False, redirected=(), backend=said)
         for one in desired.listeners
     }
     done = NodePass(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})

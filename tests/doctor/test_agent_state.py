@@ -27,7 +27,9 @@ THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
 
 SERVING = AgentObservation(
     comparison=IN_SYNC,
-    standing={RELAY: ListenerStatus(RELAY, answers=True, redirected=(BALANCER,), backend="UP (fine)")},
+    standing={
+        RELAY: ListenerStatus(str(RELAY), answers=True, redirected=(str(BALANCER),), backend="UP (fine)")
+    },
     dnat=DnatState(DnatRules((REDIRECT,)), present=True),
     rules=KubeProxy(chains=(OURS, THEIRS)),
     addresses=True,
@@ -60,7 +62,7 @@ def test_rules_that_root_alone_may_read_are_no_drift() -> None:
 
 
 def test_a_silent_listener_is_named() -> None:
-    silent = replace(SERVING, standing={RELAY: ListenerStatus(RELAY, False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
+    silent = replace(SERVING, standing={RELAY: ListenerStatus(str(RELAY), False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
     finding = next(one for one in agent_findings(silent) if one.code is Code.RelaySilent)
     assert "169.254.66.7:443: does not answer; its ingress controller: DOWN (refused)" in finding.evidence
 

@@ -1,12 +1,17 @@
 """Few Events say what an administrator must know, in the same words on every node."""
 
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Ruling, Verdict, skipped
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.event_recorder import PendingEvent, pending_events
+from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, pending_events
+from tests.apiserver import ApiServer
+from tests.clock import Clock
+from tests.sources.kubernetes.watching import connected
 
 LB = ObjectRef("Service", "ingress", "controller")
 
@@ -104,3 +109,28 @@ def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     refused = replace(name("a.example.test"), ruling=ruling)
     (found,) = events(Desired(names=(refused,)))
     assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
+
+
+def test_an_event_is_posted_once_an_hour_and_twenty_of_them_a_minute(api: ApiServer, tmp_path: Path) -> None:
+    clock = Clock()
+
+    def post(recorder: EventRecorder, *numbers: int) -> None:
+        for number in numbers:
+            recorder.record(PendingEvent(ObjectRef("Service", "ingress", f"lb{number}"), "BadName", "x", ""))
+
+    with connected(api, tmp_path) as connection:
+        recorder = EventRecorder(connection, "n1", clock)
+        recorder.start()
+        post(recorder, *range(22), 0)
+        api.traffic.wait_for_requests("create", "*/events", 20)
+        clock.pass_by(60)
+        post(recorder, 21, 0)
+        api.traffic.wait_for_requests("create", "*/events", 21)
+        clock.pass_by(3539)
+        post(recorder, 0)
+        clock.pass_by(1)
+        post(recorder, 0, 22)
+        api.traffic.wait_for_requests("create", "*/events", 23)
+    made = Counter(event["involvedObject"]["name"] for event in api.store.all("events"))
+    assert made == dict.fromkeys([f"lb{number}" for number in (*range(20), 21, 22)], 1)
+    assert len(api.traffic.seen("create", "*/events")) == 23

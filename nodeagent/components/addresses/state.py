@@ -38,16 +38,13 @@ class AddressState(Struct, frozen=True):
     status: DeviceStatus
     kind: str = ""
     made_by_us: bool = False
+    notes: tuple[str, ...] = ()
+    """None: a problem with an address is an error of the change."""
 
     @property
     def ours(self) -> tuple[InterfaceAddress, ...]:
         """The relay addresses that nodeagent put on the node, on whichever device."""
         return tuple(address for address in self.addresses if address.ours)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """None: a problem with an address is an error of the change."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 
-_PORTS = range(1, 65536)
-
 
 @dataclass(frozen=True, slots=True)
 class DnatState:
@@ -208,8 +206,6 @@ def _check(redirect: Redirect) -> None:
     problem = ""
     if match.address.version != to.address.version:
         problem = "mixes IPv4 and IPv6"
-    elif match.port not in _PORTS or to.port not in _PORTS:
-        problem = "has a port outside of 1 to 65535"
     elif any(isinstance(end.address, IPv6Address) and end.address.scope_id for end in (match, to)):
         # A scope (fe80::1%eth0) is not part of a packet's address, and Python accepts any text there.
         problem = "has an address with a scope"

@@ -15,8 +15,7 @@ wrote below the block move above it (in the same order).
 
 import io
 import re
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -41,9 +40,6 @@ _TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
 _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
 _ABSENT = b" (file was absent)"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
-
-_FEW = 100
-"""Up to this many names are looked up one by one."""
 
 _RowKey = tuple[int, str, int]
 """The sort key of lines: the address's family, the name, the address."""
@@ -125,14 +121,6 @@ def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = F
     return b"".join((kept, begin, end_of_line, lines, END, end_of_line))
 
 
-class ChangedNames(Struct, frozen=True):
-    """The names whose lines are added, removed, and changed; each sorted."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-
-
 class BlockLines:
     """The block's lines for the desired hosts lines, kept in their order from one change to the next.
 
@@ -144,8 +132,8 @@ class BlockLines:
         self.lines: tuple[HostsLine, ...] = ()
         self._rows: SortedRows[_RowKey, bytes] = SortedRows()
 
-    def update(self, lines: tuple[HostsLine, ...]) -> ChangedNames:
-        """Take over the lines, in any order; return what that changes.
+    def update(self, lines: tuple[HostsLine, ...]) -> tuple[int, int]:
+        """Take over the lines, in any order; return how many are added, and how many removed.
 
         Raises:
             ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
@@ -170,59 +158,29 @@ class BlockLines:
         for line in added:
             version, number, text = known[line.address]
             changed[version, line.name, number] = (f"{text}\t{line.name}\n".encode("ascii"),)
-        names = {name for _, name, _ in changed}
-        before = self._keys(names)
         self._rows.update(changed)
         self.lines = lines
-        return changed_names(before, self._keys(names))
+        # What is next to a change may be in both.
+        return len({*added}.difference(removed)), len({*removed}.difference(added))
 
     def content(self) -> bytes:
         """Return the lines with their ends, as `assemble` takes them."""
         return self._rows.joined(b"".join)
 
-    def _keys(self, names: AbstractSet[str]) -> dict[str, list[_RowKey]]:
-        """Return the keys of the names' lines."""
-        ranges = [((version, name, 0), (version, name, 1 << 128)) for version in (4, 6) for name in names]
-        if len(names) > _FEW:
-            ranges = [((4, "", 0), (7, "", 0))]
-        found: dict[str, list[_RowKey]] = {}
-        for first, end in ranges:
-            for key in self._rows.keys(first, end):
-                if key[1] in names:
-                    found.setdefault(key[1], []).append(key)
-        return found
 
-
-def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> ChangedNames:
-    """Compare two mappings from names to their addresses."""
-    moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
-    return ChangedNames(
-        tuple(sorted(after.keys() - before.keys())),
-        tuple(sorted(before.keys() - after.keys())),
-        tuple(sorted(moved)),
-    )
-
-
-def names_and_addresses(block: bytes) -> dict[str, set[str]]:
-    """Read the lines of a block; a user's line between the markers also counts by its first field."""
-    addresses: dict[str, set[str]] = {}
+def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
+    """Read the lines of a block; a user's line between the markers counts, too, invalid addresses do not."""
+    texts: dict[str, set[str]] = {}
     for line in block.split(b"\n"):
         address, names = hosts_fields(line)
         for name in names:
-            addresses.setdefault(name, set()).add(address)
-    return addresses
-
-
-def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
-    """Return the same with addresses in place of texts; invalid addresses are left out."""
-    names = names_and_addresses(block)
+            texts.setdefault(name, set()).add(address)
     known: dict[str, IPAddress] = {}
-    for text in set[str]().union(*names.values()):
+    for text in set[str]().union(*texts.values()):
         with suppress(ValueError):
             known[text] = ip_address(text)
     return {
-        name: shared(frozenset(known[text] for text in texts if text in known))
-        for name, texts in names.items()
+        name: shared(frozenset(known[text] for text in each if text in known)) for name, each in texts.items()
     }
 
 

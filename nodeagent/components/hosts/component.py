@@ -12,13 +12,10 @@ from typing import Literal
 from nodeagent.components.component import Change, ComponentName, Half, Preview
 from nodeagent.components.hosts.block import (
     BlockLines,
-    ChangedNames,
     HostsFile,
     Problem,
     addresses_by_name,
     assemble,
-    changed_names,
-    names_and_addresses,
     parse,
 )
 from nodeagent.components.hosts.file import (
@@ -89,14 +86,15 @@ class HostsState:
 class HostsChange:
     """What would be written; false if there is nothing to do.
 
-    `after` is None for no file. `names` are those whose lines change. `lines` are the desired ones, so that
-    the change can be computed again from a file that was edited meanwhile.
+    `after` is None for no file. `added` and `removed` are the numbers of lines. `lines` are the desired ones,
+    so that the change can be computed again from a file that was edited meanwhile.
     """
 
     before: HostsState
     after: bytes | None = field(repr=False)
     lines: tuple[HostsLine, ...] = field(repr=False)
-    names: ChangedNames
+    added: int = 0
+    removed: int = 0
 
     def __bool__(self) -> bool:
         return self.before.content != self.after
@@ -105,9 +103,8 @@ class HostsChange:
         """Return what is done to the file, in one line; empty for nothing."""
         if not self:
             return ""
-        names = self.names
-        counts = (("added", names.added), ("removed", names.removed), ("moved", names.moved))
-        text = ", ".join(f"{len(each)} name{'s' * (len(each) > 1)} {what}" for what, each in counts if each)
+        counts = (("added", self.added), ("removed", self.removed))
+        text = ", ".join(f"{count} line{'s' * (count > 1)} {what}" for what, count in counts if count)
         text = text or "only the block, no hostname changed"
         return f"{self.before.path} written ({self.before.how}): {text}"
 
@@ -192,8 +189,7 @@ class Hosts:
         """
         change = self._towards(actual, desired.hosts)
         how = "written in place: it is a mount" if actual.how == "in place" else "replaced in one step"
-        text, names = str(change), change.names
-        only_removes = bool(names.removed and not names.added and not names.moved)
+        text, only_removes = str(change), bool(change.removed and not change.added)
         return Change(
             change,
             grow=Half("" if only_removes else text, lambda: actual if only_removes else self._apply(change)),
@@ -226,19 +222,21 @@ class Hosts:
         if latest is not None and latest.before is state and latest.lines is lines:
             return latest  # the other half of a pass
         if lines and state.lines is lines:
-            return HostsChange(state, state.content, lines, ChangedNames())
+            return HostsChange(state, state.content, lines)
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
         known = state.lines is self._block.lines
-        names = self._block.update(lines)
+        added, removed = self._block.update(lines)
         block = self._block.content()
         if not known:
-            before = names_and_addresses(state.file.block or b"")
-            names = changed_names(before, names_and_addresses(block))
+            before, now = (
+                {*map(bytes.strip, text.splitlines())} for text in (state.file.block or b"", block)
+            )
+            added, removed = len(now - before), len(before - now)
         after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         if absent and not after and state.how == "rename":
             after = None
-        self._change = HostsChange(state, after, lines, names)
+        self._change = HostsChange(state, after, lines, added, removed)
         return self._change
 
     def _apply(self, change: HostsChange) -> HostsState:

@@ -1,8 +1,6 @@
 """Kubernetes Events on the object that an administrator must check, and the limits of their number."""
 
 import hashlib
-import time
-from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 
 from nodeagent.errors import SourceError
@@ -15,9 +13,6 @@ _API_VERSIONS = {"Ingress": "networking.k8s.io/v1"}
 _LONGEST_MESSAGE = 1024
 """Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
 _LONGEST_NAME = 253
-_HOUR = 3600.0
-_MINUTE = 60.0
-_MOST_A_MINUTE = 20
 
 
 def post_event(  # noqa: PLR0913 - each names one field of the Event
@@ -84,29 +79,3 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     except SourceError as error:
         return error
     return None
-
-
-class EventBudget:
-    """How often an Event may be posted: the same at most once an hour, all together at most 20 a minute.
-
-    Args:
-        clock: returns monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last: dict[Hashable, float] = {}
-
-    def allow(self, key: Hashable) -> bool:
-        """Return whether an Event may be posted now, and count it if so.
-
-        Args:
-            key: what the Event says; the same key is the same Event.
-        """
-        now = self._clock()
-        self._last = {known: at for known, at in self._last.items() if now - at < _HOUR}
-        recent = sum(now - at < _MINUTE for at in self._last.values())
-        if key in self._last or recent >= _MOST_A_MINUTE:
-            return False
-        self._last[key] = now
-        return True

@@ -136,8 +136,6 @@ def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: Dnat
     ("entries", "problem"),
     [
         ([("203.0.113.1", "fd68::1", 443)], "mixes IPv4 and IPv6"),
-        ([("203.0.113.1", "169.254.66.1", 0)], "port outside"),
-        ([("203.0.113.1", "169.254.66.1", 65536)], "port outside"),
         ([('fe80::1%a"; flush ruleset; #', "fd68::1", 443)], "address with a scope"),
         (
             [("203.0.113.1", "169.254.66.1", 443), ("203.0.113.1", "169.254.66.2", 443)],
@@ -150,6 +148,12 @@ def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]]
     redirects = tuple(redirect(match, to, port=port) for match, to, port in entries)
     with pytest.raises(ApplyError, match=problem):
         normalised(DnatRules(redirects))
+
+
+def test_an_entry_of_another_program_keeps_no_change_back() -> None:
+    """Nothing of ours is at port 0, but the kernel takes it."""
+    foreign = DnatRules((redirect("192.0.2.77", "169.254.66.9", port=0),))
+    assert _matches(normalised(grown(foreign, both_families()))) > _matches(normalised(both_families()))
 
 
 def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.events import EventBudget, post_event
+from nodeagent.sources.kubernetes.events import post_event
 from tests.apiserver import ApiServer, Rule, faults
 
 REF = ObjectRef("Service", "ingress-nginx", "controller")
@@ -66,22 +66,3 @@ def test_failures_are_returned(api: ApiServer, connection: Connection) -> None:
     assert 'resources: ["events"], verbs: ["create"]' in str(refused)
     api.faults.add(faults.Disconnect())
     assert isinstance(post_event(connection, REF, "NameRefused", "x"), errors.UnreachableError)
-
-
-def test_the_same_event_is_posted_at_most_once_an_hour() -> None:
-    now = [0.0]
-    budget = EventBudget(clock=lambda: now[0])
-    assert budget.allow("a")
-    assert not budget.allow("a")
-    now[0] = 3599.0
-    assert not budget.allow("a")
-    now[0] = 3600.0
-    assert budget.allow("a")
-
-
-def test_at_most_twenty_events_a_minute() -> None:
-    now = [0.0]
-    budget = EventBudget(clock=lambda: now[0])
-    assert [budget.allow(number) for number in range(22)] == [True] * 20 + [False] * 2
-    now[0] = 60.0
-    assert budget.allow(21)
