@@ -1,10 +1,8 @@
 """`nodeagent fleet`: all nodes of the cluster in one table, the worst first."""
 
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -67,7 +65,7 @@ def fleet(  # noqa: PLR0913 - the options
     """
     with connect(kubeconfig) as connection:
         asking = Asking(connection, namespace, at_once, timeout)
-        return _watch(asking, interval, output) if watch else _shown(list(_round(asking)), output)
+        return _watch(asking, interval, output) if watch else _shown(_round(asking), output)
 
 
 def _watch(asking: Asking, interval: float, output: str) -> int:
@@ -76,7 +74,7 @@ def _watch(asking: Asking, interval: float, output: str) -> int:
     try:
         while True:
             try:
-                rows = list(_round(asking))
+                rows = _round(asking)
             except SourceError as error:
                 code = 1
                 show(block(f"nodeagent: {error}; querying again in {interval:.0f} s"), error=True)
@@ -89,27 +87,8 @@ def _watch(asking: Asking, interval: float, output: str) -> int:
         return code
 
 
-def _round(asking: Asking) -> Iterator[NodeRow]:
-    roster = read_roster(asking.connection, asking.namespace)
-    with _progress(len(roster)) as advance:
-        for row in ask_all(asking, roster):
-            advance()
-            yield row
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Yield a bar on standard error if that is a terminal; it disappears when it is full."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - it takes 50 ms to import
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415 - the same
-
-    columns = (TextColumn("querying nodes"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("nodes", total=total)
-        yield lambda: progress.advance(task)
+def _round(asking: Asking) -> list[NodeRow]:
+    return list(ask_all(asking, read_roster(asking.connection, asking.namespace)))
 
 
 def _shown(rows: list[NodeRow], output: str) -> int:
