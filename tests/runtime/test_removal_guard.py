@@ -79,7 +79,7 @@ def test_what_all_namespaces_lose_is_held_however_much_one_of_them_has(
 def test_of_ten_minutes_one_is_held_however_often_objects_go_and_come_back(
     guard: RemovalGuard, clock: Clock
 ) -> None:
-    """Else whoever has two namespaces with most of the hostnames held back the others' changes all day."""
+    """Else a tenant with most of the hostnames in two namespaces held back the others' changes all day."""
     before, held = plan(40, 40, 20), 0
     for second in range(1200):
         after = plan(0, 0, 20) if second % 50 else plan(40, 40, 20)
