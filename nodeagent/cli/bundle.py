@@ -115,7 +115,7 @@ def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:
     names = "hostnames are readable (--anonymize replaces them)"
     if anonymize:
         names = "hostnames of objects are pseudonyms, as are those elsewhere with the same last two labels"
-    annotations = "annotations about PROXY" if anonymize else "annotations"
+    annotations = "annotations about PROXY" if anonymize else "annotations, header values of Routes"
     return [
         *lines,
         "",
