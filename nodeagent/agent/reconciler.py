@@ -134,6 +134,7 @@ class Reconciler:
             drift: The components that something has touched, and the observation.
             everything: Check every component, whether or not there is a reason.
         """
+        observed = frozenset(drift)
         drift, held = self._admitted(drift)
         due = self.retries.due(self._clock()) - held
         ports_due = self._ports_due is not None and self._ports_due <= self._clock()
@@ -146,11 +147,13 @@ class Reconciler:
         taken = any(decision.taken for decision in desired.load_balancers)
         self._ports_due = self._clock() + _PORTS_SECONDS if taken else None
         changed = changed_components(self._wanted, desired)
-        components = with_dependents(changed | set(drift) | due | (self._unfinished if due else frozenset()))
+        unfinished = self._unfinished if due else frozenset[ComponentName]()
+        # A repair that is held waits; what leads to the missing part does not, and is withdrawn.
+        components = with_dependents(changed | observed | set(drift) | due | unfinished)
         if everything:
             components = ALL
         components -= held - changed
-        answering = None if "relay" in components else self._answering
+        answering = None if "relay" in components or "relay" in with_dependents(held) else self._answering
         done = converge(desired, actual, components, answering)
         self._wanted = desired
         self._answering = done.ready

@@ -76,13 +76,15 @@ class NodeClaim:
 
 def _made(path: Path, flags: int, problem: str) -> int:
     """Open a file of the run directory, make both if needed. Raises ApplyError with the problem."""
+    tries = 100
     while True:
+        tries -= 1
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-        except FileNotFoundError:
-            continue  # an agent that left removed the empty directory
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and tries:
+                continue  # an agent that left removed the empty directory
             raise ApplyError(f"{path.parent}: {error.strerror}: {problem}") from error
 
 

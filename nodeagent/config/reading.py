@@ -57,8 +57,15 @@ def parse_config(text: str, file: str) -> Config:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    config: Config = _convert(root, Config)
+    try:
+        config: Config = _convert(root, Config)
+    except _NOT_CONVERTED as error:  # a tag on a whole section
+        raise ConfigError(f"{file}:1: {one_line(error)}") from error
     return config
+
+
+# PyYAML raises the last three for a tag that does not fit its value.
+_NOT_CONVERTED = (msgspec.ValidationError, yaml.YAMLError, ValueError, LookupError, AttributeError)
 
 
 def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
@@ -82,8 +89,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
             _convert(node, expected)
         except yaml.MarkedYAMLError as error:
             yield _line(node), key, one_line(error.problem)
-        except (msgspec.ValidationError, yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
-            # PyYAML raises the last three for a tag that does not fit its value.
+        except _NOT_CONVERTED as error:
             yield _line(node), key, one_line(error)
 
 
@@ -220,7 +226,13 @@ class ConfigFile:
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False
-        config, fixed = read_config(self._file), self._fixed
+        fixed = self._fixed
+        try:
+            config = read_config(self._file)
+        except ConfigError as error:
+            if isinstance(error.__cause__, OSError):
+                self._seen = None  # it may be readable the next time
+            raise
         before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (self.config, config))
         options = [(*key.partition("."), key) for key in sorted(fixed.options)]
         moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]

@@ -144,8 +144,9 @@ class DnsVerifier:
                     self._answers = None
                 self._suspected.clear()
                 while not self._ended and len(self._threads) < min(_THREADS, len(wanted)):
-                    self._threads.append(threading.Thread(target=self._work, name="dns", daemon=True))
-                    self._threads[-1].start()
+                    thread = threading.Thread(target=self._work, name="dns", daemon=True)
+                    thread.start()
+                    self._threads.append(thread)
             self._queue.hasten(changed, now, Lane.FIRST)
             for name in self._known.keys() & changed:
                 self._known[name].same = -1

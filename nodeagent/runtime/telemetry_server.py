@@ -245,7 +245,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         pages = self.server.pages
-        make = pages.get(urlsplit(self.path).path)
+        try:
+            make = pages.get(urlsplit(self.path).path)
+        except ValueError:  # "http://["
+            make = None
         if not _is_own(self.headers.get_all("Host", []), self.server.names):
             # What the name was is not repeated.
             page = Page(421, _TEXT, b"ask by address, as localhost, or by this node's own name\n")

@@ -109,7 +109,7 @@ def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
 def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
     """Yield each file's name, and its text or why it can't be read."""
     files = [source]
-    if not source.is_file():
+    if not source.is_file() and not source.is_fifo():
         try:
             files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
         except OSError as error:
@@ -154,7 +154,7 @@ def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Itera
         except yaml.MarkedYAMLError as error:
             at = line + (error.problem_mark.line if error.problem_mark else 0)
             unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {one_line(error.problem)}"))
-        except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
             # PyYAML raises the last three for an explicit tag that does not fit its value.
             unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {one_line(error)}"))
         else:
@@ -208,7 +208,7 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
     kind = document["kind"].removesuffix("List")
     for index, item in enumerate(items):
         at = f"{where}: items[{index}]"
-        if isinstance(item, dict) and str(item.get("kind", "")).endswith("List"):
+        if isinstance(item, dict) and isinstance(item.get("kind"), str) and item["kind"].endswith("List"):
             gathered.unreadable.append(Unreadable(at, "a List within a List"))
             continue
         if kind and isinstance(item, dict):
@@ -219,7 +219,7 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
 def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     """Take over the object if it is in a collection that is read from a cluster, too."""
     given = document.get("apiVersion")
-    group = str(given).rpartition("/")[0]
+    group = given.rpartition("/")[0] if isinstance(given, str) else ""
     for row in (each for each in gathered.rows if each.kind == kind):
         # Another API may have a kind of the same name, such as Knative's Ingress.
         of_row = group in {row.group, _OLD_GROUP.get(row.group)} if given else row not in _OPTIONAL

@@ -45,6 +45,8 @@ class Passes:
         """What fails when it is looked at."""
         self.mends: tuple[ComponentName, ...] = ()
         """What another program has undone each time."""
+        self.answering: object = None
+        """Which listeners the last pass took for ready; None: it asked each."""
         self.silent = ""
         """The error that every pass reports for a relay that does not answer."""
         config = Config(
@@ -68,8 +70,9 @@ class Passes:
         return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).components
 
     def _converge(
-        self, desired: Desired, _actual: object, components: frozenset[ComponentName], _answering: object
+        self, desired: Desired, _actual: object, components: frozenset[ComponentName], answering: object
     ) -> NodePass:
+        self.answering = answering
         done = NodePass(desired, components=components)
         done.errors.update({name: why for name, why in self.errors.items() if name in components})
         done.changes.extend(AppliedChange(name, "mended") for name in self.mends if name in components)
@@ -103,6 +106,21 @@ def test_a_part_that_is_fought_over_and_fails_waits_for_the_end_of_its_hold(pass
         assert "hosts" not in passes.look()
     passes.now = passes.reconciler.next_due() or 0.0
     assert "hosts" in passes.look()
+
+
+def test_while_a_repair_is_held_nothing_may_point_at_what_is_missing(passes: Passes) -> None:
+    """Another program removes the relay addresses all the time."""
+    passes.look(everything=True)
+    passes.mends = ("addresses",)
+    looked: AbstractSet[ComponentName] = ALL
+    while "addresses" in looked:
+        passes.now += 0.2
+        looked = passes.look({"addresses": "169.254.66.7 was removed"})
+    assert looked == {"relay", "dnat", "hosts"}
+    assert passes.look({"hosts": "it was written"}) == {"hosts"}
+    assert passes.answering is None
+    passes.now = passes.reconciler.next_due() or 0.0
+    assert "addresses" in passes.look()
 
 
 def test_passes_for_other_reasons_do_not_put_off_the_next_try_of_a_silent_relay(passes: Passes) -> None:

@@ -220,3 +220,18 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     file.write_bytes("# caf\u00e9\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin1\.yaml: can't be read: not a text in UTF-8"):
         read_config(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "relay: !foo {launch: true}",
+        'relay: {maxConnections: !!int ""}',
+        "hosts: {allow: !!omap [a]}",
+        "hosts: {allow: !!str [a]}",
+        "!!set {relay}",
+    ],
+)
+def test_a_tag_that_does_not_fit_is_an_error_like_any_other(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{FILE}:1: "):
+        parse_config(text, FILE)

@@ -1,8 +1,10 @@
 """A reloaded configuration becomes active only if it is valid and moves nothing that exists."""
 
+import errno
 import os
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -103,3 +105,19 @@ def test_without_a_file_the_defaults_stay() -> None:
     assert not found.has_changed()
     assert found.reload(at_once=True)
     assert found.config == Config()
+
+
+def test_a_file_that_can_not_be_read_for_a_moment_is_read_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "nodeagent.yaml"
+    file.write_text("")
+    found = ConfigFile(file, Config(), AGENT, clock=later)
+    file.write_text("hosts: {allow: [example.test]}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        with pytest.raises(ConfigError, match="can't be read: Too many open files"):
+            found.reload()
+    assert found.reload()
+    assert found.config.hosts.allow == ("example.test",)
+    assert not found.reload()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -304,6 +305,20 @@ def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
     with dns.prover(recheck_seconds=0.05) as prover:
         prover.want({"lb": LB})
         dns.await_asked("lb", more=12)
+
+
+def test_threads_that_can_not_be_started_are_started_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of processes may be reached for a while: a thread that never ran must not count."""
+    dns = MadeUpDns(a=told("192.0.2.1"))
+    with dns.prover() as prover:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+            for _ in range(20):
+                with pytest.raises(RuntimeError):
+                    prover.want({"a": MATTERS})
+        prover.want({"a": MATTERS})
+        prover.await_answers(10)
+        await_known(prover, "a", ("192.0.2.1",))
 
 
 def await_known(prover: DnsVerifier, name: str, addresses: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from tests.testbed.waiting import wait_until
 PAGES = {"/healthz": lambda: page("alive\n")}
 
 
-@pytest.mark.parametrize("path", ["/", "/healthz/", "/metric", "/../etc/passwd", "/%68ealthz"])
+@pytest.mark.parametrize("path", ["/", "/healthz/", "/metric", "/../etc/passwd", "/%68ealthz", "http://["])
 def test_any_other_path_is_404_and_names_the_pages(path: str) -> None:
     """Nothing of the request is returned."""
     with serving(PAGES) as service:
@@ -87,6 +87,7 @@ def test_no_probe_leaves_a_word_in_the_log_or_on_standard_error(
         get(service.bound, "/healthz")
         get(service.bound, "/nothing")
         get(service.bound, "/", "BREW")
+        get(service.bound, "http://[")
         connect(service.bound).close()
         with connect(service.bound) as cut:
             cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # resets at close

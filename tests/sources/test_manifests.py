@@ -1,9 +1,12 @@
 """Manifests on disk: what is read, and what is said of what can't be."""
 
 import json
+import os
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -470,6 +473,24 @@ def test_a_node_with_a_pod_range_that_is_none_is_named(tmp_path: Path) -> None:
     (entry,) = snapshot.unreadable
     assert entry.where.endswith("Node node1")
     assert "spec.podCIDRs: 'pods'" in entry.reason
+
+
+def test_values_that_repeat_each_other_are_no_text(tmp_path: Path) -> None:
+    """As text, these 400 bytes are gigabytes."""
+    levels = "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in pairwise("abcdefghij")
+    )
+    snapshot = read(tmp_path, f"kind: Service\na: &a [x]\n{levels}apiVersion: *j\n")
+    assert snapshot.services == ()
+
+
+def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
+    """`--manifests <(kubectl get ... -o yaml)`."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = Thread(target=(tmp_path / "pipe").write_text, args=(json.dumps(load_balancer()),))
+    writer.start()
+    assert names(read_manifests(tmp_path / "pipe", "node1")) == ["controller"]
+    writer.join()
 
 
 def test_only_manifests_of_the_directory_itself_are_read(tmp_path: Path) -> None:

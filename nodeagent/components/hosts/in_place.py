@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.atomic_file import replace_file
-from nodeagent.components.hosts.file import ChangedMeanwhileError, Reading, Stamp, explained, read
+from nodeagent.components.hosts.file import AS_IT_WAS, ChangedMeanwhileError, Reading, Stamp, explained, read
 from nodeagent.typed_values import from_json
 
 
@@ -57,7 +57,7 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
         raise explained(error, path, doing="write") from error
     finally:
         os.close(descriptor)
-    drop_journal(state_dir, path)
+    drop_journal(state_dir, path, "Its new content was written")
     return left
 
 
@@ -137,14 +137,16 @@ def store_journal(state_dir: Path, journal: Journal) -> None:
         raise explained(error, path, doing=f"write a journal in {state_dir} for") from error
 
 
-def drop_journal(state_dir: Path, path: Path) -> None:
-    """Delete the journal of `path`, if there is one; idempotent."""
+def drop_journal(state_dir: Path, path: Path, state: str = AS_IT_WAS) -> None:
+    """Delete the journal of `path`, if there is one; idempotent. `state` is the file's, for an error."""
     if load_journal(state_dir, path) is None:
         return
     try:
         (state_dir / _NAME).unlink(missing_ok=True)
     except OSError as error:
-        raise explained(error, path, doing=f"delete {state_dir / _NAME}, the journal of") from error
+        raise explained(
+            error, path, doing=f"delete {state_dir / _NAME}, the journal of", state=state
+        ) from error
 
 
 def restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> None:

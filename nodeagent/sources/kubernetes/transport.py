@@ -274,8 +274,9 @@ class Response:
                 with network(self._request):
                     unpacked = unpacker.decompress(piece, most)
                 piece = unpacker.unconsumed_tail
-                if unpacked:
-                    yield unpacked
+                yield unpacked  # also if it is empty, so that deadlines are looked at
+                if unpacker.unused_data:
+                    raise unreachable(self._request, IncompleteRead(b""))
         if unpacker is not None and not unpacker.eof:
             raise unreachable(self._request, IncompleteRead(b""))
 

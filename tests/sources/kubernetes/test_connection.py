@@ -33,6 +33,7 @@ def test_bytes_are_counted_as_they_came_over_the_wire(api: ApiServer, connection
         faults.Answer(200, body=b'{"kind"', headers=PACKED),
         faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:12], headers=PACKED),
         faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:-1] + b"x", headers=PACKED),
+        faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}') + b"x" * 99, headers=PACKED),
         faults.Answer(200, body=b"", headers=PACKED),
         faults.Answer(500),
         faults.Answer(406),
