@@ -58,6 +58,6 @@ def uninstall(
                 show([f"{lease}: deleted"])
         what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
         if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
-            what = "deleted; its pods have ended: each cleaned up its node, or logged why it could not"
+            what = "deleted; its pods have ended"
         show([f"{daemonset}: {what}"])
     return 0

@@ -59,11 +59,13 @@ def parse_config(text: str, file: str) -> Config:
         raise ConfigError("\n".join(problems))
     try:
         config: Config = _convert(root, Config)
-    except _NOT_CONVERTED as error:  # a tag on a whole section
-        raise ConfigError(f"{file}:1: {one_line(error)}") from error
+    except _NOT_CONVERTED as error:  # a tag on a key
+        raise ConfigError(f"{file}: {one_line(error)}") from error
     return config
 
 
+_LIST, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
+"""The tags that a node has if the text names none."""
 # PyYAML raises the last three for a tag that does not fit its value.
 _NOT_CONVERTED = (msgspec.ValidationError, yaml.YAMLError, ValueError, LookupError, AttributeError)
 
@@ -75,7 +77,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
         yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
-        if not isinstance(node, yaml.SequenceNode):
+        if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
             yield _line(node), key, "must be a list"
             return
         for index, item in enumerate(node.value):
@@ -100,7 +102,7 @@ def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN40
 def _mapping_problems(
     node: yaml.Node, expected: type[msgspec.Struct], key: str
 ) -> Iterator[tuple[int, str, str]]:
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
         yield _line(node), key, "must be a mapping of keys"
         return
     fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}

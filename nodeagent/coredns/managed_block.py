@@ -224,7 +224,7 @@ class BlockNames:
 def block_names(texts: Iterable[str]) -> BlockNames:
     """Read the blocks in Corefiles, and in files that they import.
 
-    A block that someone has edited so that it can't be read has no names: it is replaced anyway.
+    Of a block that someone has edited, what follows an unreadable line is left out: it is replaced anyway.
 
     Raises:
         CorefileError: a marker is unmatched.
@@ -233,28 +233,17 @@ def block_names(texts: Iterable[str]) -> BlockNames:
     rewritten: set[str] = set()
     for block in chain.from_iterable(map(blocks_of, texts)):
         with suppress(CorefileError, IndexError, ValueError):
-            found = _names_of(block)
-            rewritten |= found.rewritten
-            for name, addresses in found.answered.items():
-                answered[name] = answered.get(name, frozenset()) | addresses
-    return BlockNames(answered, frozenset(rewritten))
-
-
-def _names_of(block: str) -> BlockNames:
-    """Read one block as naming.py writes it; another one raises any of the errors that are ignored above."""
-    answered: dict[str, frozenset[IPAddress]] = {}
-    rewritten: set[str] = set()
-    (server,) = parse(f". {{\n{block}\n}}").servers
-    for directive in server.directives:
-        if directive.name == "rewrite":
-            rewritten.add(directive.arguments[3])
-            continue
-        lines = [[token.text for token in line] for line in directive.lines()[1:]]
-        answers = (line[1].split() for line in lines if line[0] == "answer")
-        addresses = frozenset(ip_address(answer[-1]) for answer in answers)
-        matches = (line[1] for line in lines if line[0] == "match" and addresses)
-        for name in chain.from_iterable(map(_matched, matches)):
-            answered[name] = answered.get(name, frozenset()) | addresses
+            (server,) = parse(f". {{\n{block}\n}}").servers
+            for directive in server.directives:
+                if directive.name == "rewrite":
+                    rewritten.add(directive.arguments[3])
+                    continue
+                lines = [[token.text for token in line] for line in directive.lines()[1:]]
+                answers = (line[1].split() for line in lines if line[0] == "answer")
+                addresses = frozenset(ip_address(answer[-1]) for answer in answers)
+                matches = (line[1] for line in lines if line[0] == "match" and addresses)
+                for name in chain.from_iterable(map(_matched, matches)):
+                    answered[name] = answered.get(name, frozenset()) | addresses
     return BlockNames(answered, frozenset(rewritten))
 
 

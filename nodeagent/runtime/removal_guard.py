@@ -59,7 +59,7 @@ class RemovalGuard:
             if self._left <= 0:
                 return False
             self.until, self.reason = now + self._left, reason
-            _LOG.warning("Held back a removal for a minute", extra={"fields": {"reason": reason}})
+            _LOG.warning("Held back a removal for up to a minute", extra={"fields": {"reason": reason}})
         if now < self.until:
             return True
         self._left = 0.0
@@ -80,7 +80,7 @@ def _removes(before: Desired, after: Desired) -> str:
         if not _concerns_one(Counter(namespaces(before)), Counter(namespaces(after))):
             return (
                 f"{had - has} of {had} {what} would be removed by one change of the API's objects, and are "
-                "in a minute; if that is a mistake, restore the objects"
+                "within a minute; if that is a mistake, restore the objects"
             )
     return ""
 

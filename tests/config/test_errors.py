@@ -223,15 +223,16 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "complaint"),
     [
-        "relay: !foo {launch: true}",
-        'relay: {maxConnections: !!int ""}',
-        "hosts: {allow: !!omap [a]}",
-        "hosts: {allow: !!str [a]}",
-        "!!set {relay}",
+        ("\nrelay: !foo {launch: true}", f"{FILE}:2: relay: must be a mapping of keys"),
+        ('\nrelay: {maxConnections: !!int ""}', f"{FILE}:2: relay.maxConnections: "),
+        ("\nhosts: {allow: !!omap [a]}", f"{FILE}:2: hosts.allow: must be a list"),
+        ("\nhosts: {allow: !!str [a]}", f"{FILE}:2: hosts.allow: must be a list"),
+        ("!!set {relay}", f"{FILE}:1: the file: must be a mapping of keys"),
+        ("!!int relay: {}", f"{FILE}: "),
     ],
 )
-def test_a_tag_that_does_not_fit_is_an_error_like_any_other(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{FILE}:1: "):
+def test_a_tag_that_does_not_fit_is_an_error_like_any_other(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{complaint}"):
         parse_config(text, FILE)
