@@ -29,14 +29,9 @@ def measure(api: Api, daemon: Daemon, names: int) -> Iterator[Figure]:
     delete = partial(
         api.delete, "services", service["metadata"]["name"], namespace=service["metadata"]["namespace"]
     )
-
-    def delete_on_purpose() -> None:
-        delete()
-        daemon.reload({})  # or it would be held back for a minute
-
     going, coming = [], []
     for _ in range(_TIMES):
-        going.append(_cost(daemon, delete_on_purpose))
+        going.append(_cost(daemon, delete))
         coming.append(_cost(daemon, partial(api.apply, service)))
     yield _figure("the load balancer of all deleted", names, going)
     yield _figure("the load balancer of all created", names, coming)

@@ -75,7 +75,7 @@ class Daemon:
         self._api = ApiState(connection, self._metrics, self._board)
         self._watcher_health = WatcherHealth(self._metrics, self._board)
         self._events = EventRecorder(connection, settings.node_name)
-        self._reporter = PassReporter(self._metrics, self._board, self._events, settings.node_name)
+        self._reporter = PassReporter(self._metrics, self._board, self._events)
         self._cluster = Cluster(
             connection,
             settings.node_name,

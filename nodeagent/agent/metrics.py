@@ -56,7 +56,6 @@ _GAUGES = (
         "1 if the watch of a component does not run and repairs come late, otherwise 0.",
         _COMPONENT,
     ),
-    Metric("removal_held", "1 while the removal of most of what is served is held back, otherwise 0."),
     Metric("relay_notes", "Number of things about the relay that are unreadable or unexpected."),
     Metric(
         "resource_coverage",

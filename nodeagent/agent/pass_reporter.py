@@ -8,7 +8,6 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.model.desired import Desired
-from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.decision_log import (
     Fields,
     NameChanges,
@@ -18,7 +17,7 @@ from nodeagent.runtime.decision_log import (
     log_lines,
     say,
 )
-from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, pending_events
+from nodeagent.runtime.event_recorder import EventRecorder, pending_events
 from nodeagent.runtime.health import HealthBoard
 from nodeagent.runtime.triggers import TriggerBatch
 
@@ -33,10 +32,7 @@ class PassReporter:
         names: the number of hostnames by decision of the last pass.
     """
 
-    def __init__(
-        self, metrics: AgentMetrics, board: HealthBoard, events: EventRecorder, node_name: str
-    ) -> None:
-        self._node_name = node_name
+    def __init__(self, metrics: AgentMetrics, board: HealthBoard, events: EventRecorder) -> None:
         self._metrics = metrics
         self._board = board
         self._events = events
@@ -58,11 +54,6 @@ class PassReporter:
         self.names.update(*changed)
         for event in pending_events(desired, self.names.codes):
             self._events.record(event)
-        guard = reconciler.guard
-        self._metrics.set("removal_held", guard.until is not None)
-        if guard.reason:
-            node = ObjectRef("Node", "", self._node_name)
-            self._events.record(PendingEvent(node, "RemovalHeld", guard.reason, self._node_name))
         self._told = desired
         self._board.component_ok(PLAN)
         for component in done.components:

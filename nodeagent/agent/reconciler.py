@@ -20,7 +20,6 @@ from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.planner import Planner
-from nodeagent.runtime.removal_guard import RemovalGuard
 from nodeagent.runtime.repair_conflicts import RepairConflicts
 
 _PORTS_SECONDS = 15.0
@@ -103,7 +102,6 @@ class Reconciler:
         self._held: dict[ComponentName, tuple[float, str]] = {}
         self._ports_due: float | None = None
         self._conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
-        self.guard = RemovalGuard(clock)
         self.retries = Retries()
         self.relay_notes: tuple[str, ...] = ()
 
@@ -121,7 +119,7 @@ class Reconciler:
         ports_due = self._ports_due is not None and self._ports_due <= now
         if ports_due and context and relay.port_holders() == context.port_holders:
             self._ports_due = now + _PORTS_SECONDS
-        others = (when for when in (self._ports_due, self.guard.until) if when is not None)
+        others = () if self._ports_due is None else (self._ports_due,)
         return min([*times.values(), *others], default=None)
 
     def reconcile(
@@ -141,8 +139,6 @@ class Reconciler:
         actual = ActualState(self._components)
         context = self._refreshed(snapshot, actual, anew=everything or bool(drift or due) or ports_due)
         desired = self._plan(snapshot, actual, context)
-        if self._wanted is not None and self.guard.holds(self._wanted, desired, snapshot):
-            desired = self._wanted
         # No event reports that another program has released a port.
         taken = any(decision.taken for decision in desired.load_balancers)
         self._ports_due = self._clock() + _PORTS_SECONDS if taken else None

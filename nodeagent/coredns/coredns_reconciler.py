@@ -17,7 +17,7 @@ from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_r
 from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, NotLeaderError
 from nodeagent.coredns.managed_block import BlockNames, block_names, blocks_of
 from nodeagent.coredns.parsing import CorefileError
-from nodeagent.errors import ApplyError, NodeagentError, SourceError
+from nodeagent.errors import NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
@@ -26,7 +26,6 @@ from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import Age, by_age
 from nodeagent.runtime.dns_verifier import ask_once
-from nodeagent.runtime.removal_guard import RemovalGuard
 from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -134,14 +133,11 @@ class CoreDnsReconciler:
         self._conflicts: RepairConflicts[str] = RepairConflicts(
             clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
-        self._guard = RemovalGuard(clock)
-        self._wanted: Desired | None = None
         self._ours: dict[tuple[str, str], list[str]] = {}
 
     def forget(self) -> None:
         """Forget what it wrote: another may have written since, and that is not a conflict."""
         self._ours.clear()
-        self._wanted = None
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
         """Make one pass.
@@ -149,13 +145,9 @@ class CoreDnsReconciler:
         Raises:
             SourceError: a ConfigMap can't be read; nothing was changed.
             CorefileError: a Corefile can't be edited; nothing was changed.
-            ApplyError: most of what is served would be removed; that waits for a minute.
         """
         contents, maps = read_maps(self._connection, config)
         desired, edits = _decided(self._api, contents, snapshot, dns, config, adopt=self._adopt)
-        if self._guard.holds(self._wanted, desired, snapshot):
-            raise ApplyError(f"CoreDNS keeps what it has: {self._guard.reason}")
-        self._wanted = desired
         written, conflicts, errors = [], [], {}
         for path, group in _by_config_map(edits.edits):
             config_map = maps[path]

@@ -245,26 +245,6 @@ def test_a_rejected_hostname_is_one_event_on_its_service(node: Node) -> None:
     assert event["source"] == {"component": "nodeagent", "host": "n1"}
 
 
-def test_most_of_what_is_served_is_not_removed_at_once(node: Node) -> None:
-    node.add("many", *(f"many-{number}.example.test" for number in range(30)))
-    node.turn_until(lambda: len(node.names()) == 31, "all names")
-    before = node.names()
-    node.api.store.delete("ingresses", "many", "default")
-    node.turn_until(lambda: node.metric("nodeagent_removal_held") == 1, "the metric")
-    node.turn()
-    assert node.names() == before
-    wait_until(lambda: bool(node.api.store.all("events")), "the Event")
-    (event,) = node.api.store.all("events")
-    assert (event["reason"], event["involvedObject"]["kind"]) == ("RemovalHeld", "Node")
-    assert event["message"].startswith("30 of 31 hostnames would be removed")
-    due = node.daemon.seconds_until_pass()
-    assert 50 < due <= 60
-
-    node.daemon.driver.reload()  # as a restart does it: on purpose
-    node.turn_until(node.has("site.example.test"), "the removal")
-    assert node.metric("nodeagent_removal_held") == 0
-
-
 def test_where_events_are_forbidden_it_goes_on(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.api.access.allow_only([Rule(["*"], ["*"], ["get", "list", "watch"])])
     node.add("foreign", "one.example.org")

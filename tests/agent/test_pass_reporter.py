@@ -75,7 +75,7 @@ def test_a_pass_is_counted_by_component() -> None:
     reconciler = SimpleNamespace(
         guard=SimpleNamespace(until=None, reason=""), conflicting={"dnat"}, retries=SimpleNamespace(due_at={})
     )
-    reporter = PassReporter(metrics, board, cast("EventRecorder", None), "node")
+    reporter = PassReporter(metrics, board, cast("EventRecorder", None))
 
     def reported() -> Scrape:
         reporter.report(done, TriggerBatch(), cast("Reconciler", reconciler))

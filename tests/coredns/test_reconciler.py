@@ -12,7 +12,7 @@ from nodeagent.config.reading import parse_config
 from nodeagent.coredns.controller import CoreDnsReporter
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.coredns.lease import NotLeaderError
-from nodeagent.errors import ApplyError, SourceError
+from nodeagent.errors import SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.sources.kubernetes.cluster import read_cluster
@@ -108,20 +108,6 @@ def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
     (event,) = reconciler.api.store.all("events")
     assert (event["involvedObject"]["kind"], event["reason"]) == ("Service", "NameWildcardNotAllowed")
     assert event["message"].startswith("*.example.net (Ingress default/any): not answered: ")
-
-
-def test_most_of_what_is_served_is_not_removed_at_once(api: ApiServer, reconciler: Kept) -> None:
-    names = [f"site-{number}.example.com" for number in range(30)]
-    api.store.create(objects.ingress("many", hosts=names, addresses=[ADDRESS]))
-    reconciler.reconcile()
-    before = corefile(api)
-    api.store.replace_all("ingresses", [])
-    with pytest.raises(ApplyError, match="CoreDNS keeps what it has: 31 of 31 hostnames would be removed"):
-        reconciler.reconcile()
-    assert corefile(api) == before
-    reconciler.clock.pass_by(60)
-    assert reconciler.reconcile().written
-    assert corefile(api) == corpus.corefile("kubeadm")
 
 
 def test_nothing_is_written_without_the_lease(api: ApiServer, reconciler: Kept) -> None:

@@ -54,7 +54,7 @@ def _event_reasons() -> set[str]:
         name for name, codes in found.items() if codes
     }
     of_names = {f"Name{code}" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES}
-    return set().union(*found.values()) | of_names | {"PortTaken", "RemovalHeld", "CorefilePutBack"}
+    return set().union(*found.values()) | of_names | {"PortTaken", "CorefilePutBack"}
 
 
 def _named(path: Path) -> set[str]:

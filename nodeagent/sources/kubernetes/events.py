@@ -9,7 +9,6 @@ from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import AlreadyExistsError
 
-_API_VERSIONS = {"Ingress": "networking.k8s.io/v1"}
 _LONGEST_MESSAGE = 1024
 """Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
 _LONGEST_NAME = 253
@@ -25,7 +24,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     now: datetime | None = None,
     uid: str = "",
 ) -> SourceError | None:
-    """Create a warning about an object, in the object's namespace.
+    """Create a warning about an object of the core API, in the object's namespace.
 
     Its name follows from object, reason, message and the hour: however many nodes report the same, there is
     one Event per hour. So a repetition within the hour is a success that changes nothing.
@@ -42,8 +41,6 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     Returns:
         None if the Event exists, else why it could not be created, which must not stop other work.
     """
-    # Events about objects without a namespace are in "default".
-    namespace = involved.namespace or "default"
     message = cut_to_bytes(printable(message), _LONGEST_MESSAGE)
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     hour = stamp[:13]
@@ -53,13 +50,13 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         "apiVersion": "v1",
         "metadata": {
             "name": f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}",
-            "namespace": namespace,
+            "namespace": involved.namespace,
         },
         "involvedObject": {
             "kind": involved.kind,
-            "apiVersion": _API_VERSIONS.get(involved.kind, "v1"),
+            "apiVersion": "v1",
             "name": involved.name,
-            **({"namespace": involved.namespace} if involved.namespace else {}),
+            "namespace": involved.namespace,
             **({"uid": uid} if uid else {}),
         },
         "type": "Warning",
@@ -73,7 +70,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         "count": 1,
     }
     try:
-        connection.write("create", f"/api/v1/namespaces/{namespace}/events", event)
+        connection.write("create", f"/api/v1/namespaces/{involved.namespace}/events", event)
     except AlreadyExistsError:
         return None
     except SourceError as error:

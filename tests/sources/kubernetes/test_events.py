@@ -35,14 +35,11 @@ def test_many_nodes_make_one_event_an_hour(api: ApiServer, connection: Connectio
     assert len(api.store.all("events")) == 3
 
 
-def test_an_object_without_namespace_has_its_events_in_default(
-    api: ApiServer, connection: Connection
-) -> None:
+def test_names_and_messages_are_cut_to_what_the_api_takes(api: ApiServer, connection: Connection) -> None:
     long_name = "n" * 253
     message = "m" * 5000
-    assert post_event(connection, ObjectRef("Node", "", long_name), "Full", message, uid="u-1") is None
+    assert post_event(connection, ObjectRef("Service", "web", long_name), "Full", message, uid="u-1") is None
     (event,) = api.store.all("events")
-    assert event["metadata"]["namespace"] == "default"
     assert len(event["metadata"]["name"]) == 253
     assert len(event["message"]) == 1024
     assert event["involvedObject"]["uid"] == "u-1"
