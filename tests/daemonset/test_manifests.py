@@ -100,12 +100,6 @@ def test_with_an_existing_relay_the_pod_brings_none() -> None:
     assert "relay" not in {volume["name"] for volume in spec["volumes"]}
 
 
-@pytest.mark.parametrize("kustomization", sorted(DAEMONSET.rglob("kustomization.yaml")), ids=str)
-def test_each_kustomization_says_whom_it_is_for(kustomization: Path) -> None:
-    if kustomization.parent.name != "base":
-        assert kustomization.read_text("utf-8").startswith("# ")
-
-
 def test_every_container_runs_the_one_image_in_this_version() -> None:
     images = {one["image"] for one in containers(pod(render(DAEMONSET))).values()}
     assert images == {f"nodeagent:{__version__}"}

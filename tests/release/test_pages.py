@@ -1,14 +1,9 @@
-"""The pages for users: their length, their sentences, and the commands that they show.
-
-Every command of the project exists with its options. A test or the gate runs each command, or docs/support.md
-says that no test runs it.
-"""
+"""The pages for users: every command of the project that they show exists, with its options."""
 
 import re
 import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -20,9 +15,6 @@ from nodeagent.plan.detection.providers import PROVIDERS
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
 _TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-_LONGEST_PAGE = 250
-_LONGEST_SENTENCE = 25
-"""Words, on average."""
 
 # Their controllers publish no address if PROXY is on. aws-load-balancer-controller:
 # controllers/service/service_controller.go:245; UpCloud's: loadbalancer.go:62; Civo's: README.md:40.
@@ -34,38 +26,6 @@ _BARE = frozenset(
 )
 _PROMPT = re.compile(r"[\w-]*[$#] ")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
-_UNTESTED = re.compile(r"## Commands that no test runs\n(.*?)\n## ", re.DOTALL)
-
-# The test that runs a command with these options; some tests add one for their input, such as --kubeconfig.
-_TESTS = {
-    "ctr": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
-    "curl": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
-    "nodeagent completion fish": "cli/test_completion.py::test_each_shell_gets_its_script",
-    "nodeagent apply --manifests --config": "endtoend/test_traffic.py::test_the_node_and_its_pods_are_served",
-    "nodeagent bundle --node --anonymize": (
-        "fleet/test_bundle.py::test_an_anonymous_bundle_has_pseudonyms_everywhere_and_only_what_nodeagent_reads"
-    ),
-    "nodeagent coredns cleanup --config": (
-        "coredns/test_commands.py::test_cleanup_restores_byte_for_byte_and_twice_is_once"
-    ),
-    "nodeagent coredns plan --config": (
-        "coredns/test_commands.py::test_plan_shows_a_diff_with_reasons_and_changes_nothing"
-    ),
-    "nodeagent doctor": "doctor/test_states.py::test_the_state_is_recognised",
-    "nodeagent doctor --host": "doctor/test_document.py::test_off_a_node_the_objects_speak",
-    "nodeagent doctor --kubeconfig --node": (
-        "doctor/test_trust.py::test_the_doctor_prints_the_nodes_own_addresses_to_paste"
-    ),
-    "nodeagent doctor --policy": (
-        "doctor/test_policy.py::test_the_command_prints_a_policy_for_the_clusters_services"
-    ),
-    "nodeagent doctor --pull": "doctor/test_states.py::test_the_state_is_recognised",
-    "nodeagent fleet": "fleet/test_fleet.py::test_the_worst_come_first_each_with_its_reason",
-    "nodeagent plan --manifests --config --node": "daemonset/test_image.py::test_a_plan_needs_no_root",
-    "nodeagent plan --config --node": "daemon/test_drift.py::test_damage_is_repaired_within_a_second",
-    "nodeagent run --config --node": "daemon/test_ending.py::test_a_restart_changes_nothing_on_the_node",
-    "nodeagent status": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
-}
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -110,17 +70,6 @@ def _parsed(command: click.Command, words: list[str], context: click.Context | N
         _parsed(inner, rest, context)
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
-def test_a_page_is_short_and_its_sentences_are(page: Path) -> None:
-    text = page.read_text("utf-8")
-    assert text.count("\n") <= _LONGEST_PAGE
-    prose = re.sub(r"```.*?```|`[^`]*`", "x", text, flags=re.DOTALL)
-    prose = "\n".join(line for line in prose.split("\n") if not line.startswith(("|", "#", "    ")))
-    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", re.sub(r"\]\([^)]*\)", "]", prose))
-    sentences = [each for one in paragraphs for each in re.split(r"(?<=[.!?])\s+", one) if each.strip()]
-    assert sum(len(each.split()) for each in sentences) <= _LONGEST_SENTENCE * len(sentences)
-
-
 @pytest.mark.parametrize("page", [*_PAGES, _ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_commands_of_the_project_exist_with_their_options(page: Path, pytestconfig: pytest.Config) -> None:
     markers = {re.split(r"\W", line)[0] for line in pytestconfig.getini("markers")}
@@ -146,48 +95,6 @@ def test_a_table_of_options_names_those_that_exist(page: str, names: tuple[str, 
     named = set(re.findall(r"`(--?[\w-]+)", " ".join(cells)))
     assert named
     assert named <= exist
-
-
-def _key(program: str, words: list[str]) -> str:
-    """Return the name of a command: program, subcommand and options; of any other program, its name alone."""
-    if program not in {"nodeagent", "make", "python"}:
-        return program
-    named = takewhile(re.compile(r"(-m|[a-z][\w.-]*)$").match, words)
-    return " ".join([program, *named, *(word for word in words if word.startswith("--"))])
-
-
-def _gate() -> set[str]:
-    """Return the targets of the Makefile that `.ci/run` makes, as commands."""
-    rules = dict(
-        re.findall(r"^([a-z-]+):(.*\n(?:\t.*\n)*)", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    )
-    made: set[str] = set()
-    new = set(
-        re.findall(r"^(?:nice )?make ([a-z-]+)", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
-    )
-    while new:
-        made |= new
-        text = "\n".join(rules[target].replace("$(MAKE)", "make") for target in new)
-        called = " ".join(re.findall(r"\bmake (.*)", text)).split()
-        needed = " ".join(rules[target].split("\n", 1)[0].split("##")[0] for target in new).split()
-        new = (set(called) | set(needed)) & rules.keys() - made
-    return {f"make {target}" for target in made}
-
-
-def test_the_commands_that_no_test_runs_are_listed() -> None:
-    (listed,) = _UNTESTED.findall((_ROOT / "docs" / "support.md").read_text("utf-8"))
-    shown = {_key(*one) for page in _PAGES for one in _shown(page)}
-    assert set(re.findall(r"`([^`]+)`", listed)) == shown - _TESTS.keys() - _gate()
-
-
-def test_each_test_that_runs_a_command_exists() -> None:
-    for test in _TESTS.values():
-        file, name = test.split("::")
-        assert f"\ndef {name}(" in (_ROOT / "tests" / file).read_text("utf-8"), test
-
-
-def test_each_command_with_a_test_is_on_a_page() -> None:
-    assert _TESTS.keys() <= {_key(*one) for page in _PAGES for one in _shown(page)}
 
 
 _POINTER = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?(?:, \"([^\"]+)\")?")
@@ -234,13 +141,6 @@ def test_every_pointer_to_a_page_leads_there() -> None:
             dead.append(f"{file.relative_to(_ROOT)}: {page}, {heading!r}")
     assert count > 100
     assert dead == []
-
-
-def test_nothing_advises_to_trust_pods() -> None:
-    """A pod in a trusted range could claim any client address: pages, manifests and the chart agree."""
-    for file in [*_PAGES, *(_ROOT / "daemonset").rglob("*.yaml"), *(_ROOT / "charts").rglob("*.md")]:
-        for line in re.findall(r"[^.]*(?:trustedIPs|proxy-real-ip-cidr)[^.]*\.", file.read_text("utf-8")):
-            assert not re.search(r"lists? the nodes and pods|add (?:the |a )?pods?\b", line), (file, line)
 
 
 def test_the_readme_names_each_providers_shortest_fix() -> None:

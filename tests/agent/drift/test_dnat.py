@@ -17,8 +17,8 @@ from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.dnat.network import Namespace, become_nobody
 from tests.components.dnat.world import redirect
-from tests.components.relay.condition import eventually
 from tests.isolation import isolated
+from tests.testbed.waiting import wait_until
 
 NFT, LEGACY = "nftables", "iptables"
 PUSHED_DOWN = "*nat\n:KUBE-SERVICES - [0:0]\n-I OUTPUT -j KUBE-SERVICES\nCOMMIT\n"
@@ -164,7 +164,7 @@ def test_without_the_right_to_listen_the_state_says_so() -> None:
         become_nobody()  # who may not be able to read the modules that the first one imports
     watcher = NftablesWatcher(Recorder())
     watcher.start()
-    assert eventually(lambda: watcher.state().error == "Operation not permitted")
+    wait_until(lambda: watcher.state().error == "Operation not permitted", "the error", seconds=20)
     assert not watcher.state().running
     watcher.stop()
 

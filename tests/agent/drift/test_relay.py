@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.components.relay import process
 from tests.agent.drift.recorder import Recorder, running
-from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import CONFIG, MASTER, RUN, A, B, KeptRelay, isolated, processes
+from tests.testbed.waiting import wait_until
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def apply(watcher: RelayWatcher, relay: KeptRelay, *listeners: object) -> None:
     with watcher.quiet():
         relay.difference(wanted).grow.apply()
         watcher.expect(relay.difference(wanted).shrink.apply())
-    assert eventually(lambda: bool(watcher.state().error) != bool(wanted))
+    wait_until(lambda: bool(watcher.state().error) != bool(wanted), "a state", seconds=20)
 
 
 @isolated

@@ -123,3 +123,18 @@ class KeptRelay(Relay):
         told = self.statistics()
         assert isinstance(told, tuple), told
         return {each.bind: each for each in told}
+
+
+def alive(name: str) -> list[int]:
+    """The processes of that name in this pid namespace that have not ended (zombies have)."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdecimal():
+            try:
+                status = (directory / "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            program, state = status.partition("(")[2].rpartition(") ")[::2]
+            if program == name and not state.startswith("Z"):
+                found.append(int(directory.name))
+    return sorted(found)

@@ -12,8 +12,8 @@ from nodeagent.components.relay import process
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
 from tests.components.relay.backend import backend, echo, echoes, ended, who
-from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import CONFIG, RELAY, RUN, A, C, KeptRelay, isolated, listener
+from tests.components.relay.namespace import CONFIG, RELAY, RUN, A, C, KeptRelay, alive, isolated, listener
+from tests.testbed.waiting import wait_until
 
 
 @isolated
@@ -59,7 +59,9 @@ def test_a_killed_haproxy_is_noticed_and_started_again(relays: KeptRelay, victim
     master, worker = alive("haproxy")
     for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
         os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not relays.read().running and not relays.ready([A]))
+    wait_until(
+        lambda: not relays.read().running and not relays.ready([A]), "its absence being seen", seconds=20
+    )
     change = relays.difference([A])
     assert change.detail.action == "start"
     with backend(A.server):
@@ -82,7 +84,7 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
             relays.apply([A])
             assert echoes(connection)
             assert relays.read().current
-        assert eventually(lambda: not set(alive("haproxy")) & set(old))
+        wait_until(lambda: not set(alive("haproxy")) & set(old), "the end of the old one", seconds=20)
         assert who(A.bind) == f"v1 {RELAY}"
     relays.clean_up()
     assert alive("haproxy") == []
@@ -129,7 +131,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
     command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
     foreign = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    assert eventually((RUN / "other.sock").exists)
+    wait_until((RUN / "other.sock").exists, "its socket", seconds=20)
     CONFIG.write_text(text)
     assert foreign.pid not in process.running(CONFIG)
     relays.clean_up()

@@ -4,7 +4,6 @@ import pytest
 
 from nodeagent.model.objects import ProxyVersion
 from tests.components.relay.backend import Greeter, Seen, backend, connect, ended, plain_backend, serving, who
-from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import (
     FAMILIES,
     INGRESS,
@@ -15,6 +14,7 @@ from tests.components.relay.namespace import (
     isolated,
     listener,
 )
+from tests.testbed.waiting import wait_until
 
 
 @pytest.mark.parametrize("proxy", ["v1", "v2"])
@@ -40,8 +40,10 @@ def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(
 
     with backend(up.server) as seen:
         relays.apply([up, down])
-        assert eventually(
-            lambda: not relays.servers()[down.bind].up and "check passed" in relays.servers()[up.bind].check
+        wait_until(
+            lambda: not relays.servers()[down.bind].up and "check passed" in relays.servers()[up.bind].check,
+            "a health check of both",
+            seconds=20,
         )
         assert seen[0].version == "v1"
         assert relays.servers()[up.bind].up
@@ -49,7 +51,11 @@ def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(
         assert "refused" in relays.servers()[down.bind].check
         with backend(down.server) as later:
             assert who(down.bind).startswith("v2 "), "connections do not wait for the next check"
-            assert eventually(lambda: relays.servers()[down.bind].up and Seen("v2", "local") in later)
+            wait_until(
+                lambda: relays.servers()[down.bind].up and Seen("v2", "local") in later,
+                "its health check",
+                seconds=20,
+            )
 
 
 @isolated
@@ -59,7 +65,7 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
 
     with plain_backend(plain.server) as lines, backend(other.server):
         relays.apply([plain, other])
-        assert eventually(lambda: "check passed" in relays.servers()[plain.bind].check)
+        wait_until(lambda: "check passed" in relays.servers()[plain.bind].check, "a health check", seconds=20)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"SSH-2.0-test\n")
             assert connection.recv(100) == b"SSH-2.0-test\n"

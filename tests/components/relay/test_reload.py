@@ -15,7 +15,6 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 from tests.components.relay.backend import Download, backend, connect, echo, echoes, ended, who
-from tests.components.relay.condition import eventually
 from tests.components.relay.load import SERVED, load, start_site
 from tests.components.relay.namespace import (
     CONFIG,
@@ -32,6 +31,7 @@ from tests.components.relay.namespace import (
     listener,
     processes,
 )
+from tests.testbed.waiting import wait_until
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def test_a_stalled_transfer_holds_little_of_the_kernels_memory() -> None:
             stalled.sendall(b"send 100000000\n")
             for _ in range(40):
                 assert stalled.recv(1 << 18, socket.MSG_WAITALL)
-        assert eventually(lambda: _of_sockets() > _STALLED * 100_000)
+        wait_until(lambda: _of_sockets() > _STALLED * 100_000, "full buffers", seconds=20)
         assert _of_sockets() < _STALLED * 600_000
 
 
@@ -270,4 +270,4 @@ def test_no_socket_of_another_user_makes_clients_of_the_relay_lose_their_connect
         relays.apply([A])
         assert is_open(own)
         # The pods', of which there were too many, keep what fits.
-        assert eventually(lambda: 100 <= sum(map(is_open, (*before, *after))) <= 160, 20)
+        wait_until(lambda: 100 <= sum(map(is_open, (*before, *after))) <= 160, "as many as fit", seconds=20)

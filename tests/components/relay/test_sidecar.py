@@ -14,7 +14,6 @@ from nodeagent.components.sidecar import answers, prepare
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
-from tests.components.relay.condition import alive, eventually
 from tests.components.relay.namespace import (
     CONFIG,
     RELAY,
@@ -23,12 +22,14 @@ from tests.components.relay.namespace import (
     A,
     B,
     KeptRelay,
+    alive,
     isolated,
     listener,
     processes,
     start_sidecar,
 )
 from tests.testbed.processes import children
+from tests.testbed.waiting import wait_until
 
 _DIRECTORY = Path("/run/nodeagent-relay")
 _PROGRAM = [sys.executable, "-m", "nodeagent.components.sidecar"]
@@ -72,7 +73,7 @@ def test_haproxy_starts_from_it_and_is_steered_from_then_on() -> None:
     sidecar = subprocess.Popen([*_PROGRAM, _DIRECTORY], stderr=subprocess.DEVNULL)
     options = RelayOptions(run_dir=AbsolutePath("/run/nodeagent"), haproxy_dir=AbsolutePath(_DIRECTORY))
     relays = KeptRelay(options)
-    assert eventually(lambda: relays.read().current)
+    wait_until(lambda: relays.read().current, "an active configuration", seconds=20)
     wanted = [listener(RELAY)]
     relays.apply(wanted)
     assert relays.ready(wanted)
@@ -91,7 +92,7 @@ def test_it_ends_although_haproxy_loses_the_signal_in_a_reload() -> None:
         "v._TICK_SECONDS, s._END_SECONDS = 0.2, 0.0; sys.exit(s.main(sys.argv[1:]))"
     )
     sidecar = subprocess.Popen([sys.executable, "-c", code, _DIRECTORY], stderr=subprocess.DEVNULL)
-    assert eventually(lambda: answers(_DIRECTORY))
+    wait_until(lambda: answers(_DIRECTORY), "answers", seconds=20)
     (master,) = (pid for pid in children(sidecar.pid) if Path(f"/proc/{pid}/comm").read_text() == "haproxy\n")
     os.kill(master, SIGHUP)
     sidecar.terminate()
@@ -142,7 +143,7 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     # What was asked for is in the file, and a sidecar that starts later serves it.
     assert relays.read().listeners == (A,)
     start_sidecar()
-    assert eventually(lambda: not relays.difference([A]))
+    wait_until(lambda: not relays.difference([A]), "nothing left to do", seconds=20)
 
 
 @isolated

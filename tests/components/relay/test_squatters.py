@@ -12,8 +12,8 @@ import pytest
 from nodeagent.components.component import PartlyAppliedError
 from nodeagent.errors import ApplyError
 from tests.components.relay.backend import backend, who
-from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import RELAY, KeptRelay, isolated, listener, squatter
+from tests.components.relay.namespace import RELAY, KeptRelay, alive, isolated, listener, squatter
+from tests.testbed.waiting import wait_until
 
 A, B = listener(), listener(port=5000)
 
@@ -61,7 +61,7 @@ def _taken(port: int) -> set[tuple[str, ...]]:
 def _kill_haproxy() -> None:
     for pid in alive("haproxy"):
         os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not alive("haproxy"))
+    wait_until(lambda: not alive("haproxy"), "HAProxy's end", seconds=20)
 
 
 @isolated
@@ -99,7 +99,7 @@ def test_a_port_is_held_when_its_address_is_removed_and_added_again(relays: Kept
 def test_ports_that_are_no_longer_wanted_are_released(relays: KeptRelay) -> None:
     relays.apply([A, B])
     relays.apply([A])
-    assert eventually(lambda: len(_taken(5000)) == 8)
+    wait_until(lambda: len(_taken(5000)) == 8, "the port being free", seconds=20)
     relays.clean_up()
     assert len(_taken(443)) == 0, "low ports are root's"
     relays.apply([A, B])

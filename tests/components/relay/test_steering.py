@@ -21,9 +21,10 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from tests.components.relay.answering import Answer, answering, closes, garbage, hangs
 from tests.components.relay.backend import backend, connect, plain_backend, who
-from tests.components.relay.condition import eventually
 from tests.components.relay.load import SERVED, load, start_site
 from tests.components.relay.namespace import NODE, POD, RELAY, RELAY_2, C, KeptRelay, isolated, listener
+from tests.testbed.errors import WorldError
+from tests.testbed.waiting import wait_until
 
 A, B = listener(node=NODE), listener(RELAY_2, 80, proxy=None)
 ALL = (A, B, C)
@@ -47,7 +48,7 @@ def _pids(name: str) -> tuple[int, ...]:
 def _kill(name: str) -> None:
     for pid in _pids(name):
         os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not _pids(name))
+    wait_until(lambda: not _pids(name), "its end", seconds=20)
 
 
 def _steer(name: str, *listeners: Listener) -> frozenset[Endpoint]:
@@ -77,12 +78,18 @@ def _listening_here() -> set[Endpoint]:
 def _all_arrive_at(relay: KeptRelay, *listeners: Listener) -> bool:
     """Whether each of many new connections to each listener is one of this HAProxy's."""
     for each in listeners or ALL:
-        assert eventually(lambda bind=each.bind: not relay.servers()[bind].connections)  # type: ignore[misc]
+        wait_until(lambda bind=each.bind: not relay.servers()[bind].connections, "no connections", seconds=20)  # type: ignore[misc]
         with ExitStack() as closing:
             for _ in range(_CONNECTIONS):
                 closing.enter_context(connect(each.bind))
             # With the kernel's hash, one in 16 million such runs would pass by chance.
-            if not eventually(lambda bind=each.bind: relay.servers()[bind].connections == _CONNECTIONS, 1.0):  # type: ignore[misc]
+            try:
+                wait_until(
+                    lambda bind=each.bind: relay.servers()[bind].connections == _CONNECTIONS,  # type: ignore[misc]
+                    "all of them",
+                    seconds=1,
+                )
+            except WorldError:
                 return False
     return True
 
@@ -115,11 +122,11 @@ def test_neither_a_limit_nor_a_controller_that_is_away_matters() -> None:
             with suppress(ConnectionResetError):  # rejected already
                 closing.enter_context(connect(A.bind, POD))
         # A connection counts once HAProxy has accepted it: one of these must not be taken for the agent's.
-        assert eventually(lambda: _counted(old) + _counted(new) == 8)
+        wait_until(lambda: _counted(old) + _counted(new) == 8, "eight connections counted", seconds=20)
         before = new.servers()[A.bind].rejected
         assert _steer("new", A) == {A.bind}
         # The agent's own connection ends with a rejection, counted once: the first index led here.
-        assert eventually(lambda: new.servers()[A.bind].rejected > before)
+        wait_until(lambda: new.servers()[A.bind].rejected > before, "a rejection", seconds=20)
         assert new.servers()[A.bind].rejected == before + 1
     assert _steer("old", A) == {A.bind}
     assert _steer("new", A) == {A.bind}
@@ -274,6 +281,6 @@ def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:  # noqa:
             process.drain(_pids(old), Path(f"/run/{old}/haproxy.cfg"))
             for pid in workers:
                 os.kill(pid, signal.SIGCONT)
-            assert eventually(lambda old=old: not _pids(old))  # type: ignore[misc]
+            wait_until(lambda old=old: not _pids(old), "the end of the old one", seconds=20)  # type: ignore[misc]
     assert set(answers) == {SERVED}
     assert len(answers) > times * per_second // 20
