@@ -32,17 +32,16 @@ from tests.daemonset.test_manifests import all_objects
 Values = dict[str, Any]
 
 DIGEST = f"sha256:{'1' * 64}"
-_EVERYTHING: Values = {
+EVERYTHING: Values = {
     "config": {"dnat": {"backend": "iptables"}, "hosts": {"allow": ["corp.example.com"]}},
     "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
-    "imagePullSecrets": [{"name": "pull"}, "named-by-an-earlier-chart"],
+    "imagePullSecrets": [{"name": "pull"}],
     "commonLabels": {"cost-center": "edge"},
     "serviceAccount": {"annotations": {"example.com/role": "reader"}},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
     "relay": {
-        "image": {"repository": "ignored.example.com/haproxy", "tag": "3.0.12", "pullPolicy": "Never"},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
     },
     "terminationGracePeriodSeconds": 900,
@@ -64,7 +63,7 @@ _EVERYTHING: Values = {
     "coredns": {"enabled": True, "replicas": 3, "resources": {"limits": {"memory": "300Mi"}}},
 }
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
-_MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": _EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
+_MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
 
 
 def test_the_linter_finds_no_error_and_no_warning() -> None:
@@ -94,7 +93,7 @@ def test_no_object_is_rendered_twice(namespace: str) -> None:
     """In CoreDNS's own namespace neither: the second of a name would fail, or replace the first."""
     made = [
         (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-        for one in everything(_EVERYTHING, namespace)
+        for one in everything(EVERYTHING, namespace)
     ]
     assert len(made) == len(set(made))
 
@@ -105,22 +104,21 @@ def test_its_versions_are_the_agents() -> None:
 
 
 def test_every_value_has_its_effect() -> None:
-    found = objects(_EVERYTHING)
+    found = objects(EVERYTHING)
     spec = pod(found)
     agent, relay = containers(spec)["agent"], containers(spec)["relay"]
     assert agent["image"] == f"images.example.com/nodeagent@{DIGEST}"
-    # Also the relay's: `relay.image`, which earlier charts had, is ignored.
     assert {one["image"] for one in containers(spec).values()} == {agent["image"]}
     assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "Always")
-    assert agent["resources"] == _EVERYTHING["agent"]["resources"]
-    assert relay["resources"] == _EVERYTHING["relay"]["resources"]
+    assert agent["resources"] == EVERYTHING["agent"]["resources"]
+    assert relay["resources"] == EVERYTHING["relay"]["resources"]
     assert agent["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_RAW"]
     for pod_of in (
         spec,
-        *(one["spec"]["template"]["spec"] for one in everything(_EVERYTHING) if one["kind"] == "Job"),
+        *(one["spec"]["template"]["spec"] for one in everything(EVERYTHING) if one["kind"] == "Job"),
     ):
-        assert pod_of["imagePullSecrets"] == [{"name": "pull"}, {"name": "named-by-an-earlier-chart"}]
-    for one in everything(_EVERYTHING):
+        assert pod_of["imagePullSecrets"] == [{"name": "pull"}]
+    for one in everything(EVERYTHING):
         assert one["metadata"]["labels"]["cost-center"] == "edge"
         if "template" in one.get("spec", {}):
             assert one["spec"]["template"]["metadata"]["labels"]["cost-center"] == "edge"
@@ -130,7 +128,7 @@ def test_every_value_has_its_effect() -> None:
     assert spec["terminationGracePeriodSeconds"] == 900
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
     for name in ("tolerations", "affinity"):
-        assert spec[name] == _EVERYTHING[name]
+        assert spec[name] == EVERYTHING[name]
     template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
     assert template["annotations"]["example.com/team"] == "edge"
     assert template["labels"] == {
@@ -294,6 +292,6 @@ def test_nothing_stays_behind_and_nothing_is_made_first() -> None:
     """No hook but the clean-up's, and no object that an uninstallation would keep."""
     hooks = {one["kind"]: annotations_of(one)[HOOK] for one in everything() if HOOK in annotations_of(one)}
     assert hooks == dict.fromkeys(("ServiceAccount", "Role", "RoleBinding", "Job"), "pre-delete")
-    assert not any("helm.sh/resource-policy" in annotations_of(one) for one in everything(_EVERYTHING))
+    assert not any("helm.sh/resource-policy" in annotations_of(one) for one in everything(EVERYTHING))
     without = everything(_WITHOUT_CLEAN_UP)
     assert [one for one in without if HOOK in annotations_of(one)] == []

@@ -39,22 +39,12 @@ kustomization can't differ in what neither of them is asked to change.
 {{- /* Its pods, if it has any. */ -}}
 {{- with dig "spec" "template" nil $object -}}
 {{- $_ := set .metadata "labels" (merge .metadata.labels $common) -}}
-{{- with include "nodeagent.pullSecrets" $root | fromYamlArray -}}
+{{- with $root.Values.imagePullSecrets -}}
 {{- $_ := set $object.spec.template.spec "imagePullSecrets" . -}}
 {{- end -}}
 {{- end }}
 ---
 {{ toYaml $object }}
-{{- end -}}
-
-{{/* The value imagePullSecrets as YAML; earlier charts took names. */}}
-{{- define "nodeagent.pullSecrets" -}}
-{{- $secrets := list -}}
-{{- range .Values.imagePullSecrets -}}
-{{- if kindIs "string" . -}}{{- $secrets = append $secrets (dict "name" .) -}}
-{{- else -}}{{- $secrets = append $secrets . -}}{{- end -}}
-{{- end -}}
-{{- toYaml $secrets -}}
 {{- end -}}
 
 {{/* Whether the data plane picks a Service's backend at connect(), where DNAT never matches: "true" or empty. */}}
