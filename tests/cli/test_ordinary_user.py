@@ -66,16 +66,16 @@ def test_a_status_claims_no_drift_of_what_root_alone_may_read(readable: CommandL
     """Neither the rules nor HAProxy behind a directory of root's: it says so, and what it could read."""
     run = place / "root"
     run.mkdir(mode=0o700)
-    readable.configure(relay={"runDir": str(run)}, hosts={"enabled": False})
+    readable.configure(relay={"runDir": str(run)})
     done = _as_nobody("status", *readable.options, "-o", "json")
     assert done.returncode == 1, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert set(document["errors"]) == {"dnat", "relay"}
-    assert set(document["changes"]) == {"addresses"}
+    assert set(document["changes"]) == {"addresses", "hosts"}
     assert [one["redirected"] for one in document["loadBalancers"][0]["listeners"]] == [None]
     text = _as_nobody("status", *readable.options).stdout
     assert "redirected to it: unknown\n" in text
-    assert "could not determine: Relay (HAProxy), DNAT; to change: Relay addresses; " in text
+    assert "could not determine: Relay (HAProxy), DNAT; to change: Relay addresses, Hosts file; " in text
 
 
 @needs_root

@@ -27,7 +27,6 @@ pytestmark = needs_root
 _BOUND_SECONDS = 5.0
 _NAMESPACE, _NAME = "kube-system", "nodeagent"
 _OWN = f"--daemonset={_NAMESPACE}/{_NAME}"
-_DAEMON_SETS = f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets/*"
 _LAYER_MIB = 32
 _RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
 

@@ -1,20 +1,14 @@
 """The containers with the DaemonSet's own security context: what they can do with it, and what they can't."""
 
 import re
-import shutil
-from collections import defaultdict
-from collections.abc import Iterable
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.managed_state import hosts_inode, metadata_of, names, read_managed_state
 from tests.daemonset.deployment import pod_template
-from tests.daemonset.kustomize import Object
-from tests.daemonset.pods import Container, Pod, privileges
+from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
-from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
@@ -23,33 +17,6 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 """linux/capability.h."""
 _CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
-# What the agent does, to each file that is named; a line for each, which says what went wrong.
-_REPLACE = """
-import sys
-from pathlib import Path
-from nodeagent.components.hosts import file
-from nodeagent.errors import ApplyError
-for path in map(Path, sys.argv[1:]):
-    try:
-        before = file.read(path)
-        file.write_atomic(path, before, before.content + b"another line\\n")
-    except ApplyError as error:
-        print(error)
-    else:
-        print("replaced")
-"""
-_NEEDED: tuple[tuple[str, list[str]], ...] = (
-    ("true", []),
-    ("chmod 0600 {}", []),
-    ("setfattr -n user.origin -v cloud-init {}", []),
-    ("setfacl -m u:1000:rw {}", []),
-    ("chgrp 1000 {}", ["CHOWN"]),
-    ("chown 1000:1000 {}", ["CHOWN", "FOWNER"]),
-    ("chown 1000:1000 {0}; setfacl -m u:1000:rw {0}", ["CHOWN", "FOWNER"]),
-    ("chown 1000:1000 {0}; chmod 0600 {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
-    ("chown 1000:1000 {0}; setfattr -n user.origin -v x {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
-)
-"""How a hosts file is prepared, and the capabilities that its rename needs then."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,77 +78,3 @@ def test_a_container_can_write_to_its_volumes_alone(pod: Pod, name: str) -> None
         answer = container.execute(["touch", place])
         assert (answer.exit_code == 0) is not mount.get("readOnly", False), answer
         container.execute(["rm", "-f", place])
-
-
-def test_what_the_rename_of_a_hosts_file_needs(world: World, pod: Pod) -> None:
-    """Root's own, whatever its mode, attributes and ACL: no capability. Others': as listed.
-
-    Python is started once for each set of capabilities, and replaces all files that are tried with it.
-    """
-    node = world.node1
-    trial = node.etc / "trial"
-    lacking: dict[frozenset[str], list[str]] = defaultdict(list)
-    sufficient: dict[frozenset[str], list[str]] = defaultdict(list)
-    before: dict[str, tuple[int, str]] = {}
-    try:
-        for number, (prepare, needed) in enumerate(_NEEDED):
-            path = f"/etc/trial/{number}/hosts"
-            (trial / str(number)).mkdir(parents=True)
-            (trial / str(number) / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
-            node.run(["sh", "-c", prepare.format(path)])
-            before[path] = _inode(node, path), metadata_of(node, path)
-            sufficient[frozenset(needed)].append(path)
-            for missing in needed:
-                lacking[frozenset(needed) - {missing}].append(path)
-        for capabilities, paths in lacking.items():
-            for path, said in zip(paths, _replace(pod.agent, capabilities, paths), strict=True):
-                refused = rf"can't (read|replace) /host{path}: .* (not permitted|denied)"
-                assert re.search(refused, said), (capabilities, said)
-                assert [file.name for file in (trial / path.split("/")[3]).iterdir()] == ["hosts"]
-                assert (_inode(node, path), metadata_of(node, path)) == before[path]
-        for capabilities, paths in sufficient.items():
-            assert _replace(pod.agent, capabilities, paths) == ["replaced"] * len(paths), capabilities
-            for path in paths:
-                assert _inode(node, path) != before[path][0]
-                assert metadata_of(node, path) == before[path][1]
-    finally:
-        shutil.rmtree(trial)
-
-
-def test_a_relay_of_another_user_could_not_bind_443(world: World, pod: Pod) -> None:
-    """Why the relay runs as root: Kubernetes adds a capability to the bounding set, and not as ambient."""
-    relay = next(iter(read_managed_state(world.node1).addresses))
-    spec = deepcopy(pod.relay.spec)
-    assert spec["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]
-    assert _binds(pod.relay, spec, relay)
-    spec["securityContext"]["runAsUser"] = 99
-    assert not _binds(pod.relay, spec, relay)
-
-
-def _binds(relay: Container, spec: Object, address: str) -> bool:
-    """Return whether a program of a container could bind port 443, next to the relay that listens there."""
-    program = (
-        "use IO::Socket::INET; "
-        f"IO::Socket::INET->new(LocalAddr => '{address}', LocalPort => 443, Listen => 1, ReusePort => 1) "
-        "or die $!"
-    )
-    done = relay.node.run([*privileges(spec), "perl", "-e", program], check=False)
-    assert done.returncode == 0 or "Permission denied" in done.stderr or "Address already" in done.stderr, (
-        done
-    )
-    # Another user's sockets are not shared with root's; but first comes the right to the port.
-    assert "Address already" not in done.stderr, done
-    return done.returncode == 0
-
-
-def _replace(agent: Container, capabilities: Iterable[str], paths: list[str]) -> list[str]:
-    """Replace files on trial as the agent replaces the node's hosts file; returns what was said of each."""
-    spec = deepcopy(agent.spec)
-    spec["securityContext"]["capabilities"]["add"] = sorted(capabilities)
-    answer = agent.execute(["python", "-c", _REPLACE, *(f"/host{path}" for path in paths)], spec=spec)
-    assert answer.exit_code == 0, answer
-    return answer.stdout.splitlines()
-
-
-def _inode(node: Host, path: str) -> int:
-    return (node.etc / path.removeprefix("/etc/")).stat().st_ino

@@ -178,3 +178,10 @@ def test_an_idle_server_uses_no_processor_time_and_ends_at_once() -> None:
         closing = time.monotonic()
         service.close()
         assert time.monotonic() - closing < 0.2
+
+
+def test_head_gives_the_headers_alone() -> None:
+    """With the length of the body that GET would give."""
+    with serving(PAGES) as service:
+        head = get(service.bound, "/healthz", "HEAD")
+    assert (head.status, head.headers["Content-Length"], head.body) == (200, "6", "")

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.testbed.fixtures import needs_root
 from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
@@ -37,20 +35,6 @@ def test_the_machine_is_untouched_while_a_world_exists_and_after() -> None:
     assert _machine() == before
     assert not namespaces & _standing_namespaces()
     assert not world.tmp.exists()
-
-
-def test_nothing_stays_after_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[World] = []
-
-    def fail(world: World) -> None:
-        started.append(world)
-        raise RuntimeError
-
-    monkeypatch.setattr(World, "_start_programs", fail)
-    with pytest.raises(RuntimeError), World():
-        pass
-    assert not started[0].tmp.exists()
-    assert str(started[0].tmp) not in Path("/proc/self/mountinfo").read_text("utf-8")
 
 
 def test_nothing_stays_after_a_killed_test_process() -> None:

@@ -7,8 +7,7 @@ from nodeagent.components.addresses.state import PROTOCOL, AddressState, owned
 from nodeagent.components.component import PartlyAppliedError
 from nodeagent.netlink import KernelAddress
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
-from tests.components.dnat.network import Namespace, become_nobody
-from tests.isolation import isolated
+from tests.components.dnat.network import Namespace
 
 
 @pytest.mark.parametrize(
@@ -91,14 +90,3 @@ def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_de
     with pytest.raises(PartlyAppliedError, match=f"{SIX}: .*there is no device hairpin0"):
         change.grow.apply()
     clean_up(on_device)
-
-
-@isolated
-def test_an_ordinary_user_may_read_and_learns_what_is_needed(component: Addresses) -> None:
-    """The dry run; and for each address."""
-    apply(component, FOUR)
-    before = component.read()
-    become_nobody()
-    assert component.read() == before
-    with pytest.raises(PartlyAppliedError, match="it needs root or CAP_NET_ADMIN"):
-        difference(component, FOUR, SIX).grow.apply()

@@ -4,19 +4,15 @@ from pathlib import Path
 import pytest
 
 from nodeagent import programs
-from nodeagent.components.dnat.component import Dnat, choose
+from nodeagent.components.dnat.component import choose
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
     NftError,
-    NftPermissionError,
     NftProgram,
 )
 from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import DnatRules
-from tests.components.dnat.network import become_nobody
-from tests.components.dnat.world import both_families
-from tests.isolation import isolated
 
 
 @pytest.mark.usefixtures("node")
@@ -58,21 +54,6 @@ def test_a_kernel_without_inet_nat_is_reported_with_what_it_needs(
     with pytest.raises(ApplyError, match="nft_chain_nat") as caught:
         choose("nftables")
     assert message in str(caught.value)
-
-
-@isolated
-def test_an_ordinary_user_gets_a_dry_run_and_a_typed_refusal() -> None:
-    """There is a table or none: such a user can't know."""
-    become_nobody()
-    backend = NftablesBackend()
-    state = backend.read()
-    assert "CAP_NET_ADMIN" in state.unreadable
-    assert not state.present
-    change = difference(state, both_families())
-    assert "chain output" in backend.script(change)
-    with pytest.raises(NftPermissionError, match="It needs root"):
-        backend.run(change)
-    assert (choose("auto").name, Dnat("none").backend) == ("nftables", "none")
 
 
 def only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.components.hosts import component as hosts
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.errors import ApplyError
@@ -24,10 +22,9 @@ from tests.components.hosts.samples import (
     left_beside,
     line,
     lines,
-    make,
     render,
 )
-from tests.isolation import isolated, mount
+from tests.isolation import isolated
 
 
 def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
@@ -168,20 +165,6 @@ def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(path: Path, tmp_p
 
 
 @isolated
-def test_the_dry_run_works_for_an_ordinary_user() -> None:
-    """Who may read the file, but not our state directory."""
-    mount("tmpfs", "/mnt", "tmpfs")
-    path = hosts_file(Path("/mnt"))
-    store_journal(Path("/mnt/run"), Journal(os.fsencode(path), USER, render(USER, ONE)))
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    assert KeptHosts(path).difference(ONE).detail.added == 1
-    with pytest.raises(ApplyError, match=r"EACCES.*left as it was"):
-        apply(path)
-
-
-@isolated
 def test_glibc_finds_the_first_the_middle_and_the_last_of_ten_thousand_names(tmp_path: Path) -> None:
     """The file at its real place, seen by getent alone; with CRLF, too."""
     names = [lines(10_000)[number].name for number in (0, 5000, 9999)]
@@ -225,18 +208,3 @@ def test_the_change_is_that_of_a_component_that_begins(
             left = change.shrink.apply()
             assert left == KeptHosts(path).read()
             assert not warm.diff(left, desired)
-
-
-def test_what_a_pass_wrote_is_not_taken_apart_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not when names are added, nor when they are removed or moved: a pass costs what changed."""
-
-    def taken_apart(_: bytes) -> Mapping[str, object]:
-        raise AssertionError
-
-    subject = KeptHosts(hosts_file(tmp_path))
-    make(subject, lines(50))
-    monkeypatch.setattr(hosts, "addresses_by_name", taken_apart)
-    for wanted in (lines(51), lines(49), lines(49, last_byte=3), lines(0), lines(2)):
-        make(subject, wanted)

@@ -168,17 +168,6 @@ def test_a_run_directory_that_others_may_write_is_refused(relays: KeptRelay) -> 
 
 
 @isolated
-def test_an_ordinary_user_gets_a_note_instead_of_an_error(relays: KeptRelay) -> None:
-    relays.apply([A])
-    os.seteuid(65534)
-    state = relays.read()
-    assert not state.running
-    assert any("can't be read" in note for note in state.notes)
-    assert "not permitted" in state.unreadable
-    assert str(relays.difference([A]).detail).startswith("+ listen ")
-
-
-@isolated
 def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -> None:
     absent = listener(port=9)
     many = [listener(port=port) for port in range(2000, 2300)]
