@@ -5,6 +5,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from ipaddress import ip_network
 from typing import Any
 
@@ -193,9 +194,13 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     assert "more than 32768 characters in all: not read" in service.problems[0]
 
 
+_hints = cache(typing.get_type_hints)
+_fields = cache(msgspec.structs.fields)
+
+
 def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Where an object can grow: its lists, mappings and texts."""
-    for name, hint in typing.get_type_hints(shape).items():
+    for name, hint in _hints(shape).items():
         kind = _only(hint)
         inner = _only(typing.get_args(kind)[0]) if typing.get_origin(kind) is list else kind
         if inner is not kind or inner is str or typing.get_origin(kind) is dict:
@@ -204,6 +209,7 @@ def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from _paths(inner, (*above, name))
 
 
+@cache
 def _only(hint: Any) -> Any:  # noqa: ANN401 - a type, or a generic one
     """The type that may be missing."""
     union = typing.get_origin(hint) in {typing.Union, types.UnionType}
@@ -217,8 +223,8 @@ _ADDRESSES = {"ip", "address", "addresses", "clusterIPs", "clusterIP", "external
 def _filled(shape: type, grows: tuple[str, ...], count: int, number: int = 0) -> dict[str, Any]:
     """An object with everything in it once, and what is at the path so often, or so long."""
     made: dict[str, Any] = {}
-    for one in msgspec.structs.fields(shape):
-        kind = _only(typing.get_type_hints(shape)[one.name])
+    for one in _fields(shape):
+        kind = _only(_hints(shape)[one.name])
         within = grows[1:] if grows[:1] == (one.name,) else ("-",)
         times = count if not within else 1
         is_list = typing.get_origin(kind) is list
