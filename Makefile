@@ -24,7 +24,7 @@ FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_conn
 SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine on-host)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh test-kernels acceptance-kind vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh test-kernels vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -63,10 +63,6 @@ test-packages: packages
 demo: packages ## the main job, step by step, in a testbed of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
-game-day: packages ## six incidents on that testbed: which alert fires, and what ends it (as root, three minutes)
-	@scripts/install-packages packages/game-day.txt
-	@$(BIN)/python -m tests.testbed.game_day
-
 world: packages ## the same testbed, kept so that you can look around in it and break it (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
@@ -89,9 +85,6 @@ run-tests = run() { $(1) -m pytest -o cache_dir=.pytest_cache/$@ -m '$(2)' "$$@"
 
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
-
-acceptance-kind: venv ## the acceptance steps on a cluster that kind makes, with Docker: docs/testbed.md
-	@tests/testbed/kind/acceptance.sh $(BIN)/python
 
 vagrant-box: ## a Vagrant box for libvirt of Debian's packages, in place of the pinned one: docs/testbed.md (as root)
 	@scripts/install-packages packages/vagrant-box.txt

@@ -68,13 +68,7 @@ class IngressController:
             ),
             encoding="ascii",
         )
-        self._command: list[str | Path] = ["nginx", "-c", configuration, "-e", self.error_log]
-        self.process = host.popen(self._command)
-
-    def start_again(self) -> None:
-        """Start it again after its end, and wait until it is ready."""
-        self.process = self.host.popen(self._command)
-        self.await_ready()
+        self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
 
     def await_ready(self) -> None:
         """Wait until it listens on every port."""

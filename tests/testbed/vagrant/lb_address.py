@@ -13,7 +13,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SERVER = "https://kubernetes.default.svc"
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Of token and ca.crt; read each time, for tokens are renewed."""
+_EVERY_SECONDS = 2.0
 _SECONDS = 10.0
 _RESOURCES = (
     ("/api/v1", "services", "?fieldSelector=spec.type%3DLoadBalancer"),
@@ -21,30 +24,22 @@ _RESOURCES = (
 )
 
 
-def main(args: list[str] | None = None) -> None:
+def main() -> None:
     """Run until killed; what fails is reported, and tried again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True, help="the load balancer's")
-    parser.add_argument("--server", default="https://kubernetes.default.svc")
-    parser.add_argument("--account", type=Path, default=ACCOUNT, help="directory of token and ca.crt")
-    parser.add_argument("--every", type=float, default=2.0, help="seconds")
-    options = parser.parse_args(args)
+    address = parser.parse_args().address
     while True:
         try:
-            for done in give_address(options.server, options.account, options.address):
+            for done in give_address(address):
                 print(done, flush=True)
         except OSError as error:
-            print(f"{options.server}: {error}; next try in {options.every:g} s", file=sys.stderr, flush=True)
-        time.sleep(options.every)
+            print(f"{_SERVER}: {error}; next try in {_EVERY_SECONDS:g} s", file=sys.stderr, flush=True)
+        time.sleep(_EVERY_SECONDS)
 
 
-def give_address(server: str, account: Path, address: str) -> list[str]:
+def give_address(address: str) -> list[str]:
     """Write the address into each status that lacks it.
-
-    Args:
-        server: The API server's URL.
-        account: Where token and ca.crt are; read each time, for tokens are renewed.
-        address: The load balancer's.
 
     Returns:
         What was done, a line each.
@@ -55,28 +50,26 @@ def give_address(server: str, account: Path, address: str) -> list[str]:
     wanted = {"ingress": [{"ip": address}]}
     done = []
     for base, plural, query in _RESOURCES:
-        for item in _ask(server, account, "GET", f"{base}/{plural}{query}")["items"]:
+        for item in _ask("GET", f"{base}/{plural}{query}")["items"]:
             found = item.get("status", {}).get("loadBalancer", {}).get("ingress") or []
             # The server adds ipMode and ports of its own.
             if [one.get("ip") for one in found] == [address]:
                 continue
             namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
             path = f"{base}/namespaces/{namespace}/{plural}/{name}/status"
-            _ask(server, account, "PATCH", path, {"status": {"loadBalancer": wanted}})
+            _ask("PATCH", path, {"status": {"loadBalancer": wanted}})
             done.append(f"{plural} {namespace}/{name}: {address}")
     return done
 
 
-def _ask(
-    server: str, account: Path, method: str, path: str, body: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def _ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     headers = {
-        "Authorization": f"Bearer {(account / 'token').read_text('ascii').strip()}",
+        "Authorization": f"Bearer {(_ACCOUNT / 'token').read_text('ascii').strip()}",
         "Content-Type": "application/merge-patch+json",
     }
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(server + path, data, headers, method=method)  # noqa: S310 - https alone
-    context = ssl.create_default_context(cafile=account / "ca.crt")
+    request = urllib.request.Request(_SERVER + path, data, headers, method=method)  # noqa: S310 - https alone
+    context = ssl.create_default_context(cafile=_ACCOUNT / "ca.crt")
     # No proxy: the server is the cluster's own.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -14,16 +15,13 @@ from tests.daemonset.manifests import configuration, containers, pod
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
 from tests.testbed.services import INGRESS_SERVICE
-from tests.testbed.vagrant.machine_root import REPOSITORY
 from tests.testbed.vagrant.manifests import IMAGE, manifests
 from tests.testbed.vagrant.render import settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 Object = dict[str, Any]
 
-_AGENT = REPOSITORY / "tests" / "testbed" / "vagrant" / "nodeagent"
+_TESTBED = Path(__file__).parents[1]
+_AGENT = _TESTBED / "vagrant" / "nodeagent"
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def test_the_testbeds_own_image_is_never_pulled(objects: list[Object]) -> None:
 def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
     objects = render(_AGENT)
     config = parse_config(configuration(objects), "vagrant")
-    by_hand = yaml.safe_load((REPOSITORY / "tests" / "testbed" / "nodeagent.yaml").read_text("utf-8"))
+    by_hand = yaml.safe_load((_TESTBED / "nodeagent.yaml").read_text("utf-8"))
     theirs = yaml.safe_load(configuration(objects))
     assert theirs["loadBalancers"] == by_hand["loadBalancers"]
     assert theirs["hosts"] == by_hand["hosts"] | {"file": "/host/etc/hosts"}

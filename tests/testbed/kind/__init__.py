@@ -1,1 +1,0 @@
-"""The testbed of containers: the acceptance steps on a cluster that kind makes (docs/testbed.md)."""
