@@ -16,7 +16,6 @@ from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.kubernetes.errors import NotFoundError
-from nodeagent.sources.probes.registry_http import ImageReference
 
 _SHOWN_NODES = 10
 
@@ -28,13 +27,6 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
     if problem := defect(name):
         raise click.BadParameter(f"{text!r}: {problem}")
     return name
-
-
-def _image(_context: click.Context, _parameter: click.Parameter, text: str | None) -> ImageReference | None:
-    try:
-        return ImageReference.parse(text) if text else None
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command(epilog="Example: nodeagent doctor --host www.example.com")
@@ -59,7 +51,6 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
     is_flag=True,
     help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
-@option("--pull", "image", metavar="IMAGE", callback=_image, help="Test an image pull, step by step.")
 @output_option("doctor-v1")
 def doctor(
     *,
@@ -67,7 +58,6 @@ def doctor(
     host: str,
     origin: str,
     policy: bool,
-    image: ImageReference | None,
     **options: Any,  # noqa: ANN401 - click's own
 ) -> int:
     """Say if this node or cluster is affected, and the best fix.
@@ -94,7 +84,6 @@ def doctor(
             cluster=call.ask_cluster(),
             elsewhere=elsewhere,
             host=host,
-            image=image,
             fleet=_fleet(call) if elsewhere and call.manifests is None else None,
         )
     )
@@ -145,9 +134,8 @@ GROUPS = {
         "resolver",
         "selinux",
     ),
-    "nodeagent on this node": ("agent", "relay", "dnat", "pods", "hosts-lines", "images"),
+    "nodeagent on this node": ("agent", "relay", "dnat", "pods", "hosts-lines"),
     "Names": ("name",),
-    "Pull": ("pull",),
 }
 """The checks in the order in which they are shown."""
 

@@ -1,6 +1,6 @@
 """Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +23,7 @@ from nodeagent.doctor.load_balancer_findings import (
 from nodeagent.doctor.names import (
     NameObservation,
     certificate_finding,
-    image_findings,
     name_finding,
-    pull_finding,
     registry_of,
 )
 from nodeagent.doctor.node_wiring import hosts_line_findings, right_addresses, wiring_findings
@@ -50,8 +48,6 @@ from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.probes.connection_tests import ask_each, verifying_context
-from nodeagent.sources.probes.image_pull import rehearse
-from nodeagent.sources.probes.registry_http import ImageReference
 
 
 class FleetReport(Struct, frozen=True):
@@ -73,7 +69,6 @@ class Question(Struct, frozen=True):
         cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.
-        image: the image whose pull is tested; None for none.
         fleet: what the agents of all nodes report, if this machine is not the node; None if not asked.
     """
 
@@ -85,7 +80,6 @@ class Question(Struct, frozen=True):
     cluster: ClusterAnswers
     elsewhere: str
     host: str
-    image: ImageReference | None
     fleet: FleetReport | None = None
 
 
@@ -96,7 +90,6 @@ def examine(question: Question) -> list[Finding]:
         *(examination.off_node() if question.elsewhere else examination.on_node()),
         *examination.trust(),
         *_unreadable(question.snapshot),
-        *examination.pull(),
     ]
 
 
@@ -116,9 +109,6 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     return [Finding(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
 
 
-_RUNTIME_SETTINGS = "containerd/certs.d"
-
-
 class _Examination:
     """What is looked at for one question, step by step."""
 
@@ -135,15 +125,6 @@ class _Examination:
     def trust(self) -> list[Finding]:
         nodes = self._question.cluster.nodes
         return [trust_finding(nodes)] if self._sending and nodes and nodes.addresses else []
-
-    def pull(self) -> list[Finding]:
-        """Test the requested pull, if there is one."""
-        image = self._question.image
-        if image is None:
-            return []
-        settings = self._hosts_file.parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
-        steps = rehearse(image, self._resolve, verifying_context(self._hosts_file.parent))
-        return [pull_finding(str(image), steps, str(settings) if settings.exists() else "")]
 
     def off_node(self) -> list[Finding]:
         question = self._question
@@ -192,7 +173,6 @@ class _Examination:
             ),
             *self._node(rules, dnat, names, bypassed=any(measured) if measured else None),
             *map(name_finding, names),
-            *self._images(balancers),
         ]
 
     def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
@@ -206,6 +186,8 @@ class _Examination:
             and fleet.finding.code is Code.FleetInSync
             and fleet.serves >= len(self._sending)
         )
+        relays = {one.load_balancer: one.relay_addresses for one in self._desired.load_balancers}
+        images = {} if paths is None else self._images()
         seen = (
             LoadBalancerObservation(
                 service=service,
@@ -214,6 +196,13 @@ class _Examination:
                 provider=provider_of(service, node),
                 node_addresses=node_addresses,
                 by_fleet=by_fleet,
+                images=tuple(
+                    dict.fromkeys(
+                        image
+                        for address in (*service.load_balancer_ips, *relays.get(service.ref, ()))
+                        for image in images.get(address, ())
+                    )
+                ),
             )
             for service in sorted(self._services, key=lambda service: service.ref)
         )
@@ -309,29 +298,15 @@ class _Examination:
             for name, reply in upstream.items()
         ]
 
-    def _images(self, balancers: Iterable[Finding]) -> list[Finding]:
-        """Look for registries behind the load balancers that `balancers` lists."""
-        pods = self._question.cluster.pods
-        if pods is None:
-            seen = f"the pods of this node are not known: {self._question.cluster.why.get('pods')}"
-            return [Finding(Code.ImagesUnknown, "images", seen)]
-        by_path = {finding.subject: finding.code for finding in balancers}
-        behind = {
-            name.name: by_path[name.load_balancer.path]
-            for name in self._desired.names
-            if name.load_balancer is not None
-        }
-        addresses = {
-            address: by_path[decision.load_balancer.path]
-            for decision in self._desired.load_balancers
-            for address in (*decision.addresses, *decision.relay_addresses)
-        }
-        registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
-        for registry, led_to in ask_each(registries - behind.keys(), self._resolve).items():
-            for address in led_to:
-                if address in addresses:
-                    behind[registry] = addresses[address]
-        return image_findings(pods, behind)
+    def _images(self) -> dict[IPAddress, list[str]]:
+        """Return the images of this node's pods by the address that their registry has here."""
+        images = self._question.cluster.images
+        led_to = ask_each(map(registry_of, images), self._resolve)
+        found: dict[IPAddress, list[str]] = {}
+        for image in images:
+            for address in led_to[registry_of(image)]:
+                found.setdefault(address, []).append(image)
+        return found
 
 
 def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:

@@ -144,11 +144,6 @@ class Code(StrEnum):
     HostsLinesClean = auto(), "hosts-lines", CheckVerdict.PASS
     StaleHostsLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
     HairpinProxyLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
-    ImagesElsewhere = auto(), "images", CheckVerdict.PASS
-    ImagesRemedied = auto(), "images", CheckVerdict.PASS
-    ImagesCut = auto(), "images", CheckVerdict.WARNING
-    RebootTrap = auto(), "images", CheckVerdict.WARNING
-    ImagesUnknown = auto(), "images", CheckVerdict.CANNOT_TELL
 
     # A hostname: what the host's resolver, the upstream and CoreDNS answer.
     NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
@@ -158,17 +153,6 @@ class Code(StrEnum):
     NameUnknown = auto(), "name", CheckVerdict.AFFECTED
     NameNowhere = auto(), "name", CheckVerdict.WARNING
     NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
-
-    # The test of an image pull.
-    PullWorks = auto(), "pull", CheckVerdict.PASS
-    PullName = auto(), "pull", CheckVerdict.AFFECTED
-    PullConnect = auto(), "pull", CheckVerdict.AFFECTED
-    PullCut = auto(), "pull", CheckVerdict.AFFECTED
-    PullCertificate = auto(), "pull", CheckVerdict.AFFECTED
-    PullNotRegistry = auto(), "pull", CheckVerdict.AFFECTED
-    PullCredentials = auto(), "pull", CheckVerdict.PASS
-    PullManifest = auto(), "pull", CheckVerdict.AFFECTED
-    PullLayer = auto(), "pull", CheckVerdict.AFFECTED
 
 
 class Finding(Struct, frozen=True):

@@ -52,6 +52,7 @@ class LoadBalancerObservation(Struct, frozen=True):
         provider: its provider; None if unknown.
         node_addresses: those of all nodes that are known.
         by_fleet: whether the agents of all nodes report that they serve what they should.
+        images: those of this node's pods whose registry is behind it.
     """
 
     service: Service
@@ -60,6 +61,7 @@ class LoadBalancerObservation(Struct, frozen=True):
     provider: Provider | None
     node_addresses: frozenset[IPAddress] = frozenset()
     by_fleet: bool = False
+    images: tuple[str, ...] = ()
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
@@ -134,6 +136,10 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     lines.append(seen.detected.reason)
     if seen.detected.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
+    if seen.images:
+        what = "1 image" if len(seen.images) == 1 else f"{len(seen.images)} images"
+        tried = f"crictl pull {shlex.quote(seen.images[0])}"
+        lines.append(f"{what} of this node's pods come through it; to try a pull: {tried}")
     return lines
 
 

@@ -19,13 +19,11 @@ from tests.endtoend.configuration import configure
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
 from tests.testbed.agent import Agent, Answer
 from tests.testbed.certificates import Certificates, make_certificates
-from tests.testbed.oci_image import Image
 from tests.testbed.services import ServiceRules
 from tests.testbed.world import NODEAGENT_CONFIG, World
 
 GOLDEN = Path(__file__).with_name("golden")
 _BALANCER_NAME = "lb.example.test"
-_IMAGE = "registry.example.test/image1:latest"
 
 # What differs from machine to machine and from day to day, and nothing else.
 _VOLATILE = (
@@ -43,7 +41,6 @@ class Scene:
     world: World
     agent: Agent
     directory: Path
-    image: Image
 
     @contextmanager
     def remedied(self) -> Iterator[None]:
@@ -257,11 +254,11 @@ def _foreign_certificate(scene: Scene) -> AbstractContextManager[None]:
 
 
 STATES = (
-    State("broken", _broken, "ShortCircuitedAndCut", ("--pull", _IMAGE)),
-    State("remedied", Scene.remedied, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("broken", _broken, "ShortCircuitedAndCut"),
+    State("remedied", Scene.remedied, "RemediedByDnat"),
     State("remedied-by-hosts-lines", _remedied_by_hosts_lines, "RemediedByHosts"),
     State("served-by-dnat-alone", _served_by_dnat_alone, "RemediedByDnat"),
-    State("remedied-by-hostname", _remedied_by_hostname, "ThroughLoadBalancer", ("--pull", _IMAGE)),
+    State("remedied-by-hostname", _remedied_by_hostname, "ThroughLoadBalancer"),
     State("ip-mode-proxy", _ip_mode_proxy, "ThroughLoadBalancer"),
     State("ip-mode-ignored", _ip_mode_ignored, "ShortCircuitedAndCut"),
     State("load-balancer-down", _load_balancer_down, "LoadBalancerDown"),
@@ -270,9 +267,9 @@ STATES = (
     State("controller-without-proxy", _controller_without_proxy, "WorksWithoutProxy"),
     State("wrong-version", _wrong_version, "WrongVersion"),
     State("undetected", _undetected, "Undetected"),
-    State("stale-hosts-line", _stale_hosts_line, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("stale-hosts-line", _stale_hosts_line, "RemediedByDnat"),
     State("hairpin-proxy-line", _hairpin_proxy_line, "RemediedByDnat"),
-    State("expired-certificate", _expired_certificate, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("expired-certificate", _expired_certificate, "RemediedByDnat"),
     State("foreign-certificate", _foreign_certificate, "RemediedByDnat"),
     State("from-nowhere", _broken, "", ("--from", "nowhere")),
 )
@@ -284,7 +281,7 @@ def stage(world: World, directory: Path) -> Scene:
     shutil.copytree(world.manifests, manifests)
     config = directory / "nodeagent.yaml"
     shutil.copy(NODEAGENT_CONFIG, config)
-    return Scene(world, Agent(world.node1, manifests, config), directory, world.push_image(1))
+    return Scene(world, Agent(world.node1, manifests, config), directory)
 
 
 def examined(scene: Scene, state: State) -> Answer:

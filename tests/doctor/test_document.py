@@ -53,8 +53,6 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     [
         (("--host", "203.0.113.1"), "looks like an address"),
         (("--host", "a b"), "not a DNS name"),
-        (("--pull", "registry.example.com/UPPER"), "not the name of a repository"),
-        (("--pull", "registry.example.com:x/image"), "not a registry"),
         (("--from", "mars"), "'mars' is not one of"),
     ],
 )

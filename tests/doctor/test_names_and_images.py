@@ -9,13 +9,10 @@ from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import (
     NameObservation,
     certificate_finding,
-    image_findings,
     name_finding,
     registry_of,
 )
 from nodeagent.model.facts import DnsOutcome, DnsReply
-from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.questions import RunningPod
 from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
 
 BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))
@@ -56,42 +53,12 @@ def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
         ("nginx", "docker.io"),
         ("library/nginx:1", "docker.io"),
         ("registry.example.com/a/b@sha256:00", "registry.example.com"),
-        ("registry:5000/a", "registry:5000"),
+        ("registry:5000/a", "registry"),
         ("localhost/a", "localhost"),
     ],
 )
 def test_the_registry_of_an_image(image: str, registry: str) -> None:
     assert registry_of(image) == registry
-
-
-WEB = RunningPod(ObjectRef("Pod", "default", "web-1"), "web", ("registry.example.com/web:1", "nginx"))
-AGENT = RunningPod(
-    ObjectRef("Pod", "nodeagent", "nodeagent-1"), "nodeagent", ("registry.example.com:443/nodeagent:1",)
-)
-
-
-@pytest.mark.parametrize(
-    ("pods", "balancer", "codes"),
-    [
-        ((), Code.ShortCircuited, {Code.ImagesElsewhere}),
-        ((WEB,), None, {Code.ImagesElsewhere}),
-        ((WEB,), Code.ShortCircuited, {Code.ImagesCut}),
-        ((WEB,), Code.Troubled, {Code.ImagesCut}),
-        ((WEB,), Code.LoadBalancerRemedied, {Code.ImagesRemedied}),
-        ((WEB, AGENT), Code.LoadBalancerRemedied, {Code.ImagesRemedied, Code.RebootTrap}),
-        ((AGENT,), Code.ShortCircuited, {Code.ImagesCut, Code.RebootTrap}),
-        ((AGENT,), Code.IPModeProxy, {Code.ImagesRemedied}),
-    ],
-)
-def test_images_behind_a_load_balancer(
-    pods: tuple[RunningPod, ...], balancer: Code | None, codes: set[Code]
-) -> None:
-    behind = {} if balancer is None else {"registry.example.com": balancer}
-    findings = image_findings(pods, behind)
-    assert {finding.code for finding in findings} == codes
-    for finding in findings:
-        if finding.code is Code.RebootTrap:
-            assert finding.evidence == ("registry.example.com:443/nodeagent:1",)
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ def _found(*codes: Code) -> list[Finding]:
         ((Code.ShortCircuited,), 2, "affected and not fixed yet: subject0"),
         ((Code.PathUnclear, Code.StaleHostsLine), 2, "subject1"),
         (
-            (Code.KubeProxyUnreadable, Code.ImagesUnknown, Code.LoadBalancerRemedied),
+            (Code.KubeProxyUnreadable, Code.PodsUnclear, Code.LoadBalancerRemedied),
             0,
-            "is short-circuited, and fixed by nodeagent; unknown: kube-proxy, images",
+            "is short-circuited, and fixed by nodeagent; unknown: kube-proxy, pods",
         ),
         (
-            (Code.CertificateForeign, Code.LoadBalancerRemedied, Code.RebootTrap, Code.ImagesUnknown),
+            (Code.CertificateForeign, Code.LoadBalancerRemedied, Code.NameNowhere, Code.PodsUnclear),
             0,
-            "by nodeagent; 2 warnings: subject0: seen CertificateForeign (and 1 more); unknown: images",
+            "by nodeagent; 2 warnings: subject0: seen CertificateForeign (and 1 more); unknown: pods",
         ),
         ((Code.CertificateExpired, Code.PathUnclear), 1, "seen PathUnclear; 1 warning: subject0"),
         ((Code.CertificateExpired, Code.ShortCircuited), 2, "seen ShortCircuited; 1 warning: subject0"),
@@ -55,5 +55,5 @@ def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int,
 
 
 def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
-    found = _found(Code.ShortCircuitedAndCut, Code.ImagesCut, Code.ShortCircuited)
+    found = _found(Code.ShortCircuitedAndCut, Code.StaleHostsLine, Code.ShortCircuited)
     assert "subject2: seen ShortCircuited" in summarize("node", found).sentence

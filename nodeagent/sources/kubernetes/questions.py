@@ -1,4 +1,4 @@
-"""Other data of the API server: version, pods of this node, cluster DNS, policies, nodes.
+"""Other data of the API server: version, images of this node's pods, cluster DNS, policies, nodes.
 
 A denial is not an error here: the result says what is not available, and contains the rest.
 """
@@ -13,20 +13,11 @@ from msgspec import Struct, field
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.discovery import served_plurals
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json
-
-
-class RunningPod(Struct, frozen=True):
-    """A pod on this node: its app by the label app.kubernetes.io/name, and the names of its images."""
-
-    ref: ObjectRef
-    app: str
-    images: tuple[str, ...]
 
 
 class NodeAddresses(Struct, frozen=True):
@@ -46,16 +37,16 @@ class ClusterAnswers(Struct, frozen=True):
 
     Attributes:
         version: the server's version, such as v1.33.2; empty if unknown.
-        pods: those on this node.
+        images: those of this node's pods, sorted.
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
         nodes: the nodes' addresses.
-        why: what is not available, and why: "version", "pods", "dns", "policies" or "nodes" to the reason.
+        why: what is not available, and why: "version", "images", "dns", "policies" or "nodes" to the reason.
     """
 
     version: str = ""
-    pods: tuple[RunningPod, ...] | None = None
+    images: tuple[str, ...] = ()
     dns: IPAddress | None = None
     policy_api: str = ""
     nodes: NodeAddresses | None = None
@@ -64,7 +55,6 @@ class ClusterAnswers(Struct, frozen=True):
 
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
 """The name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
-_APP = "app.kubernetes.io/name"
 _POLICY_GROUP = "admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
@@ -90,7 +80,7 @@ class _PodSpec(Struct, rename="camel"):
     init_containers: list[_Container] | None = None
 
 
-class _Pod(api.Head):
+class _Pod(Struct):
     spec: _PodSpec
 
 
@@ -121,26 +111,19 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     version = attempt(
         "version", lambda: from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
     )
-    pods = attempt("pods", lambda: _pods(connection, node_name))
+    images = attempt("images", lambda: _images(connection, node_name))
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
     nodes = attempt("nodes", lambda: _nodes(connection))
-    return ClusterAnswers(version or "", pods, dns, policies or "", nodes, why)
+    return ClusterAnswers(version or "", images or (), dns, policies or "", nodes, why)
 
 
-def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
+def _images(connection: Connection, node_name: str) -> tuple[str, ...]:
     query = {"fieldSelector": f"spec.nodeName={node_name}", "limit": str(_MOST_PODS)}
     answer = connection.get_json("/api/v1/pods", query, timeout=_SECONDS)
-    return tuple(
-        RunningPod(
-            ObjectRef("Pod", pod.metadata.namespace or "default", pod.metadata.name),
-            (pod.metadata.labels or {}).get(_APP, ""),
-            tuple(
-                one.image for one in (*(pod.spec.init_containers or ()), *pod.spec.containers) if one.image
-            ),
-        )
-        for pod in from_json(answer, _Pods).items
-    )
+    specs = [pod.spec for pod in from_json(answer, _Pods).items]
+    containers = [one for spec in specs for one in (*(spec.init_containers or ()), *spec.containers)]
+    return tuple(sorted({one.image for one in containers if one.image}))
 
 
 def _dns(connection: Connection) -> IPAddress:
