@@ -3,8 +3,8 @@
     UPTIME alive|stuck ready|unready
     {"schemaVersion": "1", "kind": "AgentStatus", ...}
 
-The first line is for the DaemonSet's startup probe, an `sh` that starts no program; the second for `status`,
-`fleet` and `bundle`: `cat` costs a node a millisecond, and `nodeagent status` half a second of Python. Times
+The first line is for the DaemonSet's startup probe, an `sh` that starts no program; the second for `status`
+and `fleet`: `cat` costs a node a millisecond, and `nodeagent status` half a second of Python. Times
 are on the clock of /proc/uptime (CLOCK_BOOTTIME), which all containers of a node share and no program sets.
 
 Each agent has its own: in a pod, in a volume of the pod. The supervisor does not read it: if it can't be

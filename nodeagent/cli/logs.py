@@ -12,9 +12,7 @@ The convention, for all of nodeagent: a constant sentence as the message, and al
      "message": "applied", "component": "hosts", "names": 12}
 
 Values from elsewhere (names of objects, answers of programs) can't begin a line of their own: control
-characters are written as escapes. An exception is one field. Secrets don't belong in a log call; if one is
-part of an error's text (a token in a header, a password in a proxy's URL), text that looks like one is
-masked.
+characters are written as escapes. An exception is one field. Secrets don't belong in a log call.
 """
 
 import json
@@ -34,12 +32,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 # A container runtime splits lines at 16 KiB; a program's whole output need not be in the log.
 _LONGEST = 4096
 
-_SECRETS = (
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), r"\1 [masked]"),
-    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*"), "[masked]"),  # a JSON web token
-    (re.compile(r"://[^/\s@'\"]+@"), "://[masked]@"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*-----|\Z)", re.DOTALL), "[masked]"),
-)
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
@@ -64,7 +56,7 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
 
 def text_line(record: logging.LogRecord) -> str:
     """Return the record as one line for a person; a value with anything unusual in it is quoted. Pure."""
-    words = [_time(record), f"{record.levelname:5}", printable(_cleaned(record.getMessage()))]
+    words = [_time(record), f"{record.levelname:5}", printable(_shortened(record.getMessage()))]
     words += [f"{printable(key)}={_text_value(value)}" for key, value in _fields(record)]
     return " ".join(words)
 
@@ -78,7 +70,7 @@ def json_line(record: logging.LogRecord) -> str:
         "time": _time(record),
         "level": record.levelname,
         "logger": record.name,
-        "message": _cleaned(record.getMessage()),
+        "message": _shortened(record.getMessage()),
     }
     own = frozenset(line)
     for key, value in _fields(record):
@@ -121,7 +113,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
 def _text_value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
-    text = _cleaned(str(value))
+    text = _shortened(str(value))
     if _PLAIN.fullmatch(text) and text.isprintable():
         return text
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -135,22 +127,14 @@ def _json_value(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {_cleaned(str(key)): _json_value(item) for key, item in value.items()}
+        return {_shortened(str(key)): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_json_value(item) for item in value]
-    return _cleaned(str(value))
+    return _shortened(str(value))
 
 
-def masked(text: str) -> str:
-    """Return the text without what looks like a secret: a token, a password in a URL, a private key. Pure."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
-
-
-def _cleaned(text: str) -> str:
-    """Mask what looks like a secret, and cut out the middle of a long text: an error's end says most."""
-    text = masked(text)
+def _shortened(text: str) -> str:
+    """Cut out the middle of a long text: an error's end says most."""
     if len(text) <= _LONGEST:
         return text
     half = _LONGEST // 2

@@ -32,7 +32,7 @@ from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json, from_plain
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
 _ENVOY_GATEWAY = "gateway.envoyproxy.io/owning-gateway"
@@ -108,7 +108,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         external_ips=_addresses("spec.externalIPs", spec.externalIPs or [], problems),
         # A copy of the whole object as it was last applied: no rule uses it, and it is most of the bytes.
         annotations=short_annotations(
-            {key: value for key, value in annotations.items() if key != LAST_APPLIED}, problems
+            {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
         ),
         problems=some_problems(problems),
         gateway=gateway,
