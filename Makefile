@@ -134,9 +134,9 @@ $(VENV)/.docs: $(VENV)/.installed locks/docs.txt
 docs: $(VENV)/.docs ## the documentation site in site/; a broken link or anchor is an error
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build
 
-pictures: packages ## docs/pictures/*.svg again: diagrams from their text, screens from a real run (as root)
+pictures: ## draw docs/pictures/*.svg again from their text
 	@scripts/install-packages packages/pictures.txt
-	@$(BIN)/python -m release.pictures docs/pictures
+	@for text in docs/pictures/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg"; done
 
 workflows: $(VENV)/.release ## check .github/workflows: their schema, and how an attacker could abuse them
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

@@ -13,8 +13,7 @@ from pathlib import Path
 from tests.acceptance.cluster_place import ClusterPlace, Setting
 from tests.acceptance.load import PAUSE_SECONDS
 from tests.acceptance.steps import STEPS, Scene
-from tests.testbed.demo_screen import Screen
-from tests.testbed.telling import end_as_by_ctrl_c, play, tell
+from tests.testbed.telling import Screen, end_as_by_ctrl_c, play, tell
 
 
 def main(args: Sequence[str] | None = None) -> int:

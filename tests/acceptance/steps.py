@@ -9,10 +9,9 @@ from tests.acceptance.cluster_place import ClusterPlace
 from tests.acceptance.load import PAUSE_SECONDS, requests
 from tests.acceptance.remains import Remains, look
 from tests.testbed.addresses import SITE
-from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError
 from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
-from tests.testbed.telling import Step
+from tests.testbed.telling import Screen, Step
 
 URLS = (f"http://{SITE}/", f"https://{SITE}/")
 _CUT = "the connection cut for want of the PROXY line"

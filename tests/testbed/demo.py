@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.testbed.agent import Agent
-from tests.testbed.demo_screen import Screen
 from tests.testbed.demo_story import STORY, Scene
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.node_state import read_state
-from tests.testbed.telling import FAILED, Step, end_as_by_ctrl_c, play, tell
+from tests.testbed.telling import FAILED, Screen, Step, end_as_by_ctrl_c, play, tell
 from tests.testbed.world import World
 
 _IMAGE_MIB = 32

@@ -1,17 +1,73 @@
 """A story shown on a screen: steps in order, up to the first that does not show what it must."""
 
 import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError, WorldError
 
 FAILED = 1
 INTERRUPTED = 130
 
 SceneT = TypeVar("SceneT")
+
+
+class Screen:
+    """Writes numbered steps to standard output: commands and what they said, what was observed.
+
+    Args:
+        steps: How many steps there will be.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._shown = 0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the demo began."""
+        return time.monotonic() - self._started
+
+    def step(self, title: str) -> None:
+        """Begin the next step."""
+        self._shown += 1
+        self._write(f"\n[{self._shown:2}/{self._steps}] {title}  {self.seconds:.1f} s")
+
+    def command(self, host: str, command: str) -> None:
+        """Show a command before it runs."""
+        self._write(f"        {host}# {command}")
+
+    def said(self, text: str) -> None:
+        """Show what a command said."""
+        for line in text.rstrip().splitlines():
+            self._write(f"        | {line}".rstrip())
+
+    def observed(self, what: str) -> None:
+        """Print that something was seen as expected."""
+        self._write(f"     ok {what}")
+
+    def note(self, text: str) -> None:
+        """Print something that is neither a command nor an observation."""
+        self._write(f"        {text}")
+
+    def failure(self, expected: str, seen: str, logs: str) -> None:
+        """Print that something was not seen as expected."""
+        self._write(f"NOT OK expected: {expected}")
+        self._write(
+            "           seen: " + "\n                 ".join(seen.rstrip().splitlines() or ["nothing"])
+        )
+        if logs:
+            self._write(logs.rstrip())
+
+    def end(self, text: str) -> None:
+        """Write the summary line."""
+        self._write(f"\n{text}")
+
+    def _write(self, text: str) -> None:
+        print(text, flush=True)
 
 
 @dataclass(frozen=True)
@@ -47,12 +103,12 @@ def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
     except WorldError as error:
         screen.failure("the testbed doing its part", str(error), "")
     except KeyboardInterrupt:
-        screen.end(f"Interrupted after {screen.seconds:.1f} s; {what_is_left}.", good=False)
+        screen.end(f"Interrupted after {screen.seconds:.1f} s; {what_is_left}.")
         return INTERRUPTED
     else:
-        screen.end(f"All {steps} steps were observed, in {screen.seconds:.1f} s.", good=True)
+        screen.end(f"All {steps} steps were observed, in {screen.seconds:.1f} s.")
         return 0
-    screen.end(f"Not all was observed: stopped after {screen.seconds:.1f} s; {what_is_left}.", good=False)
+    screen.end(f"Not all was observed: stopped after {screen.seconds:.1f} s; {what_is_left}.")
     return FAILED
 
 
