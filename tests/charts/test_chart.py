@@ -37,14 +37,12 @@ EVERYTHING: Values = {
     "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],
     "commonLabels": {"cost-center": "edge"},
-    "serviceAccount": {"annotations": {"example.com/role": "reader"}},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
     "relay": {
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
     },
-    "terminationGracePeriodSeconds": 900,
     "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}],
     "nodeSelector": {"pool": "edge"},
     "affinity": {
@@ -55,7 +53,6 @@ EVERYTHING: Values = {
         }
     },
     "podAnnotations": {"example.com/team": "edge"},
-    "podLabels": {"team": "edge"},
     "adopt": True,
     "hostsFileOnly": True,
     "selinux": True,
@@ -122,20 +119,13 @@ def test_every_value_has_its_effect() -> None:
         assert one["metadata"]["labels"]["cost-center"] == "edge"
         if "template" in one.get("spec", {}):
             assert one["spec"]["template"]["metadata"]["labels"]["cost-center"] == "edge"
-    accounts = [one for one in found if one["kind"] == "ServiceAccount"]
-    assert {annotations_of(one)["example.com/role"] for one in accounts} == {"reader"}
     assert the(found, "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert spec["terminationGracePeriodSeconds"] == 900
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
     for name in ("tolerations", "affinity"):
         assert spec[name] == EVERYTHING[name]
     template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
     assert template["annotations"]["example.com/team"] == "edge"
-    assert template["labels"] == {
-        "app.kubernetes.io/name": "nodeagent",
-        "team": "edge",
-        "cost-center": "edge",
-    }
+    assert template["labels"] == {"app.kubernetes.io/name": "nodeagent", "cost-center": "edge"}
     assert {one["name"]: one.get("value") for one in agent["env"]}["NODEAGENT_TELEMETRY_LISTEN"] == (
         "[$(HOST_IP)]:9467"
     )

@@ -28,14 +28,8 @@ kustomization can't differ in what neither of them is asked to change.
 {{- $labels := dict "app.kubernetes.io/instance" $root.Release.Name "app.kubernetes.io/managed-by" $root.Release.Service -}}
 {{- $_ := set $labels "app.kubernetes.io/version" $root.Chart.AppVersion -}}
 {{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) -}}
-{{- /* Values of earlier charts (`--reuse-values`) have no keys that were added since. */ -}}
-{{- $common := $root.Values.commonLabels | default dict -}}
+{{- $common := $root.Values.commonLabels -}}
 {{- $_ := set $object.metadata "labels" (merge (dig "metadata" "labels" dict $object) $labels $common) -}}
-{{- if eq $object.kind "ServiceAccount" -}}
-{{- with ($root.Values.serviceAccount | default dict).annotations -}}
-{{- $_ := set $object.metadata "annotations" (merge (dig "metadata" "annotations" dict $object) .) -}}
-{{- end -}}
-{{- end -}}
 {{- /* Its pods, if it has any. */ -}}
 {{- with dig "spec" "template" nil $object -}}
 {{- $_ := set .metadata "labels" (merge .metadata.labels $common) -}}
