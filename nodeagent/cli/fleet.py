@@ -1,6 +1,5 @@
 """`nodeagent fleet`: all nodes of the cluster in one table, the worst first."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +17,7 @@ from nodeagent.cli.command_options import (
     seconds_option,
 )
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
-from nodeagent.cli.terminal import Line, Styled, block, show, table
-from nodeagent.errors import SourceError
+from nodeagent.cli.terminal import Line, Styled, table
 from nodeagent.fleet.asking import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, worst_first
 from nodeagent.fleet.roster import read_roster
 
@@ -32,68 +30,22 @@ namespace_option = option(
 timeout_option = seconds_option("--timeout", 1, 300, 10.0, "Time limit for each request to a node.")
 
 
-@click.command(epilog="Example: nodeagent fleet --watch")
+@click.command(epilog="Example: nodeagent fleet --kubeconfig FILE")
 @kubeconfig_option
 @namespace_option
 @timeout_option
-@option(
-    "--at-once",
-    type=click.IntRange(1, 256),
-    metavar="COUNT",
-    default=64,
-    help="Number of nodes to query at the same time.",
-)
-@option("--watch", is_flag=True, help="Repeat until interrupted.")
-@seconds_option("--interval", 1, 3600, 15.0, "With --watch: pause between two rounds.")
 @output_option("fleet-v1")
-def fleet(  # noqa: PLR0913 - the options
-    *,
-    kubeconfig: Path | None,
-    namespace: str,
-    timeout: float,
-    at_once: int,
-    watch: bool,
-    interval: float,
-    output: str,
-) -> int:
+def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: str) -> int:
     """Show the state of all nodes, worst first.
 
     Queries each agent through the API server; changes nothing.
 
     Exit code 0: all nodes are in sync. 2: at least one is known not to be. 1: at least one did not answer and
-    the others are in sync, or an error occurred. With --watch: the code of the last round.
+    the others are in sync, or an error occurred.
     """
     with connect(kubeconfig) as connection:
-        asking = Asking(connection, namespace, at_once, timeout)
-        return _watch(asking, interval, output) if watch else _shown(_round(asking), output)
-
-
-def _watch(asking: Asking, interval: float, output: str) -> int:
-    """Run rounds until Ctrl-C. If the API server does not answer, show that; it might in the next round."""
-    code = 1
-    try:
-        while True:
-            try:
-                rows = _round(asking)
-            except SourceError as error:
-                code = 1
-                show(block(f"nodeagent: {error}; querying again in {interval:.0f} s"), error=True)
-            else:
-                if output == "text":
-                    click.clear()
-                code = _shown(rows, output)
-            time.sleep(interval)
-    except KeyboardInterrupt:
-        return code
-
-
-def _round(asking: Asking) -> list[NodeRow]:
-    return list(ask_all(asking, read_roster(asking.connection, asking.namespace)))
-
-
-def _shown(rows: list[NodeRow], output: str) -> int:
-    """Show the rows; return the exit code."""
-    rows = worst_first(rows)
+        roster = read_roster(connection, namespace)
+        rows = worst_first(ask_all(Asking(connection, namespace, timeout), roster))
     show_answer(output, fleet_document(rows), fleet_lines(rows))
     return exit_code(rows)
 

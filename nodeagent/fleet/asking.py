@@ -21,6 +21,7 @@ NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadab
 
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
+_AT_ONCE = 64
 _STUCK_SECONDS = BUSY_SECONDS + 30
 """A pass may take BUSY_SECONDS without a sign; the supervisor restarts the agent after that."""
 
@@ -122,19 +123,17 @@ class Asking:
     Attributes:
         connection: to the API server.
         namespace: where the DaemonSet is.
-        at_once: how many nodes at a time.
         timeout: seconds for each node.
     """
 
     connection: Connection
     namespace: str
-    at_once: int = 64
     timeout: float = 10.0
 
 
 def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
     """Yield a row for each node as it answers. Raises ForbiddenError: RBAC denies pods/exec."""
-    pool = ThreadPoolExecutor(asking.at_once, thread_name_prefix="fleet")
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
         for answered in as_completed([pool.submit(ask, asking, seat) for seat in roster]):
             yield answered.result()

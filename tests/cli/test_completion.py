@@ -30,7 +30,7 @@ def _complete(*words: str) -> list[str]:
 
 def test_commands_options_and_values_are_completed() -> None:
     assert _complete("fl") == ["fleet"]
-    assert "--watch" in _complete("fleet", "--")
+    assert "--timeout" in _complete("fleet", "--")
     assert _complete("fleet", "-o", "j") == ["json"]
 
 

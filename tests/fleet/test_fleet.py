@@ -179,7 +179,7 @@ def test_a_node_that_hangs_holds_up_no_other(api: ApiServer, ask: Ask) -> None:
     Fleet(api, 40)
     held = api.faults.add(faults.Hold(), path="*/nodeagent-node00[0-4]/exec", times=None)
     began = time.monotonic()
-    code, nodes = _nodes(ask, "--timeout", "3", "--at-once", "10")
+    code, nodes = _nodes(ask, "--timeout", "3")
     assert time.monotonic() - began < 20
     api.faults.remove(held)
     states = [node["state"] for node in nodes.values()]
@@ -188,7 +188,7 @@ def test_a_node_that_hangs_holds_up_no_other(api: ApiServer, ask: Ask) -> None:
 
 
 def test_an_api_server_that_dies_in_the_middle(api: ApiServer, ask: Ask) -> None:
-    fleet = Fleet(api, 20)
+    fleet = Fleet(api, 200)
     count = iter(range(1000))
 
     def last_words(_: object) -> Ended:
@@ -196,15 +196,15 @@ def test_an_api_server_that_dies_in_the_middle(api: ApiServer, ask: Ask) -> None
             api.stop_listening()
         return Ended(1)
 
-    for name in fleet.nodes[:5]:
+    for name in fleet.nodes:
         fleet.set_pod(name, last_words)
-    code, nodes = _nodes(ask, "--at-once", "2")
+    code, nodes = _nodes(ask)
     assert code == 1
-    assert len(nodes) == 20
+    assert len(nodes) == 200
     # A pod that answered before has no status file.
     states = [node["state"] for node in nodes.values()]
     assert set(states) <= {"not-answering", "unreadable"}
-    assert states.count("not-answering") >= 15
+    assert states.count("not-answering") >= 100
 
 
 def test_no_node_no_daemonset_and_no_api_server(api: ApiServer, ask: Ask) -> None:
@@ -220,30 +220,6 @@ def test_no_node_no_daemonset_and_no_api_server(api: ApiServer, ask: Ask) -> Non
     assert (reply.exit_code, reply.stdout) == (1, "")
     assert "Connection refused" in reply.stderr
     assert "Traceback" not in reply.stderr
-
-
-def test_watching_goes_on_through_an_outage(
-    api: ApiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Fleet(api, 2)
-    rounds: list[float] = []
-
-    def pause(seconds: float) -> None:
-        rounds.append(seconds)
-        match len(rounds):
-            case 1:
-                api.stop_listening()
-            case 2:
-                api.start_listening()
-            case _:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr("nodeagent.cli.fleet.time.sleep", pause)
-    reply = ask("fleet", "--watch", "--interval", "7")
-    assert reply.exit_code == 0
-    assert rounds == [7.0] * 3
-    assert reply.stdout.count("fleet: 2 of 2 nodes in sync") == 2
-    assert "querying again in 7 s" in reply.stderr
 
 
 def test_five_hundred_nodes_within_twenty_seconds(api: ApiServer, ask: Ask) -> None:
