@@ -24,7 +24,7 @@ FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_conn
 SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine on-host)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh test-kernels vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh test-kernels test-power vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -104,6 +104,11 @@ RELEASES ?= 12
 test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/kernels.md (as root)
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine $(RELEASES)
+
+CUTS ?= 50
+test-power: ## cut the power of an emulated machine with a busy agent, 50 times: docs/kernels.md (as root)
+	@scripts/install-packages packages/machines.txt
+	@tests/testbed/kernels/machine cuts $(CUTS) 12
 
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, half an hour)
 	@$(BIN)/python -m benchmarks
