@@ -53,13 +53,17 @@ def test_a_directory_that_holds_only_what_can_not_be_read_is_not_in_sync(
     assert "codec" not in reply.stdout
 
 
+_LAUGHS = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 8)}]\n" for a, b in pairwise("abcdefghijk")
+)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "[" * 100_000,
-        "a: &a [x, x, x, x, x, x, x, x]\n"
-        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 8)}]\n" for a, b in pairwise("abcdefghijk"))
-        + "kind: Ingress\napiVersion: networking.k8s.io/v1\nmetadata: {name: l}\nspec: {rules: *k}\n",
+        f"{_LAUGHS}kind: Ingress\nmetadata: {{name: l}}\nspec: {{rules: *k}}\n",
+        f"{_LAUGHS}kind: Service\napiVersion: *k\n",
         "kind: Ingress\nmetadata: &m {name: c, annotations: *m}\nspec: &s {rules: [*s], tls: *s}\n",
         "kind: List\nitems: &i [*i, {kind: List, items: *i}]\n",
         "kind: Service\nmetadata: {name: n}\nspec: {ports: [{port: .nan}, {port: .inf}]}\n",
@@ -68,7 +72,18 @@ def test_a_directory_that_holds_only_what_can_not_be_read_is_not_in_sync(
         "? [a, b]\n: 1\n? {x: y}\n: 2\nkind: Ingress\nmetadata: {1: 2, null: 3, name: k}\n",
         "kind: Ingress\nmetadata: !!python/object/apply:os.system [id]\n",
     ],
-    ids=["deep", "laughs", "cyclic", "cyclic list", "nan", "digits", "year 9999", "odd keys", "tags"],
+    ids=[
+        "deep",
+        "laughs",
+        "laughs as text",
+        "cyclic",
+        "cyclic list",
+        "nan",
+        "digits",
+        "year 9999",
+        "odd keys",
+        "tags",
+    ],
 )
 def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, text: str) -> None:
     (command_line.manifests / "attack.yaml").write_text(text, encoding="ascii")
