@@ -3,9 +3,6 @@
 import time
 from pathlib import Path
 
-import prometheus_client
-import pytest
-
 from nodeagent import __version__
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
@@ -153,28 +150,6 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")
     assert age is not None
     assert 90 <= age < 200
-
-
-def test_two_sets_of_metrics_share_nothing_and_the_global_registry_stays_empty_of_them() -> None:
-    """The registry is private."""
-    one, other = AgentMetrics(), AgentMetrics()
-    one.count("drift_repairs_total", "hosts")
-
-    assert scrape(one).value("nodeagent_drift_repairs_total", component="hosts") == 1
-    assert scrape(other).value("nodeagent_drift_repairs_total", component="hosts") == 0
-    assert b"nodeagent_" not in prometheus_client.generate_latest()
-
-
-def test_a_part_that_is_none_is_an_error_and_makes_no_series() -> None:
-    """A typing error is found by the first test, not by a dashboard."""
-    metrics = AgentMetrics()
-    before = len(metrics.exposition().splitlines())
-
-    with pytest.raises(KeyError):
-        metrics.count("applies_total", "host")
-    with pytest.raises(KeyError):
-        metrics.set("writers", 1)
-    assert len(metrics.exposition().splitlines()) == before
 
 
 def documented() -> dict[str, tuple[str, frozenset[str]]]:

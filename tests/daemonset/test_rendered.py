@@ -11,7 +11,6 @@ from tests.daemonset.kustomize import (
     DAEMONSET,
     RENDERED,
     Object,
-    UnknownFeatureError,
     documents,
     render,
     text,
@@ -58,16 +57,3 @@ def _assert_kubectl_agrees(directory: Path) -> None:
     )
     theirs = _by_identity(documents(told.stdout))
     assert theirs == _by_identity(render(directory))
-
-
-def test_a_feature_that_the_renderer_does_not_know_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("resources: []\nnamePrefix: x-\n")
-    with pytest.raises(UnknownFeatureError, match="namePrefix"):
-        render(tmp_path)
-
-
-def test_a_patch_of_what_is_not_there_is_an_error(tmp_path: Path) -> None:
-    patch = "{apiVersion: v1, kind: ConfigMap, metadata: {name: absent}}"
-    (tmp_path / "kustomization.yaml").write_text(f"patches: [{{patch: '{patch}'}}]\n")
-    with pytest.raises(UnknownFeatureError, match="absent"):
-        render(tmp_path)

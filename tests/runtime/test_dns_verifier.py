@@ -180,19 +180,6 @@ def test_a_changed_answer_makes_those_beside_it_due() -> None:
     assert dns.asked["b.example.net"] == 1
 
 
-def test_a_stable_name_is_asked_ever_more_rarely() -> None:
-    dns = MadeUpDns(a=told("192.0.2.1"))
-    with dns.prover("a", recheck_seconds=0.02) as prover:
-        began = time.monotonic()
-        wait_until(lambda: dns.asked["a"] == 6, "five more lookups", every=0.001)
-        # 0.025 s, doubled four times and each a fifth less at most: 0.62 s.
-        assert time.monotonic() - began > 0.6
-        dns.replies["a"] = told("198.51.100.4")
-        wait_until(lambda: prover.answers()["a"].latest.addresses == (OTHER,), "the change", seconds=5)
-        asked = dns.asked["a"]
-        wait_until(lambda: dns.asked["a"] == asked + 2, "short intervals again", seconds=1)
-
-
 def test_another_way_to_ask_is_taken_over() -> None:
     """As after a changed configuration; what is known stays meanwhile."""
     old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))

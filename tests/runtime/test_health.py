@@ -1,7 +1,5 @@
 """Alive and ready: the answer to a probe, moment by moment."""
 
-import pytest
-
 from nodeagent.runtime.health import HealthBoard
 from tests.clock import Clock
 
@@ -111,12 +109,3 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
         "dnat: failed since 0 s: nft says:; bad; hosts: ok\\x1b[2J\\u202e",
         "hosts: not yet",
     ]
-
-
-def test_a_part_that_is_none_is_an_error() -> None:
-    """Otherwise, an unexpected line would appear."""
-    health, _ = board("hosts")
-    with pytest.raises(KeyError):
-        health.component_ok("host")
-    with pytest.raises(KeyError):
-        health.component_failed("host", "why")

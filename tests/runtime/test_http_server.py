@@ -167,19 +167,6 @@ def test_many_probes_at_once_are_all_answered() -> None:
     assert found == [200] * 200
 
 
-def test_an_idle_server_uses_no_processor_time_and_ends_at_once() -> None:
-    """It sleeps until a client connects, and polls nothing."""
-    with serving(PAGES) as service:
-        get(service.bound, "/healthz")
-        time.sleep(0.1)
-        began = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - began < 0.005
-        closing = time.monotonic()
-        service.close()
-        assert time.monotonic() - closing < 0.2
-
-
 def test_head_gives_the_headers_alone() -> None:
     """With the length of the body that GET would give."""
     with serving(PAGES) as service:

@@ -16,7 +16,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_servers,
     reload_haproxy,
 )
-from tests.components.relay.answering import Answer, answering, hangs
+from tests.components.relay.answering import ANSWERS, Answer, answering, hangs
 
 PROCESSES = """\
 #<PID>          <type>          <reloads>       <uptime>        <version>
@@ -101,6 +101,15 @@ def test_a_part_of_an_answer_is_no_answer(
     with answering(path, _in_turn(*parts, answer)):
         assert {read(path, 5) for _ in parts} == {Unreachable(str(path), Silence.CUT)}
         assert not isinstance(read(path, 5), Unreachable)
+
+
+@ANSWERS
+@pytest.mark.parametrize("read", [read_digest, read_servers, read_processes])
+def test_an_unusable_answer_is_none(
+    tmp_path: Path, read: Callable[[Path, float], object], answer: Answer
+) -> None:
+    with answering(tmp_path / "m", answer):
+        assert isinstance(read(tmp_path / "m", 0.2), Unreachable)
 
 
 def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:

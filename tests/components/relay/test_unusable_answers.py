@@ -4,7 +4,7 @@ import pytest
 
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.errors import ApplyError
-from tests.components.relay.answering import ANSWERS, Answer, answering
+from tests.components.relay.answering import Answer, answering, garbage, hangs
 from tests.components.relay.backend import backend, who
 from tests.components.relay.namespace import (
     CONFIG,
@@ -29,7 +29,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @isolated
-@ANSWERS
+@pytest.mark.parametrize("answer", [hangs, garbage])
 def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> None:
     relay = _serving()
     # HAProxy would make its own again at the reload.
@@ -43,7 +43,7 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
 
 
 @isolated
-@ANSWERS
+@pytest.mark.parametrize("answer", [hangs, garbage])
 def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) -> None:
     """The new configuration is installed, for the moment in which HAProxy is started again."""
     _serving()
