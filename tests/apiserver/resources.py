@@ -25,7 +25,6 @@ class Resource:
             an object has that does not carry the field.
         custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
             while those of built-in types do not.
-        counts_generation: metadata.generation is the server's, and grows with each change of the spec.
         connects: subresources that lead to the node (exec, log).
     """
 
@@ -37,7 +36,6 @@ class Resource:
     has_status: bool = False
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
-    counts_generation: bool = False
     connects: tuple[str, ...] = ()
 
     @cached_property
@@ -87,9 +85,9 @@ RESOURCES: tuple[Resource, ...] = (
         fields={"spec.nodeName": ""},
         connects=("exec", "log"),
     ),
-    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),
-    Resource("apps", "v1", "deployments", "Deployment", has_status=True, counts_generation=True),
-    Resource("batch", "v1", "jobs", "Job", has_status=True, counts_generation=True),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True),
+    Resource("apps", "v1", "deployments", "Deployment", has_status=True),
+    Resource("batch", "v1", "jobs", "Job", has_status=True),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", has_status=True),

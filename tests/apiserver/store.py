@@ -338,8 +338,6 @@ class Store:
             else:
                 marked = metadata | {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
                 marked["finalizers"] = finalizers
-                if resource.counts_generation:
-                    marked["generation"] += 1
                 last = self._write(resource, version, version.obj | {"metadata": marked})
         return last.copy(resource)
 
@@ -387,8 +385,6 @@ class Store:
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
         metadata.pop("deletionTimestamp", None)
-        if resource.counts_generation:
-            metadata["generation"] = 1
         if resource.kind == "Namespace":
             metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
         new = {key: value for key, value in obj.items() if key != dropped}
@@ -425,9 +421,6 @@ class Store:
             **{key: old["metadata"][key] for key in kept if key in old["metadata"]},
             "resourceVersion": old["metadata"]["resourceVersion"],
         }
-        if resource.counts_generation:
-            changed = new.get("spec") != old.get("spec")
-            new["metadata"]["generation"] = old["metadata"]["generation"] + changed
         if part is Part.MAIN and resource.has_status:
             new.pop("status", None)
             if "status" in old:
