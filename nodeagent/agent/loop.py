@@ -188,7 +188,7 @@ class Daemon:
             self._watch = self._new_watch()
             self._watch.start()
         self._reporter.report(done, batch, self._reconciler)
-        self._status_file.record(done.desired, self._reporter.names, self._reconciler.conflicting)
+        self._status_file.record(done.desired, self._reconciler.conflicting)
         if last is None:
             # All objects that exist now are excluded from later collections. Modules alone are 70,000: a full
             # collection traversed all of them in 35 ms, at 1,000 hostnames in the middle of three passes of a

@@ -11,7 +11,6 @@ from nodeagent.model.desired import Desired
 from nodeagent.runtime.decision_log import (
     Fields,
     NameChanges,
-    NameCounts,
     changed_names,
     log_decisions,
     log_lines,
@@ -26,24 +25,18 @@ PLAN = "plan"
 
 
 class PassReporter:
-    """Reports the passes of one agent; its board has each component and PLAN.
-
-    Attributes:
-        names: the number of hostnames by decision of the last pass.
-    """
+    """Reports the passes of one agent; its board has each component and PLAN."""
 
     def __init__(self, metrics: AgentMetrics, board: HealthBoard, events: EventRecorder) -> None:
         self._metrics = metrics
         self._board = board
         self._events = events
         self._told: Desired | None = None
-        self.names = NameCounts()
         self._in_conflict: frozenset[str] = frozenset()
 
     def start_again(self) -> None:
         """Report everything in the next pass: this agent has just become the node's writer."""
         self._told = None
-        self.names = NameCounts()
 
     def report(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
         """Report what the pass decided, did, repaired and could not do; `calls` are its triggers."""
@@ -51,8 +44,7 @@ class PassReporter:
         changed = changed_names(desired, self._told)
         log_pass(done, self._told, changed)
         self._metrics.desired = desired
-        self.names.update(*changed)
-        for event in pending_events(desired, self.names.codes):
+        for event in pending_events(desired):
             self._events.record(event)
         self._told = desired
         self._board.component_ok(PLAN)

@@ -14,11 +14,11 @@ from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.dns_verification import WantedNames
+from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import Planner
 from nodeagent.runtime.repair_conflicts import RepairConflicts
 
@@ -96,7 +96,7 @@ class Reconciler:
         self._context_of: object = None
         self._planner = Planner(config)
         self._wanted: Desired | None = None
-        self._wanted_names = WantedNames()
+        self._wanted_names: Mapping[str, tuple[IPAddress, ...]] = {}
         self._answering: AbstractSet[Endpoint] = frozenset()
         self._unfinished: frozenset[ComponentName] = frozenset()
         self._held: dict[ComponentName, tuple[float, str]] = {}
@@ -151,6 +151,8 @@ class Reconciler:
         components -= held - changed
         answering = None if "relay" in components or "relay" in with_dependents(held) else self._answering
         done = converge(desired, actual, components, answering)
+        if self._wanted is None or desired.hosts is not self._wanted.hosts:
+            self._wanted_names = wanted_names(desired.hosts)
         self._wanted = desired
         self._answering = done.ready
         if "relay" in done.left:
@@ -189,7 +191,7 @@ class Reconciler:
             wanted=wanted,
         )
         if self._config.hosts.verify == "dns":
-            facts = replace(facts, wanted_names=self._wanted_names.after(wanted))
+            facts = replace(facts, wanted_names=self._wanted_names)
         return self._planner.plan(snapshot, facts)
 
     def _admitted(

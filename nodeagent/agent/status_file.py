@@ -13,7 +13,7 @@ written, that must not cost the agent its life.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -24,8 +24,7 @@ from msgspec import Struct, field
 
 from nodeagent import __version__
 from nodeagent.atomic_file import remove_drafts, replace_file
-from nodeagent.model.desired import Desired, Verdict
-from nodeagent.runtime.decision_log import NameCounts
+from nodeagent.model.desired import Desired, Ruled, Verdict
 from nodeagent.runtime.health import ComponentHealth, HealthBoard, Role
 from nodeagent.supervisor import show_life
 from nodeagent.typed_values import from_json
@@ -112,6 +111,11 @@ def parse_status(text: bytes) -> AgentStatus:
     raise UnreadableStatusError(f"its status document is of version {version}: use that nodeagent's fleet")
 
 
+def _counts(decisions: Iterable[Ruled]) -> VerdictCounts:
+    verdicts = [decision.ruling.verdict for decision in decisions]
+    return VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict})
+
+
 class StatusFile:
     """Keeps the file up to date, from a thread of its own; and tells the supervisor that this agent lives.
 
@@ -139,13 +143,9 @@ class StatusFile:
         self._closing = Event()
         self._thread = Thread(target=self._keep, name="status-file", daemon=True)
 
-    def record(self, desired: Desired, names: NameCounts, conflicts: frozenset[str]) -> None:
+    def record(self, desired: Desired, conflicts: frozenset[str]) -> None:
         """Take over what a pass decided; it is written within three seconds."""
-        verdicts = [decision.verdict for decision in desired.load_balancers]
-        self._counts = (
-            VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict}),
-            VerdictCounts(**{verdict.value: names.of(verdict) for verdict in Verdict}),
-        )
+        self._counts = (_counts(desired.load_balancers), _counts(desired.names))
         self._conflicts = conflicts
 
     def start(self) -> None:

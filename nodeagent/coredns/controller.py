@@ -229,8 +229,7 @@ class CoreDnsReporter:
         decided = replace(done.desired, names=done.edits.decisions)
         log_decisions(decided, self._before, changed_names(decided, self._before))
         self._before = decided
-        codes = {decision.code for decision in decided.names}
-        for event in name_events(decided, codes, COREDNS_NAME_CODES):
+        for event in name_events(decided, COREDNS_NAME_CODES):
             self._events.record(event)
         for conflict in done.conflicts:
             text, where = str(conflict), conflict.config_map

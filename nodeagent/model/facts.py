@@ -119,14 +119,14 @@ class Facts:
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
-    wanted_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
+    wanted_names: Mapping[str, tuple[IPAddress, ...]] = field(default_factory=dict)
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     takes_wildcards: bool = False
     notes: tuple[str, ...] = ()
 
     def addresses_of(self, name: str) -> frozenset[IPAddress]:
         """Return the addresses of a hostname's lines, as they are in the file or were desired last."""
-        return self.standing_names.get(name, _NOWHERE) | self.wanted_names.get(name, _NOWHERE)
+        return self.standing_names.get(name, _NOWHERE).union(self.wanted_names.get(name, ()))
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:

@@ -1,4 +1,4 @@
-"""All claims of a cluster, kept from one pass to the next: an object that stays keeps its claims.
+"""All claims of a cluster: an object that stays keeps its claims.
 
 For Ingresses and objects of controllers' own APIs (Traefik's, Istio's), the class shows the load balancer.
 Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass". The annotation is the way
@@ -6,9 +6,9 @@ before Kubernetes 1.18, and every controller still understands it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -18,16 +18,14 @@ from nodeagent.model.objects import (
     ControllerRoute,
     Ingress,
     IngressClass,
-    ObjectRef,
     Route,
     Snapshot,
 )
 from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.hostnames import canonical
-from nodeagent.plan.incremental import ItemResults
-from nodeagent.plan.precedence import by_age, opt_out
-from nodeagent.plan.route_claims import Parents, claims_of_route
-from nodeagent.plan.shares import Shares
+from nodeagent.plan.memory import Memory
+from nodeagent.plan.precedence import beyond, by_age, opt_out
+from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
 
 
 class IngressClasses(Struct, frozen=True):
@@ -96,16 +94,7 @@ def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBal
     )
 
 
-def _order(_: int, claim: Claim) -> tuple[object, ...]:
-    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
-    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
-
-
-_Owner = TypeVar("_Owner", Ingress, Route, ControllerRoute)
-
-_Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
-"""What one object claims, and what is wrong with it."""
-
+_Claiming = TypeVar("_Claiming", Ingress, Route, ControllerRoute, Claim)
 
 _TIMES = 4
 """Several objects may claim a hostname: for example, one for each of its paths."""
@@ -115,7 +104,7 @@ _MOST_COMPARISONS = 500_000
 
 
 class ClaimCollector:
-    """Remembers the claims of the Snapshot that it saw last.
+    """Finds the claims of a Snapshot's objects.
 
     The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
     get; no other namespace's matter.
@@ -130,124 +119,98 @@ class ClaimCollector:
 
     def __init__(self, limits: LimitOptions) -> None:
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
-        # By id, which no other claim has while the claim is held here.
-        self._shares: Shares[int, Claim] = Shares(self._most, _order, lambda claim: len(claim.names))
-        self._left_out: dict[int, Claim] = {}
-        self._weighed: ItemResults[Route, tuple[Route, int]] = ItemResults(lambda route: route.ref)
-        self._route_shares: Shares[ObjectRef, tuple[Route, int]] = Shares(
-            _MOST_COMPARISONS, lambda _, weighed: by_age(weighed[0]), lambda weighed: weighed[1]
-        )
         self._pool = HintsPool()
-        self._ingresses: _Collection[Ingress] = _Collection()
-        self._routes: _Collection[Route] = _Collection()
-        self._controller_routes: _Collection[ControllerRoute] = _Collection()
         self._classes = IngressClasses({}, None)
         self._parents = Parents({}, {}, {})
         self._parents_made_of: tuple[object, ...] = ((), (), ())
+        self._of_ingresses: Memory[int, tuple[Claim, ...]] = Memory()
+        self._of_controller_routes: Memory[int, tuple[Claim, ...]] = Memory()
+        self._considered: Memory[int, Considered] = Memory()
+        self._of_routes: Memory[int, tuple[Claim, ...]] = Memory()
+        self._routes_left_out: Memory[str, frozenset[int]] = Memory()
+        self._claims_left_out: Memory[str, frozenset[int]] = Memory()
 
-    def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims that are gone since the last Snapshot, and the new ones, within the shares."""
+    def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
+        """Return the claims, and a note on each namespace of which something is not considered."""
         classes, pool = ingress_classes(snapshot.ingress_classes), self._pool
-        same_classes = classes == self._classes
+        of_routes, notes = self._claims_of_routes(snapshot)
+        of_ingresses = self._of_ingresses.results(
+            lambda _, ingress: claims_of_ingress(ingress, classes, pool),
+            _by_id(snapshot.ingresses),
+            context=classes,
+        )
+        of_controller_routes = self._of_controller_routes.results(
+            lambda _, route: claims_of_controller_route(route, classes, pool),
+            _by_id(snapshot.controller_routes),
+            context=classes,
+        )
+        parts = (of_ingresses.values(), of_routes.values(), of_controller_routes.values())
+        claims = [claim for part in parts for each in part for claim in each]
+        weights = [len(claim.names) for claim in claims]
+        left_out = _left_out(self._claims_left_out, self._most, claims, weights, _order)
+        for namespace, each in left_out.items():
+            notes.append(
+                f"namespace {namespace}: {len(each)} of its claims to hostnames are not considered: older "
+                f"ones name {self._most} or more (limits.hostnamesPerNamespace)"
+            )
+        return _without(claims, left_out), notes
+
+    def _claims_of_routes(self, snapshot: Snapshot) -> tuple[Mapping[int, tuple[Claim, ...]], list[str]]:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
-        parents = self._parents
         if snapshot.routes and made_of != self._parents_made_of:
-            parents, self._parents_made_of = Parents.of(*made_of), made_of
-        again = [] if parents is self._parents else parents.touched(self._parents, snapshot.routes)
-        again += self._moved_routes(snapshot.routes, parents, again)
-        self._classes, self._parents = classes, parents
-        changes = (
-            self._ingresses.update(
-                snapshot.ingresses,
-                lambda ingress: claims_of_ingress(ingress, classes, pool),
-                () if same_classes else snapshot.ingresses,
-            ),
-            self._routes.update(
-                snapshot.routes,
-                lambda route: () if self._leaves_out(route) else claims_of_route(route, parents, pool),
-                again,
-            ),
-            self._controller_routes.update(
-                snapshot.controller_routes,
-                lambda route: claims_of_controller_route(route, classes, pool),
-                () if same_classes else snapshot.controller_routes,
-            ),
+            self._parents, self._parents_made_of = Parents.of(*made_of), made_of
+        parents, pool = self._parents, self._pool
+        considered = self._considered.results(
+            lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
         )
-        gone = [claim for removed, _ in changes for claim in removed]
-        return self._within_shares(gone, [claim for _, added in changes for claim in added])
-
-    def problems(self) -> list[str]:
-        """Return what is wrong with objects of the last Snapshot that claim hostnames."""
-        collections = (self._ingresses, self._routes, self._controller_routes)
-        found = [problem for each in collections for problem in each.problems.elements()]
-        found += [
-            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+        weights = [considered[id(route)].comparisons for route in snapshot.routes]
+        left_out = _left_out(self._routes_left_out, _MOST_COMPARISONS, snapshot.routes, weights, by_age)
+        found = self._of_routes.results(
+            lambda _, route, __: claims_of_route(route, parents, pool),
+            _by_id(_without(snapshot.routes, left_out)),
+            considered,
+        )
+        return found, [
+            f"namespace {namespace}: {len(each)} of its Routes are not considered: older ones take "
             f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, count in self._route_shares.counts_left_out().items()
-        ]
-        return found + [
-            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
-            f"name {self._most} or more (limits.hostnamesPerNamespace)"
-            for namespace, count in self._shares.counts_left_out().items()
+            for namespace, each in left_out.items()
         ]
 
-    def _moved_routes(self, routes: Sequence[Route], parents: Parents, again: list[Route]) -> list[Route]:
-        """Weigh the Routes; return those that are left out now and were not, or the reverse."""
-        gone, new = self._weighed.update(routes, lambda route: (route, parents.comparisons(route)), again)
-        for route, _ in gone:
-            self._route_shares.remove(route.ref.namespace, route.ref)
-        for weighed in new:
-            self._route_shares.put(weighed[0].ref.namespace, weighed[0].ref, weighed)
-        moved = {key for _, key in self._route_shares.settle()}
-        return [route for route in routes if route.ref in moved] if moved else []
 
-    def _leaves_out(self, route: Route) -> bool:
-        return route.ref in self._route_shares.left_out(route.ref.namespace)
-
-    def _within_shares(self, gone: list[Claim], new: list[Claim]) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims to forget, and those to consider now that were not considered before.
-
-        A claim is left out as a whole.
-        """
-        for claim in gone:
-            self._shares.remove(claim.ref.namespace, id(claim))
-        for claim in new:
-            self._shares.put(claim.ref.namespace, id(claim), claim)
-        if not self._shares.settle():
-            return gone, new
-        before, self._left_out = self._left_out, self._shares.all_left_out()
-        ended, begun = set(map(id, gone)), set(map(id, new))
-        forgotten = [claim for claim in gone if id(claim) not in before]
-        considered = [claim for claim in new if id(claim) not in self._left_out]
-        forgotten += [self._left_out[key] for key in self._left_out.keys() - before.keys() - begun]
-        considered += [before[key] for key in before.keys() - self._left_out.keys() - ended]
-        return forgotten, considered
+def _by_id(objects: Iterable[_Claiming]) -> dict[int, _Claiming]:
+    """Return the objects by id, which no other has while a memory holds them: their hashes take longer."""
+    return {id(each): each for each in objects}
 
 
-class _Collection(Generic[_Owner]):
-    """The objects of one kind, each with its claims; `problems` are theirs, with the number of each."""
+def _order(claim: Claim) -> tuple[object, ...]:
+    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
+    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
 
-    def __init__(self) -> None:
-        self.problems: Counter[str] = Counter()
-        self._claimed: ItemResults[_Owner, _Claimed] = ItemResults(
-            lambda owner: (owner.ref.kind, owner.ref.namespace, owner.ref.name)
-        )
 
-    def update(
-        self,
-        owners: Sequence[_Owner],
-        claims_of: Callable[[_Owner], tuple[Claim, ...]],
-        again: Iterable[_Owner],
-    ) -> tuple[list[Claim], list[Claim]]:
-        """Take over the objects as they are now; of those in `again`, the claims may have changed."""
+def _left_out(
+    memory: Memory[str, frozenset[int]],
+    share: int,
+    items: Sequence[_Claiming],
+    weights: Sequence[int],
+    order: Callable[[_Claiming], tuple[object, ...]],
+) -> Mapping[str, frozenset[int]]:
+    """Return, of each namespace whose items weigh more than its share, the ids of those beyond it."""
+    if sum(weights) <= share:
+        return {}
+    totals: Counter[str] = Counter()
+    for item, weight in zip(items, weights, strict=True):
+        totals[item.ref.namespace] += weight
+    groups: dict[str, dict[int, tuple[_Claiming, int]]] = {
+        namespace: {} for namespace, total in totals.items() if total > share
+    }
+    for item, weight in zip(items, weights, strict=True):
+        if item.ref.namespace in groups:
+            groups[item.ref.namespace][id(item)] = (item, weight)
+    return memory.results(
+        lambda _, group: beyond(share, group, lambda _, each: order(each[0]), itemgetter(1)), groups
+    )
 
-        def claimed_by(owner: _Owner) -> _Claimed:
-            return claims_of(owner), tuple(f"{owner.ref}: {problem}" for problem in owner.problems)
 
-        gone, new = self._claimed.update(owners, claimed_by, again)
-        fewer, more = (Counter(chain.from_iterable(found for _, found in each)) for each in (gone, new))
-        if fewer or more:
-            self.problems = self.problems - fewer + more
-        return [claim for claims, _ in gone for claim in claims], [
-            claim for claims, _ in new for claim in claims
-        ]
+def _without(items: Sequence[_Claiming], left_out: Mapping[str, frozenset[int]]) -> list[_Claiming]:
+    ids = frozenset().union(*left_out.values())
+    return [each for each in items if id(each) not in ids]

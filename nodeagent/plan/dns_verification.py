@@ -8,7 +8,7 @@ Fail static: while DNS is not available, its last answer counts. If nothing is r
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
 the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
 differs, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
-A line that a running agent wanted in its last pass counts as existing, too (`WantedNames`): it is no less
+A line that a running agent wanted in its last pass counts as existing, too (`wanted_names`): it is no less
 verified if it was withdrawn because its relay did not answer, or if another program removed it.
 """
 
@@ -16,13 +16,11 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from nodeagent.config.options import HostsOptions
-from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import HostsLine, Ruling, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.hostnames import covering
-from nodeagent.plan.incremental import difference
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.sharing import shared
 
 _MOST_SHOWN = 4
 
@@ -73,27 +71,12 @@ _KEPT_UNASKED = served("KeptUnasked", "kept: it is written, and DNS was not quer
 _NOT_ASKED_YET = skipped("NotAskedYet", "not verified yet: DNS was not queried")
 
 
-class WantedNames:
-    """The hostnames of the hosts lines that were desired last: they count as existing."""
-
-    def __init__(self) -> None:
-        self._lines: tuple[HostsLine, ...] = ()
-        self._names: dict[str, frozenset[IPAddress]] = {}
-
-    def after(self, lines: tuple[HostsLine, ...]) -> Mapping[str, frozenset[IPAddress]]:
-        """Return each hostname of these lines with its addresses; unchanged values stay the same objects."""
-        removed, added = difference(self._lines, lines, lambda line: (*sort_key(line.address), line.name))
-        if removed or added:
-            names = self._names = dict(self._names)
-            for line in removed:
-                names[line.name] = shared(names[line.name] - {line.address})
-            for line in added:
-                names[line.name] = shared(names.get(line.name, frozenset()) | {line.address})
-            for line in removed:
-                if not names.get(line.name, True):
-                    del names[line.name]
-        self._lines = lines
-        return self._names
+def wanted_names(lines: Iterable[HostsLine]) -> Mapping[str, tuple[IPAddress, ...]]:
+    """Return each hostname of these lines with its addresses."""
+    names: dict[str, tuple[IPAddress, ...]] = {}
+    for line in lines:
+        names[line.name] = (*names.get(line.name, ()), line.address)
+    return names
 
 
 class _Meaning(Enum):

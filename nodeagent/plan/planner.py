@@ -19,10 +19,10 @@ from nodeagent.model.desired import (
     refused,
 )
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
 from nodeagent.plan.claim_collecting import ClaimCollector
 from nodeagent.plan.claim_matching import ClaimMatcher
-from nodeagent.plan.hostname_decisions import HostnameDecisions
+from nodeagent.plan.hostname_decisions import HostnamePlanner
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 
@@ -42,62 +42,49 @@ class Planner:
         self._claims = ClaimCollector(config.limits)
         self._load_balancers = LoadBalancerPlanner(config)
         self._matcher = ClaimMatcher(config.load_balancers.ingress_classes)
-        self._hostnames = HostnameDecisions(config)
-        self._relayed = _Relayed((), ())
-        self._questions: Mapping[str, DnsQuestion] = {}
-        self._asked_by: tuple[object, object] = ((), ())
+        self._hostnames = HostnamePlanner(config)
+        self._decisions: tuple[LoadBalancerDecision, ...] = ()
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
         config = self._config
         if snapshot.node is not None:  # none of its names is ever written
             facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})
-        load_balancers = self._load_balancers.plan(snapshot, facts)
-        removed, added = self._matcher.update(load_balancers, *self._claims.update(snapshot))
-        hostnames = self._hostnames
-        hostnames.update(removed, added, load_balancers, facts)
-        if load_balancers is not self._relayed.plans:
-            self._relayed = _Relayed(load_balancers, self._relayed.decisions)
-        relayed = self._relayed
-        of_gateways = (f"{one.ref}: {problem}" for one in snapshot.gateways for problem in one.problems)
+        plans = self._load_balancers.plan(snapshot, facts)
+        decisions = tuple(plan.decision for plan in plans)
+        if decisions != self._decisions:
+            self._decisions = decisions
+        claims, notes = self._claims.collect(snapshot)
+        hostnames = self._hostnames.plan(self._matcher.match(claims, plans), plans, facts)
+        addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
+        redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
         pods = pod_ranges(snapshot, facts, config)
-        used = {one.address.version for one in relayed.addresses}
+        used = {one.address.version for one in addresses}
         # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
         guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
-        serves = relayed.addresses or relayed.redirects or hostnames.hosts
         return Desired(
-            addresses=relayed.addresses,
-            listeners=relayed.listeners,
+            addresses=addresses,
+            listeners=tuple(listener for plan in plans for listener in plan.relayed.listeners),
             dnat=DnatRules(
-                relayed.redirects if config.dnat.backend != "none" else (),
+                redirects if config.dnat.backend != "none" else (),
                 pods.redirected,
                 guarded,
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
             ),
             hosts=hostnames.hosts,
-            load_balancers=relayed.decisions,
+            load_balancers=self._decisions,
             names=hostnames.names,
             unreadable=tuple(sorted(snapshot.unreadable)),
             remarks=(
                 *facts.notes,
-                *(pods.remarks if serves else ()),
+                *(pods.remarks if addresses or redirects or hostnames.hosts else ()),
                 *_missing_services(snapshot, config),
                 *sorted(snapshot.not_covered),
-                *sorted([*of_gateways, *self._claims.problems()]),
+                *sorted([*_problems(snapshot), *notes]),
             ),
-            questions=self._all_questions(),
+            questions=_questions(hostnames.questions, plans),
         )
-
-    def _all_questions(self) -> Mapping[str, DnsQuestion]:
-        """Return what to ask DNS, about hostnames that are claimed and about load balancers' own."""
-        claimed, own = self._hostnames.questions, self._relayed.questions
-        if claimed is not self._asked_by[0] or own != self._asked_by[1]:
-            self._asked_by = (claimed, own)
-            both = {**claimed, **own} if own else claimed
-            if not own or both != self._questions:
-                self._questions = both
-        return self._questions
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
@@ -109,22 +96,25 @@ _USERS_PART = 32
 """Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
 
 
-class _Relayed:
-    """The results for all load balancers, computed once for the same ones."""
+def _questions(
+    claimed: Mapping[str, DnsQuestion], plans: Iterable[LoadBalancerPlan]
+) -> Mapping[str, DnsQuestion]:
+    """Return what to ask DNS, about hostnames that are claimed and about load balancers' own."""
+    own = {
+        name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
+        for plan in plans
+        for name in plan.own_names
+    }
+    return {**claimed, **own} if own else claimed
 
-    def __init__(self, plans: tuple[LoadBalancerPlan, ...], before: tuple[LoadBalancerDecision, ...]) -> None:
-        self.plans = plans
-        self.addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
-        self.listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
-        self.redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
-        self.questions = {
-            name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
-            for plan in plans
-            for name in plan.own_names
-        }
-        decisions = tuple(plan.decision for plan in plans)
-        # A Service can change without its decision.
-        self.decisions = before if decisions == before else decisions
+
+def _problems(snapshot: Snapshot) -> Iterator[str]:
+    """Yield what is wrong with objects that claim hostnames, and with Gateways."""
+    objects: list[Gateway | Ingress | Route | ControllerRoute]
+    objects = [*snapshot.gateways, *snapshot.ingresses, *snapshot.routes, *snapshot.controller_routes]
+    for one in objects:
+        for problem in one.problems:
+            yield f"{one.ref}: {problem}"
 
 
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:

@@ -6,7 +6,7 @@ missing status means nothing: the rules show what the controller will decide.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 from msgspec import Struct
 
@@ -37,8 +37,6 @@ _KINDS_OF_PROTOCOL = {
 """Which of the Routes that are read here a listener takes. Controllers have protocols of their own
 (`example.com/quic`): with one of those, a listener takes what it lists."""
 
-_Key = TypeVar("_Key")
-
 _WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
 _OTHER_LISTENER = "has no listener with that name or port"
 _OTHER_KIND = "has no listener that accepts this kind"
@@ -54,7 +52,14 @@ class Attachment(Struct, frozen=True):
     listener_set: ListenerSet | None = None
 
 
-class Parents(Struct, frozen=True):
+class Considered(Struct, frozen=True):
+    """What decides about a Route: the objects, and how many listeners and hostnames are compared."""
+
+    objects: tuple[object, ...]
+    comparisons: int
+
+
+class Parents(Struct, frozen=True, eq=False):
     """All that Routes can be attached to, and the namespaces' labels."""
 
     gateways: Mapping[tuple[str, str], Gateway]
@@ -77,28 +82,18 @@ class Parents(Struct, frozen=True):
             {namespace.name: namespace for namespace in namespaces},
         )
 
-    def touched(self, before: Self, routes: Iterable[Route]) -> list[Route]:
-        """Return the Routes for which these parents may say something else than those before."""
-        gateways = _differing(self.gateways, before.gateways)
-        namespaces = _differing(self.namespaces, before.namespaces)
-        changed = {(GATEWAY_API, *key) for key in gateways}
-        changed |= _differing(self.listener_sets, before.listener_sets)
-        changed |= {
-            key
-            for key, found in self.listener_sets.items()
-            if found.ref.namespace in namespaces or (found.parent.namespace, found.parent.name) in gateways
-        }
-        return [
-            route
-            for route in routes
-            if route.ref.namespace in namespaces
-            or any((parent.group, parent.namespace, parent.name) in changed for parent in route.parents)
-        ]
-
-    def comparisons(self, route: Route) -> int:
-        """Return how many listeners and hostnames are compared to find what the Route claims."""
-        listeners = sum(1 for parent in route.parents for _ in self._of_parent(parent))
-        return listeners * max(1, len(route.hostnames))
+    def considered(self, route: Route) -> Considered:
+        """Return all that decides about what the Route claims, apart from itself."""
+        found: list[object] = [self.namespaces.get(route.ref.namespace)]
+        listeners = 0
+        for parent in route.parents:
+            listener_set = self.listener_sets.get((parent.group, parent.namespace, parent.name))
+            gateway = self._gateway(listener_set.parent if listener_set else parent)
+            found += (gateway, listener_set)
+            if listener_set:
+                found.append(self.namespaces.get(listener_set.ref.namespace))
+            listeners += sum(1 for _ in self._of_parent(parent))
+        return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
 
     def attachments(self, route: Route) -> Iterator[Attachment]:
         """Yield every listener that the Route references and that takes it, whatever their hostnames."""
@@ -168,10 +163,6 @@ class Parents(Struct, frozen=True):
                 return namespace is not None and selects(allowed.selector, namespace.labels)
             case "None":
                 return False
-
-
-def _differing(one: Mapping[_Key, object], other: Mapping[_Key, object]) -> set[_Key]:
-    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
 def _takes_kind(listener: GatewayListener, kind: str) -> bool:

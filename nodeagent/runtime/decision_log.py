@@ -1,13 +1,9 @@
 """Logs the decisions that a pass changed: one line each, and not too many of a kind."""
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from operator import attrgetter
 
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
-from nodeagent.plan.incremental import difference
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.printable import shown_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -17,33 +13,14 @@ _MOST_LINES = 100
 Fields = dict[str, object]
 
 NameChanges = tuple[list[NameDecision], list[NameDecision]]
-"""The decisions on hostnames that are no longer made, and those that are new. Some are in both."""
+"""The decisions on hostnames that are no longer made, and those that are new."""
 
 
 def changed_names(after: Desired, before: Desired | None) -> NameChanges:
-    """Return the decisions on hostnames that differ between two plans. Pure."""
-    return difference(before.names if before else (), after.names, attrgetter("name"))
-
-
-class NameCounts:
-    """The number of hostnames by verdict and code, updated only where a pass decided otherwise."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[Verdict, str]] = Counter()
-
-    def update(self, removed: Iterable[NameDecision], added: Iterable[NameDecision]) -> None:
-        """Take over the differences of a pass from the one before."""
-        gone, new = (Counter((one.verdict, one.code) for one in each) for each in (removed, added))
-        self._counts = self._counts - gone + new
-
-    @property
-    def codes(self) -> AbstractSet[str]:
-        """The codes of all decisions."""
-        return {code for _, code in self._counts}
-
-    def of(self, verdict: Verdict) -> int:
-        """Return how many hostnames have the verdict."""
-        return sum(count for (each, _), count in self._counts.items() if each is verdict)
+    """Return the decisions on hostnames that differ between two plans: a planner keeps the others. Pure."""
+    old, new = ({id(each): each for each in plan.names} if plan else {} for plan in (before, after))
+    gone, found = old.keys() - new.keys(), new.keys() - old.keys()
+    return [old[key] for key in old if key in gone], [new[key] for key in new if key in found]
 
 
 def log_decisions(after: Desired, before: Desired | None, names: NameChanges) -> None:

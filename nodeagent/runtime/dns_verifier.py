@@ -20,7 +20,7 @@ from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.plan.incremental import changed_keys
+from nodeagent.plan.memory import changed_keys
 from nodeagent.runtime.lookup_queue import (
     FIRST_PER_SECOND,
     LONGEST_SECONDS,

@@ -49,17 +49,13 @@ class PendingEvent(Struct, frozen=True):
     uid: str = ""
 
 
-def pending_events(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
+def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     """Return the rejections, in few Events.
 
     One for each load balancer, and one for each kind of rejected hostnames.
 
     Every node uses the same words, so that one Event serves all. Only a port that another program
     holds concerns one node.
-
-    Args:
-        desired: the plan.
-        codes: those of its decisions on hostnames.
     """
     found = [
         PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
@@ -71,24 +67,20 @@ def pending_events(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEv
         for decision in desired.load_balancers
         if decision.taken and decision.verdict is Verdict.SERVED
     ]
-    found += name_events(desired, codes, EVENT_NAME_CODES)
+    found += name_events(desired, EVENT_NAME_CODES)
     found.sort(key=lambda one: (one.service, one.code))
     return tuple(_in_turn(found, lambda one: one.service.namespace))
 
 
-def name_events(
-    desired: Desired, codes: AbstractSet[str], reported: AbstractSet[str]
-) -> tuple[PendingEvent, ...]:
+def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """Return one Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
 
     Hostnames of a namespace are left out while lookups of it are still running: an Event that stays for an
     hour must name them all.
     """
-    if reported.isdisjoint(codes):
+    if reported.isdisjoint(decision.ruling.code for decision in desired.names):
         return ()
-    waiting = set[str]()
-    if not _WAITING.isdisjoint(codes):
-        waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
+    waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:

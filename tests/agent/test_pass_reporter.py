@@ -1,13 +1,10 @@
 """The log has a line for what changed, and none for what DNS says otherwise to no effect."""
 
 import logging
-from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import NodePass, Repair
 from nodeagent.agent.metrics import AgentMetrics
@@ -16,7 +13,7 @@ from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.model.desired import Desired, NameDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.decision_log import NameCounts, changed_names
+from nodeagent.runtime.decision_log import changed_names
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.runtime.health import HealthBoard
 from nodeagent.runtime.repair_conflicts import ConflictStatus
@@ -97,31 +94,3 @@ def test_a_pass_is_counted_by_component() -> None:
     assert found.value("nodeagent_drift_conflict", component="dnat") == 0
     assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1
     assert (found.value("nodeagent_last_sync_timestamp_seconds") or 0) > 1.7e9
-
-
-_INGRESS = ObjectRef("Ingress", "shop", "web")
-_CODES = {Verdict.SERVED: "Verified", Verdict.SKIPPED: "NotAskedYet", Verdict.REFUSED: "NotVerified"}
-
-passes = st.lists(st.dictionaries(st.integers(0, 20), st.sampled_from(Verdict)), max_size=8)
-
-
-@given(passes)
-def test_counts_that_are_kept_are_right_after_each_pass(decided: list[dict[int, Verdict]]) -> None:
-    """They agree with counts from the beginning, where hostnames come, go, and are decided otherwise."""
-    counts = NameCounts()
-    before = Desired()
-    for verdicts in decided:
-        names = tuple(
-            NameDecision(
-                f"n{number:02}.example.com", _INGRESS, None, Ruling(verdict, _CODES[verdict], "because")
-            )
-            for number, verdict in sorted(verdicts.items())
-        )
-        after = Desired(names=names)
-        counts.update(*changed_names(after, before))
-        before = after
-        expected = Counter(verdicts.values())
-        assert {verdict: counts.of(verdict) for verdict in Verdict} == {
-            verdict: expected[verdict] for verdict in Verdict
-        }
-        assert counts.codes == {_CODES[verdict] for verdict in expected}

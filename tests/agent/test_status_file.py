@@ -20,7 +20,6 @@ from nodeagent.agent.status_file import (
     remove_status,
     status_path,
 )
-from nodeagent.runtime.decision_log import NameCounts
 from nodeagent.runtime.health import HealthBoard, Role
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
@@ -64,9 +63,7 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
         ingress("site.example.com"),
         options=config(proxies=["blue"]),
     )
-    names = NameCounts()
-    names.update((), planned.names)
-    file.record(planned, names, frozenset({"hosts"}))
+    file.record(planned, frozenset({"hosts"}))
     board.component_ok("api")
     board.component_failed("hosts", "first line\n\x1b[31msecond")
     board.synced_at = time.monotonic() - 7

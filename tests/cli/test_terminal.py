@@ -101,7 +101,7 @@ def test_whatever_any_object_holds(
     ]
     for text in texts:
         _assert_harmless(terminal_text(text))
-    for one in pending_events(desired, {decision.code for decision in desired.names}):
+    for one in pending_events(desired):
         _assert_harmless(_logged(one.message))
     found = json.loads(encode(report("Plan", "node1", desired, comparison)))
     assert [each["reason"] for each in found["names"]] == [each.reason for each in desired.names]

@@ -15,8 +15,8 @@ import yaml
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.addresses import Endpoint, sort_key
+from nodeagent.model.desired import Desired, HostsLine, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
@@ -105,7 +105,7 @@ def readable(desired: Desired) -> dict[str, Any]:
         "listeners": [f"{each.bind} -> {each.server} {each.proxy}" for each in desired.listeners],
         "redirects": [f"{each.match} -> {each.to}" for each in desired.dnat.redirects],
         "podCIDRs": [str(network) for network in desired.dnat.pods],
-        "hosts": [f"{line.address} {line.name}" for line in desired.hosts],
+        "hosts": [f"{line.address} {line.name}" for line in sorted(desired.hosts, key=_by_address)],
         "unreadable": [f"{Path(entry.where).name}: {entry.reason}" for entry in desired.unreadable],
         "remarks": list(desired.remarks),
     }
@@ -120,6 +120,10 @@ def write_down(cluster: Path) -> None:
     """Makes what is planned now what is expected from now on."""
     text = json.dumps(readable(planned(cluster)), indent=2, ensure_ascii=False)
     (cluster / "expected.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _by_address(line: HostsLine) -> tuple[object, ...]:
+    return (*sort_key(line.address), line.name)
 
 
 def _claim(decision: NameDecision) -> str:

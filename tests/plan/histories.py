@@ -34,7 +34,7 @@ from nodeagent.model.objects import (
     Snapshot,
     Unreadable,
 )
-from nodeagent.plan.dns_verification import WantedNames
+from nodeagent.plan.dns_verification import wanted_names
 from tests.plan import odd_values
 from tests.plan.tenant_worlds import ADDRESSES, COLLECTIONS, HOSTS, OTHERS, TENANT, Maker, make_world
 
@@ -69,7 +69,6 @@ class History:
         self._facts = world.facts
         self._config = self._limited(world.config)
         self._maker = Maker(self._chance, (*OTHERS, TENANT), -5, 9, greedy=False)
-        self._wanted = WantedNames()
 
     def moments(self, count: int) -> Iterator[Moment]:
         """Yield the moments; between two, a few things change, or nothing does."""
@@ -81,7 +80,7 @@ class History:
     def remember(self, desired: Desired) -> None:
         """What was desired is mostly a fact of the next moment, as the agent has it."""
         if self._chance.random() < 0.9:
-            self._facts = replace(self._facts, wanted_names=self._wanted.after(desired.hosts))
+            self._facts = replace(self._facts, wanted_names=wanted_names(desired.hosts))
 
     def _change(self) -> None:
         kind = self._chance.choices(

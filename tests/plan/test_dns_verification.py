@@ -12,7 +12,7 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, ObjectRef
-from nodeagent.plan.dns_verification import WantedNames
+from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     FACTS,
@@ -149,7 +149,7 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     desire = planned(None, stands_at=[RELAY])
     assert hosts(defer_until_ready(desire, frozenset())) == []
     for reply, code in ((failed(), "Kept"), (told("198.51.100.4"), "NotVerified"), (failed(), "DnsTimeout")):
-        wanted = WantedNames().after(desire.hosts)
+        wanted = wanted_names(desire.hosts)
         facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, wanted_names=wanted)
         desire = desired(service(), ingress(NAME), facts=facts, options=DNS)
         assert of_name(desire, NAME).code == code

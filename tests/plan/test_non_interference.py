@@ -128,7 +128,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
     """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
-    claims = ClaimCollector(LimitOptions()).update(world.cluster)[1] if told else ()
+    claims = ClaimCollector(LimitOptions()).collect(world.cluster)[0] if told else ()
     namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
     return frozenset(
         each.name
@@ -155,7 +155,7 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 def routed(world: World) -> frozenset[str]:
     """The hostnames of Routes."""
-    claims = ClaimCollector(LimitOptions()).update(world.cluster)[1]
+    claims = ClaimCollector(LimitOptions()).collect(world.cluster)[0]
     return frozenset(
         canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
     )

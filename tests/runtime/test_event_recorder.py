@@ -21,7 +21,7 @@ def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotVerified
 
 
 def events(desired: Desired) -> tuple[PendingEvent, ...]:
-    return pending_events(desired, {decision.code for decision in desired.names})
+    return pending_events(desired)
 
 
 def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:

@@ -15,7 +15,7 @@ wrote below the block move above it (in the same order).
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -25,10 +25,10 @@ from msgspec import Struct
 
 from nodeagent.components.hosts.lines import OwnLines, without_legacy_lines
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.node_files import hosts_fields
-from nodeagent.plan.incremental import SortedRows, difference
+from nodeagent.plan.memory import Memory
 from nodeagent.sharing import shared
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
@@ -41,8 +41,8 @@ _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
 _ABSENT = b" (file was absent)"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
-_RowKey = tuple[int, str, int]
-"""The sort key of lines: the address's family, the name, the address."""
+_Row = tuple[int, str, int, bytes]
+"""A line as it is written, after what sorts it: the address's family, the name, the address."""
 
 
 class Problem(Struct, frozen=True):
@@ -94,8 +94,10 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     )
 
 
-def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = False) -> bytes:
-    """Return the content of a file with the user's bytes and, last, the block.
+def assemble(
+    user: bytes, block: bytes, *, adopt: bool = False, absent: bool = False
+) -> tuple[bytes, HostsFile]:
+    """Return the content of a file with the user's bytes and, last, the block; and what `parse` makes of it.
 
     Without lines there is no block: the result is `user` itself. If all of the user's lines end in CRLF,
     nodeagent's do.
@@ -107,65 +109,54 @@ def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = F
         absent: There was no file before nodeagent's.
     """
     kept = without_legacy_lines(user) if adopt else user
+    count = kept.count(b"\n") + (not kept.endswith(b"\n") and bool(kept))
+    numbers = tuple(range(1, count + 1))
     if not block:
-        return kept
+        return kept, HostsFile(kept, None, (), line_numbers=numbers)
     newlines = kept.count(b"\n")
     end_of_line = b"\r\n" if newlines and newlines == kept.count(b"\r\n") else b"\n"
+    lines = block if end_of_line == b"\n" else block.replace(b"\n", end_of_line)
+    file = HostsFile(kept, lines, (), absent and not kept, numbers)
     begin = BEGIN
     if kept and not kept.endswith(b"\n"):
         begin += b" (no newline at byte %d)" % len(kept)
         kept += end_of_line
-    elif absent and not kept:
+    elif file.absent:
         begin += _ABSENT
-    lines = block if end_of_line == b"\n" else block.replace(b"\n", end_of_line)
-    return b"".join((kept, begin, end_of_line, lines, END, end_of_line))
+    return b"".join((kept, begin, end_of_line, lines, END, end_of_line)), file
 
 
 class BlockLines:
-    """The block's lines for the desired hosts lines, kept in their order from one change to the next.
-
-    Attributes:
-        lines: the latest ones.
-    """
+    """Writes the block's lines; one that stays is not made again."""
 
     def __init__(self) -> None:
-        self.lines: tuple[HostsLine, ...] = ()
-        self._rows: SortedRows[_RowKey, bytes] = SortedRows()
+        self._rows: Memory[int, _Row] = Memory()
 
-    def update(self, lines: tuple[HostsLine, ...]) -> tuple[int, int]:
-        """Take over the lines, in any order; return how many are added, and how many removed.
+    def content(self, lines: Iterable[HostsLine]) -> bytes:
+        """Return the lines with their ends, as `assemble` takes them: sorted, each once.
 
         Raises:
             ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
                 newline.
         """
-        removed, added = difference(self.lines, lines, lambda one: (*sort_key(one.address), one.name))
-        for line in added:
-            if _SAFE_NAME.fullmatch(line.name) is None:
-                raise ApplyError(
-                    f"not writing the name {line.name!r} into a hosts file: it contains a character that a "
-                    "hostname can't have, or is longer than 253 characters. The file was left as it was"
-                )
-        # Few addresses have many names: what Python computes slowly is computed once for each address.
-        known = {
-            address: (address.version, int(address), str(address))
-            for address in {line.address for line in (*removed, *added)}
-        }
-        changed: dict[_RowKey, tuple[bytes, ...]] = {}
-        for line in removed:
-            version, number, _ = known[line.address]
-            changed[version, line.name, number] = ()
-        for line in added:
-            version, number, text = known[line.address]
-            changed[version, line.name, number] = (f"{text}\t{line.name}\n".encode("ascii"),)
-        self._rows.update(changed)
-        self.lines = lines
-        # What is next to a change may be in both.
-        return len({*added}.difference(removed)), len({*removed}.difference(added))
+        rows = self._rows.results(lambda _, line: _row(line), {id(line): line for line in lines})
+        return b"".join(dict.fromkeys(row[-1] for row in sorted(rows.values())))
 
-    def content(self) -> bytes:
-        """Return the lines with their ends, as `assemble` takes them."""
-        return self._rows.joined(b"".join)
+
+def _row(line: HostsLine) -> _Row:
+    if _SAFE_NAME.fullmatch(line.name) is None:
+        raise ApplyError(
+            f"not writing the name {line.name!r} into a hosts file: it contains a character that a hostname "
+            "can't have, or is longer than 253 characters. The file was left as it was"
+        )
+    address = line.address
+    return address.version, line.name, int(address), f"{address}\t{line.name}\n".encode("ascii")
+
+
+def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
+    """Return how many lines of a block are new, and how many are gone, whatever their ends."""
+    old, new = ({*block.replace(b"\r\n", b"\n").split(b"\n")} for block in (before, after))
+    return len(new - old), len(old - new)
 
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:

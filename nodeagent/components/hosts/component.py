@@ -16,6 +16,7 @@ from nodeagent.components.hosts.block import (
     Problem,
     addresses_by_name,
     assemble,
+    count_changes,
     parse,
 )
 from nodeagent.components.hosts.file import (
@@ -86,13 +87,15 @@ class HostsState:
 class HostsChange:
     """What would be written; false if there is nothing to do.
 
-    `after` is None for no file. `added` and `removed` are the numbers of lines. `lines` are the desired ones,
-    so that the change can be computed again from a file that was edited meanwhile.
+    `after` is None for no file; `file` is what it is, parsed. `added` and `removed` are the numbers of lines.
+    `lines` are the desired ones, so that the change can be computed again from a file that was edited
+    meanwhile.
     """
 
     before: HostsState
     after: bytes | None = field(repr=False)
     lines: tuple[HostsLine, ...] = field(repr=False)
+    file: HostsFile = field(repr=False)
     added: int = 0
     removed: int = 0
 
@@ -222,21 +225,14 @@ class Hosts:
         if latest is not None and latest.before is state and latest.lines is lines:
             return latest  # the other half of a pass
         if lines and state.lines is lines:
-            return HostsChange(state, state.content, lines)
+            return HostsChange(state, state.content, lines, state.file)
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
-        known = state.lines is self._block.lines
-        added, removed = self._block.update(lines)
-        block = self._block.content()
-        if not known:
-            before, now = (
-                {*map(bytes.strip, text.splitlines())} for text in (state.file.block or b"", block)
-            )
-            added, removed = len(now - before), len(before - now)
-        after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
-        if absent and not after and state.how == "rename":
-            after = None
-        self._change = HostsChange(state, after, lines, added, removed)
+        block = self._block.content(lines)
+        after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
+        nothing = absent and not after and state.how == "rename"
+        added, removed = count_changes(state.file.block or b"", block)
+        self._change = HostsChange(state, None if nothing else after, lines, file, added, removed)
         return self._change
 
     def _apply(self, change: HostsChange) -> HostsState:
@@ -264,10 +260,10 @@ class Hosts:
         self._change = None
         if left is None:
             return change.before
-        state = self._state(left, change.before.how)
-        if change.after == left.content:
-            state = self._latest = replace(state, lines=change.lines)
-        return state
+        if change.after != left.content:
+            return self._state(left, change.before.how)
+        self._latest = HostsState(self._path, left, change.file, (), change.before.how, change.lines)
+        return self._latest
 
 
 def _shown(content: bytes) -> Iterator[str]:

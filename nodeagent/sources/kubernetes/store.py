@@ -2,10 +2,8 @@
 
 import threading
 from collections.abc import Mapping
-from typing import TypeVar
 
 from nodeagent.model.objects import Unreadable
-from nodeagent.plan.incremental import SortedRows
 from nodeagent.sources.kubernetes.resources import Item, Key
 
 
@@ -23,23 +21,29 @@ class Store:
         self._lock = threading.Lock()
         self._items: dict[Key, Item] = {}
         self.synced = False
-        self._values: SortedRows[Key, object] = SortedRows()
-        self._unreadable: SortedRows[Key, Unreadable] = SortedRows()
+        # What was returned last; None after a change.
+        self._values: tuple[object, ...] | None = None
+        self._unreadable: tuple[Unreadable, ...] | None = None
 
     def values(self) -> tuple[object, ...]:
-        """Return the values of all objects in use, sorted by key; the same object until one changes."""
+        """Return the values of all objects in use; the same object until one changes."""
         with self._lock:
-            return self._values.rows()
+            if self._values is None:
+                values = (item.value for item in self._items.values())
+                self._values = tuple(value for value in values if value is not None)
+            return self._values
 
     def unreadable(self) -> tuple[Unreadable, ...]:
         """Return why objects can't be read."""
         with self._lock:
-            return self._unreadable.rows()
+            if self._unreadable is None:
+                reasons = (item.unreadable for item in self._items.values())
+                self._unreadable = tuple(reason for reason in reasons if reason is not None)
+            return self._unreadable
 
     def __len__(self) -> int:
         """Return how many objects are in use."""
-        with self._lock:
-            return len(self._values)
+        return len(self.values())
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
@@ -47,11 +51,12 @@ class Store:
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
         with self._lock:
-            before, self._items = self._items, {}
-            changed: dict[Key, Item | None] = {key: None for key in before if key not in items}
-            changed |= {k: item for k, item in items.items() if not self._hold(k, item, before.get(k))}
-            news = self._show(changed) or not self.synced
+            news = not self.synced
             self.synced = True
+            for key in self._items.keys() - items.keys():
+                news |= self._hold(key, None)
+            for key, item in items.items():
+                news |= self._hold(key, item)
             return news
 
     def put(self, key: Key, item: Item) -> bool:
@@ -62,9 +67,7 @@ class Store:
         """
         with self._lock:
             held = self._items.get(key)
-            if held is not None and item.version <= held.version:
-                return False
-            return not self._hold(key, item, held) and self._show({key: item})
+            return (held is None or item.version > held.version) and self._hold(key, item)
 
     def remove(self, key: Key, version: int) -> bool:
         """Drop an object deleted at a version, unless it was created again since.
@@ -74,31 +77,19 @@ class Store:
         """
         with self._lock:
             held = self._items.get(key)
-            if held is not None and held.version > version:
-                return False
+            return (held is None or held.version <= version) and self._hold(key, None)
+
+    def _hold(self, key: Key, item: Item | None) -> bool:
+        """Hold an object, or no longer; return whether its value changed: otherwise the old one stays."""
+        before, after = self._items.get(key, _NOTHING), item or _NOTHING
+        changed = (after.value, after.unreadable) != (before.value, before.unreadable)
+        if item is None:
             self._items.pop(key, None)
-            return self._show({key: None})
-
-    def _hold(self, key: Key, item: Item, before: Item | None) -> bool:
-        """Hold an object; return whether its meaning is the same as before: then the old value stays."""
-        before = before or _NOTHING
-        same = (item.value, item.unreadable) == (before.value, before.unreadable)
-        self._items[key] = Item(item.version, before.value, before.unreadable) if same else item
-        return same
-
-    def _show(self, changed: Mapping[Key, Item | None]) -> bool:
-        """Apply the changes to the published values; return whether that changed them."""
-        counts = len(self._values), len(self._unreadable)
-        items = {key: item or _NOTHING for key, item in changed.items()}
-        self._values.update({key: _rows(item.value) for key, item in items.items()})
-        self._unreadable.update({key: _rows(item.unreadable) for key, item in items.items()})
-        means = any(item.value is not None or item.unreadable is not None for item in items.values())
-        return means or counts != (len(self._values), len(self._unreadable))
+        else:
+            self._items[key] = item if changed else Item(item.version, before.value, before.unreadable)
+        if changed:
+            self._values = self._unreadable = None
+        return changed
 
 
-_Value = TypeVar("_Value")
 _NOTHING = Item(0)
-
-
-def _rows(value: _Value | None) -> tuple[_Value, ...]:
-    return () if value is None else (value,)

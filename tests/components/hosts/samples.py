@@ -72,9 +72,9 @@ def left_beside(path: Path) -> list[str]:
 
 def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
     """Make the content of a file with the user's bytes and the block with these lines."""
-    block = BlockLines()
-    block.update(tuple(lines))
-    return assemble(user, block.content(), adopt=adopt, absent=absent)
+    content, file = assemble(user, BlockLines().content(lines), adopt=adopt, absent=absent)
+    assert file == parse(content, OWN)
+    return content
 
 
 def remove(content: bytes) -> bytes:

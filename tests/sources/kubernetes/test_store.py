@@ -55,7 +55,7 @@ def test_what_becomes_unreadable_is_news() -> None:
 
 def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
     """A caller that remembers the result for the values need not compare them."""
-    store = held(b=Item(5, ["b"]), a=Item(6, ["a"]))
+    store = held(a=Item(6, ["a"]), b=Item(5, ["b"]))
     before = store.values()
     assert before == (["a"], ["b"])
     store.put(A, Item(7, ["a"]))

@@ -1,0 +1,66 @@
+"""What pure functions returned before: nothing is decided again while what it depends on stays the same."""
+
+from collections.abc import Callable, Hashable, Mapping
+from itertools import compress
+from operator import is_not
+from typing import Generic, TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Result = TypeVar("_Result")
+
+
+def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
+    """Return the keys for which two mappings have different values, or of which one has none.
+
+    Most values are the same objects: those are not looked into.
+    """
+    if before is after:
+        return set()
+    others = compress(after, map(is_not, after.values(), map(before.get, after)))
+    changed = {key for key in others if key not in before or before[key] != after[key]}
+    return changed | (before.keys() - after.keys())
+
+
+class Memory(Generic[_Key, _Result]):
+    """Remembers the results of a pure function for many keys, each with the values that it was called with.
+
+    So the cost of what stays is a comparison of objects by identity. A result that equals the one before it
+    stays the same object: what is computed from it is not computed again, either.
+    """
+
+    def __init__(self) -> None:
+        self._parts: tuple[Mapping[_Key, object], ...] = ()
+        self._context: object = None
+        self._results: Mapping[_Key, _Result] = {}
+
+    def results(
+        self, function: Callable[..., _Result], *parts: Mapping[_Key, object], context: object = None
+    ) -> Mapping[_Key, _Result]:
+        """Return the function's result for each key of the first part; the same object if none changed.
+
+        Args:
+            function: called with a key and its value in each part, None where there is none.
+            parts: mappings that never change.
+            context: whatever else the results depend on.
+        """
+        keyed, known = parts[0], self._results
+        if context != self._context or len(parts) != len(self._parts):
+            changed = {*known, *keyed}
+        else:
+            pairs = zip(self._parts, parts, strict=True)
+            first, *others = (changed_keys(before, after) for before, after in pairs)
+            changed = first.union(*(other & keyed.keys() for other in others))
+        if changed:
+            self._results = {
+                key: known[key] if key not in changed else self._computed(function, key, parts)
+                for key in keyed
+            }
+        self._parts, self._context = parts, context
+        return self._results
+
+    def _computed(
+        self, function: Callable[..., _Result], key: _Key, parts: tuple[Mapping[_Key, object], ...]
+    ) -> _Result:
+        result = function(key, *(part.get(key) for part in parts))
+        before = self._results.get(key)
+        return before if before is not None and before == result else result
