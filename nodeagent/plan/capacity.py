@@ -3,6 +3,9 @@
 Only Services that can be served take a place: a pending, rejected or excluded one takes none. Every node and
 CoreDNS must compute the same relay addresses, so nothing here depends on facts of one node.
 
+A Service counts by its age even if it became a load balancer later. So that a few namespaces can't push out
+with such Services what others are served with, the first listeners of each namespace come before all others.
+
 A relay address is a pure function of the set of load balancers, their creation times included
 (docs/decisions/0004): each takes the address to which the hash of its name points, or the next free one, in
 the order given: the listed Services, then the oldest. So one that is created later never moves another, and
@@ -43,8 +46,8 @@ def share_out(
             Those that are served by their hostnames have the families of their ClusterIPs.
     """
     listed, named = listed_paths(config), own_hostnames(services, config)
-    places = _Places(config.limits)
     refusals: dict[ObjectRef, Ruling] = {}
+    candidates: list[_Candidate] = []
     for service in services:
         trusted = service.ref.path in listed
         by_name = service.ref in named
@@ -54,57 +57,89 @@ def share_out(
             continue  # The decision on the Service itself says why.
         ruling = None if trusted else _too_large(service, len(addresses), config.limits)
         ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
-        if ruling is None and (by_name or any(owner(published, end) == service.ref for end in ends)):
-            ruling = places.give(service, frozenset(each.version for each in usable), trusted=trusted)
         if ruling is not None:
             refusals[service.ref] = ruling
+        elif by_name or any(owner(published, end) == service.ref for end in ends):
+            candidates.append(_Candidate(service, frozenset(each.version for each in usable), trusted))
+    refusals |= _give_places(candidates, config.limits)
     ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
     return Capacity(
         {
-            family: allocate((one for one, families in places.given if family in families), network)
+            family: allocate(
+                (each.service for each in candidates if family in each.families and each.ref not in refusals),
+                network,
+            )
             for family, network in ranges.items()
         },
         refusals,
     )
 
 
-class _Places:
-    """The places, given to one Service after the other; `given` are those that have one."""
+class _Candidate(Struct, frozen=True):
+    """A Service that wants a place; `trusted` if it is listed."""
 
-    def __init__(self, limits: LimitOptions) -> None:
-        self._limits = limits
-        self._load_balancers: Counter[str] = Counter()
-        self._listeners: Counter[str] = Counter()
-        self._total = 0
-        self.given: list[tuple[Service, frozenset[int]]] = []
+    service: Service
+    families: frozenset[int]
+    trusted: bool
 
-    def give(self, service: Service, families: frozenset[int], *, trusted: bool) -> Ruling | None:
-        """Give the Service a place; return why it gets none, if so."""
-        wanted = len(families) * len(service.tcp_ports)
-        namespace = service.ref.namespace
-        ruling = None if trusted else self._beyond_share(namespace, wanted)
-        if ruling is None and self._total + wanted > self._limits.listeners:
-            most = f"the {self._limits.listeners} of a node (limits.listeners)"
-            ruling = _refused("TooManyListeners", f"its {wanted} listeners would exceed {most}")
-        if ruling is None:
-            self.given.append((service, families))
-            self._total += wanted
-            self._load_balancers[namespace] += not trusted
-            self._listeners[namespace] += 0 if trusted else wanted
-        return ruling
+    @property
+    def ref(self) -> ObjectRef:
+        return self.service.ref
 
-    def _beyond_share(self, namespace: str, wanted: int) -> Ruling | None:
-        most = self._limits.load_balancers_per_namespace
-        if self._load_balancers[namespace] >= most:
-            reason = (
-                f"namespace {namespace} has {most} older load balancers (limits.loadBalancersPerNamespace)"
-            )
-            return _refused("TooManyLoadBalancers", reason)
-        most = self._limits.listeners_per_namespace
-        if self._listeners[namespace] + wanted > most:
-            of = f"the {most} of namespace {namespace} (limits.listenersPerNamespace)"
-            return _refused("TooManyListeners", f"its {wanted} listeners would exceed {of}")
-        return None
+    @property
+    def listeners(self) -> int:
+        return len(self.families) * len(self.service.tcp_ports)
+
+
+_GUARANTEED_PART = 20
+"""Of `limits.listeners`, what the first listeners of each namespace get before all others: 50 by default."""
+
+
+def _give_places(candidates: Sequence[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Ruling]:
+    """Return which of the candidates, in order of precedence, get no place."""
+    wanted: Counter[str] = Counter()
+    first: list[_Candidate] = []
+    others: list[_Candidate] = []
+    for each in candidates:
+        wanted[each.ref.namespace] += 0 if each.trusted else each.listeners
+        guaranteed = wanted[each.ref.namespace] <= limits.listeners // _GUARANTEED_PART
+        (first if each.trusted or guaranteed else others).append(each)
+    refusals: dict[ObjectRef, Ruling] = {}
+    total = 0
+    load_balancers: Counter[str] = Counter()
+    listeners: Counter[str] = Counter()
+    for each in (*first, *others):
+        namespace = each.ref.namespace
+        ruling = None
+        if not each.trusted:
+            known = load_balancers[namespace], listeners[namespace]
+            ruling = _beyond_share(namespace, *known, each.listeners, limits)
+        if ruling is None and total + each.listeners > limits.listeners:
+            most = f"the {limits.listeners} of a node (limits.listeners)"
+            ruling = _refused("TooManyListeners", f"its {each.listeners} listeners would exceed {most}")
+        if ruling is not None:
+            refusals[each.ref] = ruling
+            continue
+        total += each.listeners
+        if not each.trusted:
+            load_balancers[namespace] += 1
+            listeners[namespace] += each.listeners
+    return refusals
+
+
+def _beyond_share(
+    namespace: str, load_balancers: int, listeners: int, wanted: int, limits: LimitOptions
+) -> Ruling | None:
+    """Why a namespace that has so many gets no more; None if it does."""
+    most = limits.load_balancers_per_namespace
+    if load_balancers >= most:
+        reason = f"namespace {namespace} has {most} older load balancers (limits.loadBalancersPerNamespace)"
+        return _refused("TooManyLoadBalancers", reason)
+    most = limits.listeners_per_namespace
+    if listeners + wanted > most:
+        of = f"the {most} of namespace {namespace} (limits.listenersPerNamespace)"
+        return _refused("TooManyListeners", f"its {wanted} listeners would exceed {of}")
+    return None
 
 
 def _too_large(service: Service, addresses: int, limits: LimitOptions) -> Ruling | None:

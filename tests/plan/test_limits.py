@@ -1,5 +1,6 @@
 """The limits of what is given out: in total and for each namespace, the listed and then the oldest first."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -7,7 +8,7 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef
+from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
@@ -54,6 +55,34 @@ def test_listeners_are_those_of_the_oldest_load_balancers(
     for path, code in codes.items():
         assert decisions[path].verdict is (Verdict.REFUSED if code else Verdict.SERVED)
         assert not code or (decisions[path].code == code and reason in decisions[path].reason)
+
+
+def test_older_services_that_become_load_balancers_leave_each_namespace_its_first_listeners() -> None:
+    """Three namespaces could fill a node's listeners, and push out what another one was served with."""
+    older = [
+        _load_balancer(f"team-{team}", f"lb{number}", ports=range(1000, 1040), number=number)
+        for team in "abc"
+        for number in range(10)
+    ]
+    young = _load_balancer("shop", "web", ports=range(1000, 1050), number=99)
+    more = _load_balancer("shop", "more", ports=range(2000, 2050), number=100)
+    decisions = {each.load_balancer.path: each for each in desired(*older, young, more).load_balancers}
+    assert decisions["shop/web"].verdict is Verdict.SERVED
+    assert decisions["shop/more"].code == "TooManyListeners"
+    served = [each for each in decisions.values() if each.verdict is Verdict.SERVED]
+    assert len(served) == 24
+
+
+def _load_balancer(namespace: str, name: str, ports: Iterable[int], number: int) -> Service:
+    address = f"198.18.{ord(namespace[-1])}.{number}"
+    made = service(
+        name,
+        ips=(address,),
+        ports=tuple(map(str, ports)),
+        created=number,
+        annotations={PROXY_PROTOCOL: "v2"},
+    )
+    return replace(made, ref=ObjectRef("Service", namespace, name))
 
 
 def claiming(namespace: str, *names: str, created: int) -> Ingress:
