@@ -81,7 +81,6 @@ class Daemon:
             settings.node_name,
             config.relay.existing_service,
             on_change=self.triggers.cluster_changed,
-            config_maps=config.load_balancers.config_map_names,
         )
         self._status_file = StatusFile(
             settings.status_file or status_path(run_dir), settings.node_name, self._board
@@ -146,7 +145,6 @@ class Daemon:
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next pass on."""
         self._config = config
-        self._cluster.watch_config_maps(config.load_balancers.config_map_names)
         self._components.relay.release()
         self._components = build_components(config, adopt=self._settings.adopt)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)

@@ -167,7 +167,7 @@ class Reconciler:
         return done
 
     def _refreshed(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> NodeContext:
-        inputs = (snapshot.services, snapshot.node, snapshot.config_maps, snapshot.api_servers)
+        inputs = (snapshot.services, snapshot.node, snapshot.api_servers)
         if inputs != self._context_of:
             # Probably a load balancer: nft lists the rules while the rest is read and decided.
             actual.dnat.begin(self._meanwhile)

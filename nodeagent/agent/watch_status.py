@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from nodeagent.agent.drift.watcher import WatcherState
@@ -31,10 +30,9 @@ class ApiState:
 
     def update(self, states: Sequence[ResourceState]) -> None:
         """Take over the state of the watches; the loop calls it now and then."""
-        objects: Counter[str] = Counter({"configmaps": 0})
         for state in states:
-            resource, before = _resource(state), self._seen.get(state.name)
-            objects[resource] += state.objects
+            resource, before = state.name, self._seen.get(state.name)
+            self._metrics.set("objects", state.objects, resource)
             for each in Coverage:
                 self._metrics.set("resource_coverage", each is state.coverage, resource, each)
             restarts, relists = (before.restarts, before.relists) if before else (0, 0)
@@ -42,8 +40,6 @@ class ApiState:
             self._metrics.count("relists_total", resource, by=state.relists - relists)
             self._tell(state, before)
             self._seen[state.name] = state
-        for resource, count in objects.items():
-            self._metrics.set("objects", count, resource)
         read = self._connection.bytes_read
         self._metrics.count("api_read_bytes_total", by=read - self._bytes)
         self._bytes = read
@@ -70,11 +66,6 @@ class ApiState:
                 _LOG.warning(text, extra={"fields": fields})
         elif before is not None and before.error:
             _LOG.info("Read from the API server again", extra={"fields": {"resource": state.name}})
-
-
-def _resource(state: ResourceState) -> str:
-    """Return the metrics' name of it: the number of ConfigMaps, and their names, must not become labels."""
-    return "configmaps" if state.name.startswith("configmap ") else state.name
 
 
 def _is_done_without(state: ResourceState) -> bool:

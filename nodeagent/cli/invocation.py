@@ -104,13 +104,12 @@ class Invocation(Struct, frozen=True):
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
         """Return the objects, and the API servers (host, port) that provided them."""
         service = self.config.relay.existing_service
-        config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
-            return read_manifests(self.manifests, self.node_name, service, config_maps), []
+            return read_manifests(self.manifests, self.node_name, service), []
         from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
 
         with connect(self.kubeconfig) as connection:
-            found = read_cluster(connection, self.node_name, service, config_maps)
+            found = read_cluster(connection, self.node_name, service)
             return found, [connection.server]
 
     def _reject_other_nodes(self) -> None:

@@ -55,35 +55,12 @@ class ClassService(ServiceName, frozen=True, rename="camel"):
     ingress_class: str = field(name="class")
 
 
-class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
-    """The ConfigMap of an ingress controller that says whether the controller requires the PROXY header.
-
-    Attributes:
-        service: The controller's Service; default: the one with the ConfigMap's namespace and name.
-        key: The key whose value, `true` or `false`, says so (`proxy-protocol` for F5's controller).
-        proxy_protocol: The version of the header that its load balancer sends.
-        ports: The Service's ports on which it does so; empty means every TCP port.
-    """
-
-    service: ServiceName | None = None
-    key: str = "use-proxy-protocol"
-    proxy_protocol: Literal["v1", "v2"] = "v1"
-    ports: tuple[PortNumber, ...] = ()
-
-    @property
-    def service_path(self) -> str:
-        """`namespace/name` of the Service."""
-        return (self.service or self).path
-
-
 class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """Which LoadBalancer Services send the PROXY header.
 
     Attributes:
         detect: Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`.
         services: Services that count as PROXY, regardless of their annotations.
-        controller_config_maps: The settings of the ingress controller itself, for Services without such an
-            annotation. No other ConfigMaps are read.
         ip_mode: Whether `ipMode: Proxy` in a Service's status counts. `auto`: unless this node's own rules
             show that the address is short-circuited all the same. `ignore`: for data planes that don't honor
             it and have no rules that nodeagent can read.
@@ -98,18 +75,12 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
 
     detect: bool = True
     services: tuple[ProxyService, ...] = ()
-    controller_config_maps: tuple[ControllerConfigMap, ...] = ()
     ip_mode: Literal["auto", "honor", "ignore"] = "auto"
     ignore: tuple[ServiceName, ...] = ()
     address_ranges: tuple[AddressRange, ...] = ()
     refuse: tuple[AddressRange, ...] = ()
     allow_ports: tuple[PortNumber, ...] = ()
     ingress_classes: tuple[ClassService, ...] = ()
-
-    @property
-    def config_map_names(self) -> tuple[tuple[str, str], ...]:
-        """Namespace and name of every ConfigMap to read."""
-        return tuple((entry.namespace, entry.name) for entry in self.controller_config_maps)
 
 
 class RelayOptions(Struct, frozen=True, rename="camel"):

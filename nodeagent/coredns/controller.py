@@ -86,7 +86,6 @@ class Controller:
             settings.node_name,
             config.relay.existing_service,
             on_change=self.triggers.cluster_changed,
-            config_maps=config.load_balancers.config_map_names,
         )
         self.elector = LeaderElector(
             connection, settings.lease, settings.identity, self.triggers.wake, settings.timing, clock
@@ -143,7 +142,6 @@ class Controller:
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next pass on."""
         self._config = config
-        self._cluster.watch_config_maps(config.load_balancers.config_map_names)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
         self._next_check = 0.0
 

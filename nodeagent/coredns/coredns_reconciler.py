@@ -195,8 +195,7 @@ def decide_once(connection: Connection, node_name: str, config: Config, *, adopt
         SourceError: objects are not available.
         CorefileError: a Corefile can't be edited.
     """
-    service = config.relay.existing_service
-    snapshot = read_cluster(connection, node_name, service, config.load_balancers.config_map_names)
+    snapshot = read_cluster(connection, node_name, config.relay.existing_service)
     contents, _ = read_maps(connection, config)
     api = find_api_servers(servers=[connection.server])
     desired, edits = _decided(api, contents, snapshot, {}, config, adopt=adopt)

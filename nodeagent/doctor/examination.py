@@ -95,10 +95,7 @@ def examine(question: Question) -> list[Finding]:
 
 def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
     """Return what decides for each load balancer. Pure."""
-    return {
-        service.ref: detect(service, options, snapshot.node, snapshot.config_maps)
-        for service in snapshot.services
-    }
+    return {service.ref: detect(service, options, snapshot.node) for service in snapshot.services}
 
 
 def _unreadable(snapshot: Snapshot) -> list[Finding]:

@@ -135,14 +135,6 @@ class IngressClass(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigMap:
-    """An ingress controller's ConfigMap that the configuration names."""
-
-    ref: ObjectRef
-    data: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Node:
     """This node's Node object: its pods' address ranges and its own addresses and names.
 
@@ -322,7 +314,6 @@ class Snapshot:
     service_ranges: tuple[ServiceRange, ...] = ()
     other_cluster_ips: frozenset[IPAddress] = frozenset()
     node: Node | None = None
-    config_maps: tuple[ConfigMap, ...] = ()
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
     api_servers: frozenset[Endpoint] = frozenset()

@@ -28,7 +28,7 @@ def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint
         Endpoint(point.ip, port)
         for service in snapshot.services
         if any(point.ip_mode == "Proxy" for point in service.points)
-        if detect(service, config.load_balancers, snapshot.node, snapshot.config_maps).proxy
+        if detect(service, config.load_balancers, snapshot.node).proxy
         for point in service.points
         if point.ip is not None and point.ip_mode == "Proxy"
         for port in service.tcp_ports

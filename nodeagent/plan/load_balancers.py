@@ -72,7 +72,6 @@ class LoadBalancerPlanner:
         rests_on = (
             snapshot.services,
             snapshot.node,
-            snapshot.config_maps,
             snapshot.service_ranges,
             snapshot.other_cluster_ips,
             snapshot.relay_service,
@@ -102,8 +101,7 @@ class _Decisions:
         self.services = by_precedence(snapshot.services, config)
         self._listed = listed_paths(config)
         self._detections = {
-            service.ref: detect(service, config.load_balancers, snapshot.node, snapshot.config_maps)
-            for service in self.services
+            service.ref: detect(service, config.load_balancers, snapshot.node) for service in self.services
         }
         self._published = publications(self.services, self._listed)
         self._rules = AddressRules(snapshot, facts, config)

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from nodeagent.sources.kubernetes.resources import (
     NAMESPACES,
     NODES,
     Resource,
-    config_map_rows,
     optional_resource,
     watched,
 )
@@ -68,17 +67,15 @@ def read_manifests(
     source: Path | bytes,
     node_name: str,
     relay: tuple[str, str] | None = None,
-    config_maps: Iterable[tuple[str, str]] = (),
 ) -> Snapshot:
     """Read the manifests in the directory `source` (not below it, as kubectl does), one file, or a text.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; of other EndpointSlices and
-    ConfigMaps, only EndpointSlice default/kubernetes is used. Unreadable objects are listed in the Snapshot's
-    `unreadable`, the rest is used.
+    relay; of other EndpointSlices, only default/kubernetes is used. Unreadable objects are listed in the
+    Snapshot's `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    own = (*watched(node_name, relay), *config_map_rows(config_maps))
+    own = watched(node_name, relay)
     gathered = _gathered(source, _Gathered((*own, *EVERYWHERE, NAMESPACES, *_OPTIONAL)))
     found = ((value,) for value in gathered.objects.values() if value is not None)
     return replace(assembled(found, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips))

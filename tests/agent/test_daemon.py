@@ -201,16 +201,6 @@ def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pyte
     node.turn_until(node.has("more.example.test"), "what comes afterwards")
 
 
-def test_a_controllers_config_map_counts_from_the_reload_that_names_it_on(node: Node) -> None:
-    named = "controllerConfigMaps: [{namespace: ingress, name: controller}]"
-    node.configure(load_balancers=named)
-    node.daemon.driver.reload()
-    node.turn_until(node.has(), "the load balancer being listed no more")
-    for proxy, names in (("true", ["site.example.test"]), ("false", [])):
-        node.api.store.apply(objects.config_map("controller", "ingress", {"use-proxy-protocol": proxy}))
-        node.turn_until(node.has(*names), f"use-proxy-protocol: {proxy}")
-
-
 def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,18 +38,13 @@ DEPLOYED_BY: dict[str, Values] = {
         }
     },
 }
-_CONTROLLER = {"namespace": "ingress-nginx", "name": "ingress-nginx-controller"}
 ADDED_BY: dict[str, Values] = {
     "adopt": {"adopt": True},
-    "controller-configmap": {"config": {"loadBalancers": {"controllerConfigMaps": [_CONTROLLER]}}},
     "hosts-file-only": {"hostsFileOnly": True},
     "metrics": {"metrics": {"enabled": True}},
     "selinux": {"selinux": True},
     "../coredns": {"coredns": {"enabled": True}},
 }
-
-_CONFIGURED_BESIDE = {"controller-configmap"}
-"""The component grants a right; the user writes the configuration that needs it. The chart derives it."""
 
 
 def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
@@ -72,11 +67,7 @@ def test_the_base_and_each_overlay(deployment: str) -> None:
 @pytest.mark.parametrize("component", [*COMPONENTS, "../coredns"])
 def test_each_component(component: str, tmp_path: Path) -> None:
     theirs = _by_identity(render(with_components(tmp_path, "base", component)))
-    ours = _by_identity(objects(ADDED_BY[component]))
-    if component in _CONFIGURED_BESIDE:
-        key = ("ConfigMap", "nodeagent", "nodeagent")
-        assert ours.pop(key) != theirs.pop(key)
-    assert ours == theirs
+    assert _by_identity(objects(ADDED_BY[component])) == theirs
 
 
 @pytest.mark.parametrize(
@@ -126,18 +117,3 @@ def test_in_another_namespace_everything_is_there() -> None:
     assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)
     assert 'namespace="edge",daemonset="nodeagent"' in yaml.safe_dump(rules, width=1000)
     assert 'namespace="nodeagent"' not in yaml.safe_dump(rules, width=1000)
-
-
-def test_two_reasons_to_read_one_namespace_make_one_role() -> None:
-    config = {
-        "relay": {"kind": "service"},
-        "loadBalancers": {"controllerConfigMaps": [{"namespace": "hairpin-proxy", "name": "x"}]},
-    }
-    roles = [
-        one
-        for one in objects({"config": config})
-        if one["kind"] == "Role" and one["metadata"]["namespace"] == "hairpin-proxy"
-    ]
-    assert [[rule["resources"] for rule in role["rules"]] for role in roles] == [
-        [["endpointslices"], ["configmaps"]]
-    ]

@@ -29,7 +29,6 @@ def test_the_published_schema_is_the_codes_own() -> None:
         "relay:\nhosts: {allow: }\n",
         "loadBalancers: {services: [{namespace: a, name: b, proxyProtocol: v2, ports: [443]}]}",
         "loadBalancers: {ingressClasses: [{class: nginx, namespace: a, name: b}]}",
-        "loadBalancers: {controllerConfigMaps: [{namespace: a, name: b, service: {namespace: c, name: d}}]}",
         "hosts: {dnsServers: ['192.0.2.53', '[2001:db8::53]:5353'], allow: [corp.example.com]}",
         "relay: {ipv4: 169.254.0.0/16, ipv6: 'fd00::/125', interface: lo}",
         "dnat: {podCIDRs: [10.244.1.0/24, 'fd00:10:244::/64'], pods: false}",

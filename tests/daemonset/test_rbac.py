@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
+from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import post_event
 from nodeagent.sources.kubernetes.resources import (
@@ -26,7 +26,7 @@ from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import DEPLOYMENTS, containers, pod, with_components
+from tests.daemonset.manifests import DEPLOYMENTS, containers, pod
 from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
 
 Right = tuple[str, ...]  # API group, resource, the object's name if the rule has one, verb
@@ -166,28 +166,3 @@ def test_the_daemonset_that_it_asks_for_is_its_own() -> None:
     named = [f"$(POD_NAMESPACE)/{name}" for name in rule.resource_names]
     assert named == [environment["NODEAGENT_DAEMONSET"]]
     assert rule.namespace == "nodeagent"
-
-
-_CONTROLLER = ("ingress-nginx", "ingress-nginx-controller")
-
-
-def test_the_component_lets_one_config_map_be_read(api: ApiServer, tmp_path: Path) -> None:
-    """It suffices for the controller's own, and another of its namespace stays closed."""
-    api.store.create(objects.config_map(_CONTROLLER[1], _CONTROLLER[0], {"use-proxy-protocol": "true"}))
-    granted = render(with_components(tmp_path, "base", "controller-configmap"))
-    api.access.allow_only(rules_bound_to(granted, "nodeagent", pod(granted)["serviceAccountName"]))
-    with connected(api, tmp_path) as connection:
-        found = read_cluster(connection, NODE, config_maps=[_CONTROLLER]).config_maps
-        assert [each.data for each in found] == [{"use-proxy-protocol": "true"}]
-        with pytest.raises(SourceError, match="configmaps"):
-            read_cluster(connection, NODE, config_maps=[(_CONTROLLER[0], "another")])
-
-
-def test_without_the_component_no_config_map_can_be_read(api: ApiServer, tmp_path: Path) -> None:
-    """The error names which rule is missing."""
-    api.access.allow_only(_rules("base"))
-    with (
-        connected(api, tmp_path) as connection,
-        pytest.raises(SourceError, match=r'a Role in namespace ingress-nginx: .*"configmaps"'),
-    ):
-        read_cluster(connection, NODE, config_maps=[_CONTROLLER])

@@ -52,7 +52,7 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 @cache
 def _recorded(name: str) -> tuple[PolicyTarget, ...]:
     """Return the Services for the policy in a recorded cluster."""
-    snapshot = read_manifests(CLUSTERS / name / "manifests", "node1", None, ())
+    snapshot = read_manifests(CLUSTERS / name / "manifests", "node1")
     return policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
 
 

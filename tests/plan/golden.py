@@ -84,7 +84,6 @@ def planned(cluster: Path) -> Desired:
         cluster / "manifests",
         facts.node_name,
         (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
-        config.load_balancers.config_map_names,
     )
     return plan(snapshot, facts, config)
 

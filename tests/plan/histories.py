@@ -12,23 +12,19 @@ from nodeagent.config.option_types import DnsName, PodNetwork, RelayRange4
 from nodeagent.config.options import (
     ClassService,
     Config,
-    ControllerConfigMap,
     DnatOptions,
     LimitOptions,
-    ServiceName,
 )
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
-    ConfigMap,
     Gateway,
     GatewayListener,
     IngressClass,
     LabelRule,
     Namespace,
-    ObjectRef,
     RelayEndpoint,
     ServiceRange,
     Snapshot,
@@ -156,14 +152,6 @@ class History:
                 for name in ("nginx", "internal")
                 if chance.random() < 0.8
             ),
-            "config_maps": (
-                ConfigMap(
-                    ObjectRef("ConfigMap", "ingress", "controller"),
-                    {"use-proxy-protocol": chance.choice(["true", "false", "odd"])},
-                ),
-            )
-            if chance.random() < 0.8
-            else (),
             "service_ranges": (
                 ServiceRange("kubernetes", (ip_network(chance.choice(["10.96.0.0/16", "192.0.2.2/31"])),)),
             ),
@@ -266,20 +254,12 @@ class History:
             )
             for _ in range(chance.choice([0, 0, 1]))
         )
-        maps = tuple(
-            ControllerConfigMap(
-                DnsName("ingress"),
-                DnsName("controller"),
-                service=ServiceName(DnsName("ingress"), DnsName(chance.choice(odd_values.NAMES))),
-            )
-            for _ in range(chance.choice([0, 0, 1]))
-        )
         return structs.replace(
             config,
             hosts=hosts,
             dnat=dnat,
             relay=relay,
-            load_balancers=structs.replace(options, ingress_classes=classes, controller_config_maps=maps),
+            load_balancers=structs.replace(options, ingress_classes=classes),
             limits=LimitOptions(
                 hostnames=chance.choice([2, 4, 20_000]),
                 hostnames_per_namespace=chance.choice([1, 3, 5000]),

@@ -12,7 +12,6 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import (
-    ConfigMap,
     ControllerRoute,
     Gateway,
     Ingress,
@@ -29,9 +28,7 @@ from nodeagent.model.objects import (
 )
 from nodeagent.plan.planner import plan
 
-Found = (
-    Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace | ConfigMap
-)
+Found = Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace
 """What a cluster can be made up of."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -137,7 +134,6 @@ def desired(
         routes=tuple(each for each in found if isinstance(each, Route)),
         controller_routes=tuple(each for each in found if isinstance(each, ControllerRoute)),
         namespaces=tuple(each for each in found if isinstance(each, Namespace)),
-        config_maps=tuple(each for each in found if isinstance(each, ConfigMap)),
         node=node,
     )
     listed = [each.ref.name for each in snapshot.services if each.ref.name in {"blue", "green"}]

@@ -1,7 +1,4 @@
-"""Which load balancers count as sending the PROXY header.
-
-With `loadBalancers.controllerConfigMaps`: if no annotation shows it, the controller's configuration does.
-"""
+"""Which load balancers count as sending the PROXY header."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL, ConfigMap, ObjectRef, Service
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
 
 DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
@@ -119,9 +116,6 @@ def test_providers_that_contradict_each_other_are_refused(other: Mapping[str, st
     assert all(key in decision.reason for key in other)
 
 
-ENTRY = "{namespace: ingress, name: blue}"
-
-
 @pytest.mark.parametrize(
     "annotations",
     [
@@ -131,74 +125,19 @@ ENTRY = "{namespace: ingress, name: blue}"
         {SCALEWAY: "false"},
     ],
 )
-@pytest.mark.parametrize("of_controller", ["true", "false"])
-def test_on_nodes_of_all_clouds_the_relay_addresses_are_the_same(
-    annotations: Mapping[str, str], of_controller: str
-) -> None:
+def test_on_nodes_of_all_clouds_the_relay_addresses_are_the_same(annotations: Mapping[str, str]) -> None:
     """Whatever a node believes: an author could choose annotations that move the addresses of others."""
     own = {PROXY_PROTOCOL: "v2"}
     colliding = [
         service(f"lb{index}", ips=(f"192.0.2.{index}",), created=index, annotations=own)
         for index in range(3, 90)
     ]
-    options = config(f"relay: {{ipv4: 169.254.66.0/25}}\nloadBalancers: {{controllerConfigMaps: [{ENTRY}]}}")
-    demanded = ConfigMap(ObjectRef("ConfigMap", "ingress", "blue"), {"use-proxy-protocol": of_controller})
+    options = config("relay: {ipv4: 169.254.66.0/25}")
     doubtful = service(annotations=annotations, created=0)
     plans = [
-        desired(doubtful, *colliding, demanded, node=replace(NODE, provider_id=cloud), options=options)
+        desired(doubtful, *colliding, node=replace(NODE, provider_id=cloud), options=options)
         for cloud in ("digitalocean://1", "scaleway://1", "hcloud://1", "")
     ]
     found = [{each.ref.name: relay_of(planned, each.ref.name) for each in colliding} for planned in plans]
     assert any(found[0].values())
     assert found == found[:1] * len(found)
-
-
-def told_by(data: Mapping[str, str] | None, entry: str = ENTRY, found: Service | None = None) -> Desired:
-    """The plan with a ConfigMap ingress/blue that holds these data, or without one."""
-    ref = ObjectRef("ConfigMap", "ingress", "blue")
-    maps = () if data is None else (ConfigMap(ref, data),)
-    node = replace(NODE, provider_id="hcloud://1")
-    options = config(f"loadBalancers: {{controllerConfigMaps: [{entry}]}}")
-    return desired(found or service(), *maps, node=node, options=options)
-
-
-def test_another_service_key_version_and_ports_can_be_named() -> None:
-    """As for F5's controller behind a load balancer that sends v2."""
-    entry = (
-        "{namespace: ingress, name: blue, key: proxy-protocol, service: {namespace: ingress, name: red}, "
-        "proxyProtocol: v2, ports: [443]}"
-    )
-    plan = told_by({"proxy-protocol": "True"}, entry, service("red"))
-    assert of_service(plan, "red").reason.startswith("PROXY v2 on port 443: proxy-protocol=True in ConfigMap")
-    assert set(redirects(plan)) == {"192.0.2.1:443"}
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (None, "not known to send PROXY: there is no ConfigMap ingress/blue"),
-        ({}, "not known to send PROXY: ConfigMap ingress/blue"),
-        ({"use-proxy-protocol": "false"}, "no PROXY: use-proxy-protocol=false in ConfigMap ingress/blue"),
-    ],
-)
-def test_a_controller_that_demands_no_proxy_leaves_its_service_alone(
-    data: Mapping[str, str] | None, words: str
-) -> None:
-    """Absent, without the key, or switched off."""
-    decision = of_service(told_by(data))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
-    assert decision.reason.startswith(words)
-
-
-def test_a_value_that_is_no_boolean_is_refused() -> None:
-    """Nothing is guessed."""
-    decision = of_service(told_by({"use-proxy-protocol": "yes"}))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadConfigMap")
-    assert "'yes' is neither true nor false" in decision.reason
-
-
-def test_another_clouds_left_over_annotation_is_not() -> None:
-    """It says nothing about this cloud's load balancer."""
-    found = service(annotations={AWS: "*"})
-    assert of_service(told_by({"use-proxy-protocol": "true"}, found=found)).code == "ControllerConfigMap"
-    assert of_service(told_by({"use-proxy-protocol": "false"}, found=found)).code == "NotProxy"

@@ -102,10 +102,9 @@ def test_every_name_written_is_a_hostname_that_is_allowed_or_verified(at: Moment
 @given(moments)
 @EXAMPLES
 def test_nothing_that_must_not_be_redirected_is(at: Moment) -> None:
-    """The API server, the loopback, a ClusterIP, what no one listed and no annotation or ConfigMap tells."""
+    """The API server, the loopback, a ClusterIP, what no one listed and no annotation tells."""
     found, options = planned(at), at.config.load_balancers
     listed = {entry.path for entry in options.services}
-    told = {entry.service_path for entry in options.controller_config_maps}
     services = {each.ref: each for each in at.snapshot.services}
     cluster_ips = {address for each in services.values() for address in each.cluster_ips}
     own = set(at.snapshot.node.addresses if at.snapshot.node else ())
@@ -116,7 +115,7 @@ def test_nothing_that_must_not_be_redirected_is(at: Moment) -> None:
         assert not address.is_loopback
         assert not address.is_link_local
         trusted = service.ref.path in listed
-        assert trusted or service.ref.path in told or (options.detect and service.annotations)
+        assert trusted or (options.detect and service.annotations)
         assert at.config.dnat.backend != "none"
         # externalIPs count for a listed Service, but not the node's own.
         assert address in service.load_balancer_ips or (trusted and address in service.external_ips)

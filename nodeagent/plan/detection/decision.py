@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodeagent.config.options import ControllerConfigMap, LoadBalancerOptions, ProxyService
+from nodeagent.config.options import LoadBalancerOptions, ProxyService
 from nodeagent.errors import quoted
 from nodeagent.model.desired import Ruled, Ruling, refused, served, skipped
-from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, Node, ProxyVersion, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Node, ProxyVersion, Service
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.detection.readers import Provider, Sends, Switch
-from nodeagent.plan.precedence import opt_out, parse_bool
+from nodeagent.plan.precedence import opt_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +160,8 @@ class Detection(Ruled):
     stated: bool = True
 
 
-def detect(
-    service: Service, options: LoadBalancerOptions, node: Node | None, config_maps: Iterable[ConfigMap] = ()
-) -> Detection:
-    """Decide for one Service. Pure.
-
-    `node` shows the cloud of this node (`spec.providerID`), `config_maps` are those of ingress controllers
-    that the configuration names: they decide if no annotation does.
-    """
+def detect(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection:
+    """Decide for one Service; `node` shows the cloud of this node (`spec.providerID`). Pure."""
     listed = _by_configuration(service, options)
     if listed is not None:
         return listed
@@ -176,14 +170,9 @@ def detect(
     annotated = None
     if options.detect:
         annotated = _by_own_annotation(service) or _by_providers(service, node.provider_id if node else "")
-    demanded = _by_config_map(service, options, config_maps)
     who = "no annotation says so" if options.detect else "loadBalancers.detect is false"
     reason = f"not known to send PROXY: {who}, and it is not listed in loadBalancers.services"
-    decided = demanded or annotated or Detection(skipped("NotProxy", reason), stated=False)
-    if annotated is not None and annotated.code != FOREIGN:
-        decided = annotated
-    # On a node of another cloud, the other of the two decides.
-    return replace(decided, reserved=any(each.reserved for each in (annotated, demanded) if each))
+    return annotated or Detection(skipped("NotProxy", reason), stated=False)
 
 
 def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
@@ -253,32 +242,7 @@ def _by_readings(
     return _proxy(service, ANNOTATED, reading.versions, reading.said, (*doubt, *remarks))
 
 
-def _by_config_map(
-    service: Service, options: LoadBalancerOptions, config_maps: Iterable[ConfigMap]
-) -> Detection | None:
-    entry = next(
-        (each for each in options.controller_config_maps if each.service_path == service.ref.path), None
-    )
-    if entry is None:
-        return None
-    named = f"ConfigMap {entry.path} (loadBalancers.controllerConfigMaps)"
-    found = next((each for each in config_maps if each.ref.path == entry.path), None)
-    value = found.data.get(entry.key) if found else None
-    if value is None:
-        what = f"{named} has no {entry.key}" if found else f"there is no {named}"
-        return Detection(skipped("NotProxy", f"not known to send PROXY: {what}"), stated=False)
-    said = f"{entry.key}={shown(value)} in {named}"
-    try:
-        demanded = parse_bool(value)
-    except ValueError as error:
-        reason = f"{said}: {error}; nothing is relayed for it"
-        return Detection(refused("BadConfigMap", reason))
-    if not demanded:
-        return Detection(skipped("NotProxy", f"no PROXY: {said}"))
-    return _proxy(service, "ControllerConfigMap", _versions(service, entry), said)
-
-
-def _versions(service: Service, entry: ProxyService | ControllerConfigMap) -> dict[int, ProxyVersion]:
+def _versions(service: Service, entry: ProxyService) -> dict[int, ProxyVersion]:
     ports = service.tcp_ports
     return {port: entry.proxy_protocol for port in ports if not entry.ports or port in entry.ports}
 

@@ -93,7 +93,7 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
     # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
     # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without any
-    # annotation: loadBalancers.controllerConfigMaps is for that. The version is not documented: v1.
+    # annotation: loadBalancers.services is for that. The version is not documented: v1.
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),

@@ -21,7 +21,6 @@ from nodeagent.sources.kubernetes.resources import (
     OPTIONAL_NAMES,
     Name,
     Resource,
-    config_map_rows,
     not_covered,
     watched,
 )
@@ -35,7 +34,7 @@ class ResourceState(Struct, frozen=True):
     """The state of one resource, for the log, the health page and metrics.
 
     Attributes:
-        name: services, ingresses, node, relay-service, relay-endpoints, `configmap NAMESPACE/NAME`;
+        name: services, ingresses, node, relay-service, relay-endpoints;
             ingressclasses, api-server-endpoints, namespaces, optional kinds by plural and group; discovery,
             whose objects are the kinds that are served.
         synced: whether it was listed once.
@@ -67,13 +66,12 @@ class Cluster:
         connection: to the API server; not closed here.
         node_name: this node's name.
         relay: namespace and name of an existing relay Service to watch; None if this node relays itself.
-        config_maps: namespaces and names of ingress controllers' ConfigMaps.
         on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
             time; it should only wake another thread. For example, a Node's heartbeat changes nothing.
         timing: the threads' durations.
     """
 
-    def __init__(  # noqa: PLR0913 - what is watched, and how
+    def __init__(
         self,
         connection: Connection,
         node_name: str,
@@ -81,7 +79,6 @@ class Cluster:
         *,
         on_change: Callable[[], None] = lambda: None,
         timing: Timing | None = None,
-        config_maps: Iterable[Name] = (),
     ) -> None:
         self._connection = connection
         self._on_change = on_change
@@ -95,9 +92,8 @@ class Cluster:
         self._discovery = DiscoveryPoller(connection, self._timing, self._serve)
         self._required: dict[str, Reflector] = {}
         self._optional: dict[str, Reflector] = {}
-        for row in (*watched(node_name, relay), *config_map_rows(config_maps)):
+        for row in watched(node_name, relay):
             self._required[row.name] = self._reflector(row)
-        self._awaited = frozenset(self._required)
 
     def start(self) -> None:
         """Start to list and watch; return at once. Call it only once."""
@@ -127,10 +123,9 @@ class Cluster:
 
         It waits for optional kinds as well, so that the hostnames of Routes are not removed at each start. It
         does not wait longer than `optional_wait`, nor if the server says that it has no such kind or denies
-        it. It does not wait for a ConfigMap that was added later: until that is listed, everything works as
-        without it.
+        it.
         """
-        listed = all(self._required[name].store.synced for name in self._awaited)
+        listed = all(reflector.store.synced for reflector in self._required.values())
         return listed and self._has_waited_for(self._optional_now().values())
 
     def snapshot(self) -> Snapshot | None:
@@ -154,21 +149,6 @@ class Cluster:
         if self._snapshot is None or made_of != self._made_of:
             self._snapshot, self._made_of = assembled(*made_of), made_of
         return self._snapshot
-
-    def watch_config_maps(self, names: Iterable[Name]) -> None:
-        """Watch these ConfigMaps from now on, and no others. Call it after `start`."""
-        rows = {row.name: row for row in config_map_rows(names)}
-        gone = [
-            name
-            for name, reflector in self._required.items()
-            if reflector.resource.kind == "ConfigMap" and name not in rows
-        ]
-        for name in gone:
-            self._required.pop(name).stop()
-        self._awaited = self._awaited.intersection(self._required)
-        for name in rows.keys() - self._required.keys():
-            self._required[name] = self._reflector(rows[name])
-            self._required[name].start()
 
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource, in a fixed order; also of those that are not served."""
@@ -268,19 +248,13 @@ def _state(reflector: Reflector) -> ResourceState:
     )
 
 
-def read_cluster(
-    connection: Connection,
-    node_name: str,
-    relay: Name | None = None,
-    config_maps: Iterable[Name] = (),
-) -> Snapshot:
+def read_cluster(connection: Connection, node_name: str, relay: Name | None = None) -> Snapshot:
     """List everything on which decisions depend, once; change nothing.
 
     Args:
         connection: to the API server.
         node_name: this node's name.
         relay: namespace and name of an existing relay Service; None if this node relays itself.
-        config_maps: namespaces and names of ingress controllers' ConfigMaps.
 
     Returns:
         The cluster; its `node` is None if there is no such Node.
@@ -289,8 +263,7 @@ def read_cluster(
         SourceError: a list is not available; the text says which, why, and what to do. A part of a cluster
             is never returned as the whole; `not_covered` names optional kinds that RBAC denies.
     """
-    rows = (*watched(node_name, relay), *config_map_rows(config_maps))
-    listings = [read_list(connection, row) for row in rows]
+    listings = [read_list(connection, row) for row in watched(node_name, relay)]
     refused: list[str] = []
     discovered: tuple[Resource, ...] = ()
     try:

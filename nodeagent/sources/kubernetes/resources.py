@@ -1,6 +1,6 @@
 """What is read from the API: one row for each list and watch, and how their objects form a Snapshot."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from nodeagent.sources.objects.kinds import (
     GATEWAYS,
     OPTIONAL_KINDS,
     OptionalKind,
-    decode_config_map,
     decode_ingress_class,
 )
 
@@ -45,7 +44,7 @@ def object_path(ref: ObjectRef) -> str:
 
 
 Name = tuple[str, str]
-"""Namespace and name of an existing relay Service, or of an ingress controller's ConfigMap."""
+"""Namespace and name of an existing relay Service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +153,10 @@ RESOURCE_NAMES = (
     "node",
     "relay-service",
     "relay-endpoints",
-    "configmaps",
     DISCOVERY,
     *OPTIONAL_NAMES,
 )
-"""All resources in metrics; the ConfigMaps, which have names, are one together."""
+"""All resources in metrics."""
 
 
 def optional_resource(kind: OptionalKind, version: str) -> Resource:
@@ -201,17 +199,3 @@ def watched(node_name: str, relay: Name | None = None) -> tuple[Resource, ...]:
             ),
         ]
     return tuple(rows)
-
-
-def config_map_rows(names: Iterable[Name]) -> tuple[Resource, ...]:
-    """Return what to list and watch for these ConfigMaps: no other of their namespaces."""
-    return tuple(
-        Resource(
-            f"configmap {namespace}/{name}",
-            "ConfigMap",
-            f"/api/v1/namespaces/{namespace}/configmaps",
-            decode_config_map,
-            {"fieldSelector": f"metadata.name={name}"},
-        )
-        for namespace, name in dict.fromkeys(names)
-    )

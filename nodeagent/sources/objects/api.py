@@ -113,12 +113,6 @@ class ServiceCIDR(Head):
     spec: _ServiceCIDRSpec | None = None
 
 
-class ConfigMap(Head):
-    """core/v1 ConfigMap."""
-
-    data: dict[str, str] | None = None
-
-
 class NodeSpec(Struct):
     """A Node's spec."""
 

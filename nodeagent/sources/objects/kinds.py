@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from nodeagent.model.objects import (
     GATEWAY_API,
-    ConfigMap,
     ControllerRoute,
     Gateway,
     Ingress,
@@ -153,12 +152,6 @@ def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
     )
 
 
-def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
-    """Return the ConfigMap. Raises DecodingError."""
-    found = decode(raw, api.ConfigMap)
-    return ConfigMap(ref_of("ConfigMap", found.metadata), found.data or {})
-
-
 def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
     """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
     found = decode(raw, api.ServiceCIDR)
@@ -281,7 +274,6 @@ def assembled(
         namespaces=of(Namespace),
         service_ranges=of(ServiceRange),
         node=next(iter(of(Node)), None),
-        config_maps=of(ConfigMap),
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),

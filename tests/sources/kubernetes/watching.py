@@ -44,7 +44,6 @@ class Watched:
     connection: Connection
     relay: Name | None = None
     timing: Timing = QUICK
-    config_maps: tuple[Name, ...] = ()
     changes: int = 0
     on_change: Callable[[], None] = lambda: None
     cluster: Cluster = field(init=False)
@@ -57,7 +56,6 @@ class Watched:
             self.relay,
             on_change=self._changed,
             timing=self.timing,
-            config_maps=self.config_maps,
         )
 
     def _changed(self) -> None:
@@ -98,7 +96,7 @@ class Watched:
 
     def until_settled(self) -> None:
         """Return when the snapshot is what a fresh list gives."""
-        fresh = unordered(read_cluster(self.connection, NODE, self.relay, self.config_maps))
+        fresh = unordered(read_cluster(self.connection, NODE, self.relay))
         until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list")
 
     def until_watching(self) -> None:
@@ -106,22 +104,21 @@ class Watched:
         for state in self.watched():
             plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
             plural |= {"api-server-endpoints": "endpointslices"}
-            name = "configmaps" if state.name.startswith("configmap ") else state.name.partition(".")[0]
+            name = state.name.partition(".")[0]
             self.api.traffic.wait_for_watch(plural.get(name, name))
 
 
 @contextmanager
-def watching(  # noqa: PLR0913 - each test names the one or two that matter to it
+def watching(
     api: ApiServer,
     connection: Connection,
     relay: Name | None = None,
     timing: Timing = QUICK,
     *,
     synced: bool = True,
-    config_maps: tuple[Name, ...] = (),
 ) -> Iterator[Watched]:
     """Run a Cluster; unless `synced` is false, wait until all its watches are open."""
-    watched = Watched(api, connection, relay, timing, config_maps)
+    watched = Watched(api, connection, relay, timing)
     watched.cluster.start()
     try:
         if synced:
