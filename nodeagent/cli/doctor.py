@@ -1,22 +1,28 @@
 """`nodeagent doctor`: is this node or cluster affected, why, and what is the best fix."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 from msgspec import Struct
 
-from nodeagent.cli.command_options import common_options, connect, option, output_option
+from nodeagent.agent.status_file import status_path
+from nodeagent.cli.command_options import common_options, connect, option, output_option, status_file_option
 from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
-from nodeagent.doctor.examination import FleetReport, Question, detections, examine
+from nodeagent.doctor.examination import AgentReport, Question, detections, examine
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding, Overall, Summary, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
+from nodeagent.fleet.asking import Asking, NodeRow, ask_all, exit_code, read_own, worst_first
+from nodeagent.fleet.roster import APP, read_roster
+from nodeagent.model.facts import Facts
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.kubernetes.errors import NotFoundError
 
+_AGENT = "nodeagent"
 _SHOWN_NODES = 10
 
 
@@ -52,12 +58,14 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
     help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
 @output_option("doctor-v1")
+@status_file_option
 def doctor(
     *,
     output: str,
     host: str,
     origin: str,
     policy: bool,
+    status_file: Path | None,
     **options: Any,  # noqa: ANN401 - click's own
 ) -> int:
     """Say if this node or cluster is affected, and the best fix.
@@ -74,6 +82,11 @@ def doctor(
         return 0
     view = call.view(of_a_node=False)
     elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)
+    if not elsewhere:
+        file = status_file or status_path(Path(call.config.relay.run_dir))
+        agent: AgentReport | None = _own_agent(call, view.facts, file)
+    else:
+        agent = _fleet(call) if call.manifests is None else None
     findings = examine(
         Question(
             config=call.config,
@@ -84,7 +97,7 @@ def doctor(
             cluster=call.ask_cluster(),
             elsewhere=elsewhere,
             host=host,
-            fleet=_fleet(call) if elsewhere and call.manifests is None else None,
+            agent=agent,
         )
     )
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
@@ -94,47 +107,51 @@ def doctor(
     return summary.exit_code
 
 
-def _fleet(call: Invocation) -> FleetReport:
-    """Ask the agents of all nodes, as `nodeagent fleet` does."""
-    from nodeagent.fleet.asking import Asking, ask_all, exit_code, worst_first  # noqa: PLC0415 - off a node
-    from nodeagent.fleet.roster import APP, read_roster  # noqa: PLC0415 - the same
+def _own_agent(call: Invocation, facts: Facts, file: Path) -> AgentReport:
+    """Return what the agent of this node says in its status file."""
+    row = read_own(call.node_name, file)
+    if row is not None:
+        return _of_rows([row], row.reason or "in sync", "$ nodeagent status")
+    if any(address.ours for address in facts.addresses):
+        seen = f"its relay addresses are on this node, but an agent's status file is not at {file}"
+        remedy = (
+            "if the agent runs in a pod, run the doctor there:",
+            "$ kubectl -n nodeagent exec POD -c agent -- nodeagent doctor",
+            "if nodeagent was only applied here, this shows what it keeps on this node:",
+            "$ nodeagent status",
+        )
+        return AgentReport(Finding.of(Code.AgentUnknown, _AGENT, seen, remedy=remedy))
+    seen = f"no status file of an agent at {file}, and no relay address on this node"
+    return AgentReport(Finding.of(Code.AgentAbsent, _AGENT, seen))
 
+
+def _fleet(call: Invocation) -> AgentReport:
+    """Ask the agents of all nodes, as `nodeagent fleet` does."""
     try:
         with connect(call.kubeconfig) as connection:
             asking = Asking(connection, APP)
             rows = worst_first(ask_all(asking, read_roster(connection, asking.namespace)))
     except NotFoundError:
-        return FleetReport(Finding(Code.FleetAbsent, "nodeagent", f"not installed in the namespace {APP}"))
+        return AgentReport(Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"))
     except SourceError as error:
-        return FleetReport(Finding(Code.FleetUnknown, "nodeagent", one_line(error)))
+        return AgentReport(Finding.of(Code.AgentUnknown, _AGENT, one_line(error)))
     others = [row for row in rows if row.state != "in-sync"]
-    finding = Finding(
-        (Code.FleetInSync, Code.FleetUnknown, Code.FleetNotInSync)[exit_code(rows)],
-        "nodeagent",
-        f"{len(rows) - len(others)} of {len(rows)} nodes are in sync",
-        tuple(f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES]),
-        ("$ nodeagent fleet",) if others else (),
-    )
+    seen = f"{len(rows) - len(others)} of {len(rows)} nodes are in sync"
+    evidence = (f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES])
+    return _of_rows(rows, seen, "$ nodeagent fleet", tuple(evidence))
+
+
+def _of_rows(rows: Sequence[NodeRow], seen: str, command: str, evidence: tuple[str, ...] = ()) -> AgentReport:
+    code = (Code.AgentInSync, Code.AgentUnknown, Code.AgentNotInSync)[exit_code(rows)]
+    remedy = () if code is Code.AgentInSync else (command,)
     served = (row.load_balancers.served if row.load_balancers else 0 for row in rows)
-    return FleetReport(finding, min(served, default=0))
+    return AgentReport(Finding.of(code, _AGENT, seen, evidence, remedy), min(served, default=0))
 
 
 GROUPS = {
-    "Load balancers": ("load-balancer", "trust"),
-    "Connections from this node": ("path", "certificate"),
-    "How this node is wired": (
-        "objects",
-        "node",
-        "fleet",
-        "kube-proxy",
-        "cni",
-        "packet-filter",
-        "hosts-file",
-        "name-order",
-        "resolver",
-        "selinux",
-    ),
-    "nodeagent on this node": ("agent", "relay", "dnat", "pods", "hosts-lines"),
+    "Load balancers": ("load-balancer",),
+    "Connections from this node": ("path",),
+    "This node": ("objects", "node", "data-plane", "agent", "pods"),
     "Names": ("name",),
 }
 """The checks in the order in which they are shown."""
@@ -143,26 +160,10 @@ _COLOURS = {
     CheckVerdict.PASS: "green",
     CheckVerdict.NOT_AFFECTED: "green",
     CheckVerdict.AFFECTED: "red",
-    CheckVerdict.WARNING: "yellow",
     CheckVerdict.CANNOT_TELL: "yellow",
 }
 _OVERALL = {"healthy": "green", "affected": "red", "cannot-tell": "yellow"}
 _WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
-
-
-class DoctorFinding(Struct, frozen=True, rename="camel"):
-    """One check of one thing.
-
-    `code` determines `verdict` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are commands.
-    """
-
-    check: str
-    code: str
-    verdict: CheckVerdict
-    subject: str
-    seen: str
-    evidence: tuple[str, ...]
-    remedy: tuple[str, ...]
 
 
 class DoctorDocument(Struct, frozen=True, rename="camel"):
@@ -178,19 +179,15 @@ class DoctorDocument(Struct, frozen=True, rename="camel"):
     on_node: bool
     overall: Overall
     sentence: str
-    findings: list[DoctorFinding]
+    findings: Sequence[Finding]
 
 
 def doctor_document(
     node_name: str, summary: Summary, findings: Sequence[Finding], *, on_node: bool
 ) -> DoctorDocument:
     """Return the answer of `doctor`."""
-    found = [
-        DoctorFinding(one.check, one.code.value, one.verdict, one.subject, one.seen, one.evidence, one.remedy)
-        for one in findings
-    ]
     return DoctorDocument(
-        SCHEMA_VERSION, "Doctor", node_name, on_node, summary.overall, summary.sentence, found
+        SCHEMA_VERSION, "Doctor", node_name, on_node, summary.overall, summary.sentence, findings
     )
 
 
@@ -208,7 +205,7 @@ def _table(rows: Sequence[Finding]) -> Iterator[Line]:
         (
             Styled(one.verdict.value, _COLOURS[one.verdict]),
             one.subject,
-            f"{one_line(one.seen)} [{one.code.value}]",
+            f"{one_line(one.seen)} [{one.code}]",
         )
         for one in rows
     ]

@@ -6,13 +6,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.convergence import compare
-from nodeagent.components.dnat.state import DnatState
-from nodeagent.components.hosts.file import is_mount_point
-from nodeagent.components.node import ActualState, read_listener_status
+from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
-from nodeagent.doctor.agent_state import AgentObservation, agent_findings, pods_finding
+from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancer_findings import (
     LEFT_ALONE,
@@ -22,36 +19,37 @@ from nodeagent.doctor.load_balancer_findings import (
 )
 from nodeagent.doctor.names import (
     NameObservation,
-    certificate_finding,
+    hosts_line_findings,
     name_finding,
+    name_order_findings,
     registry_of,
 )
-from nodeagent.doctor.node_wiring import hosts_line_findings, right_addresses, wiring_findings
-from nodeagent.doctor.paths import path_finding
-from nodeagent.doctor.policy import trust_finding
+from nodeagent.doctor.paths import conclude, path_finding
 from nodeagent.doctor.probing import (
     Knowledge,
     choose_hosts,
     find_targets,
     observe,
-    observe_certificates,
     published_names,
     relays_of,
 )
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.desired import Desired, DnatRules, NameDecision, Verdict
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
-from nodeagent.sources.probes.connection_tests import ask_each, verifying_context
+from nodeagent.sources.probes.connection_tests import ask_each
 
 
-class FleetReport(Struct, frozen=True):
-    """What the agents of all nodes report; `serves` is the least number of load balancers that one serves."""
+class AgentReport(Struct, frozen=True):
+    """What the agent of this node says, or those of all nodes.
+
+    `serves` is the least number of load balancers that one of them serves.
+    """
 
     finding: Finding
     serves: int = 0
@@ -69,7 +67,8 @@ class Question(Struct, frozen=True):
         cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.
-        fleet: what the agents of all nodes report, if this machine is not the node; None if not asked.
+        agent: what the node's agent says; if this machine is not the node, those of all nodes. None if that
+            was not asked.
     """
 
     config: Config
@@ -80,7 +79,7 @@ class Question(Struct, frozen=True):
     cluster: ClusterAnswers
     elsewhere: str
     host: str
-    fleet: FleetReport | None = None
+    agent: AgentReport | None = None
 
 
 def examine(question: Question) -> list[Finding]:
@@ -88,7 +87,7 @@ def examine(question: Question) -> list[Finding]:
     examination = _Examination(question)
     return [
         *(examination.off_node() if question.elsewhere else examination.on_node()),
-        *examination.trust(),
+        *([question.agent.finding] if question.agent else []),
         *_unreadable(question.snapshot),
     ]
 
@@ -103,7 +102,7 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     if not found:
         return []
     seen = f"{len(found)} could not be used: what they say is not part of this report"
-    return [Finding(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+    return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
 
 
 class _Examination:
@@ -119,19 +118,15 @@ class _Examination:
         self._detected = detections(question.snapshot, question.config.load_balancers)
         self._sending = {ref for ref, detection in self._detected.items() if detection.proxy}
 
-    def trust(self) -> list[Finding]:
-        nodes = self._question.cluster.nodes
-        return [trust_finding(nodes)] if self._sending and nodes and nodes.addresses else []
-
     def off_node(self) -> list[Finding]:
         question = self._question
-        skipped = Finding(
+        skipped = Finding.of(
             Code.NotThisNode,
             f"node {question.facts.node_name}",
-            f"{question.elsewhere}: connections, wiring and nodeagent's state were not checked",
+            f"{question.elsewhere}: connections, data plane and names were not checked",
             remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
         )
-        return [*self._load_balancers(None), *([question.fleet.finding] if question.fleet else []), skipped]
+        return [*self._load_balancers(None), skipped]
 
     def on_node(self) -> list[Finding]:
         question = self._question
@@ -139,49 +134,36 @@ class _Examination:
         hosts = choose_hosts(self._desired, question.host, examined)
         looked_up = sorted({*hosts.values(), *([question.host] if question.host else [])})
         led_to = ask_each((*published_names(self._services), *looked_up), self._resolve)
-        rules = read_kube_proxy(self._actual.addresses.state().addresses)
+        kube_proxy = read_kube_proxy(self._actual.addresses.state().addresses)
         dnat = self._dnat()
         knowledge = Knowledge(
             relays=self._standing_relays(dnat),
-            redirected=frozenset(one.match for one in dnat.rules.redirects)
-            if dnat and not dnat.unreadable
-            else None,
-            in_rules=rules.held if rules.modes else None,
+            redirected=frozenset(one.match for one in dnat.redirects) if dnat else None,
+            in_rules=kube_proxy.held if kube_proxy.modes else None,
             led_to=led_to,
         )
         asked = [(service, self._detected[service.ref].versions) for service in examined]
         observed = observe(find_targets(asked, hosts, led_to, question.facts), knowledge)
         paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
-        connections = []
-        for target, seen in observed:
-            connections.append(path_finding(target.service, target.port.name, seen))
-            paths[target.service.ref].append(connections[-1].code)
-        balancers = self._load_balancers(paths)
+        for seen in observed:
+            paths[seen.target.service.ref].append(conclude(seen))
         names = self._names(looked_up, led_to)
-        measured = [seen.bypassed for _, seen in observed if seen.relayed or seen.bypassed]
+        measured = [seen.bypassed for seen in observed if seen.relayed or seen.bypassed]
         return [
-            *balancers,
-            *connections,
-            *(
-                certificate_finding(target.host, target.service.ref.path, outcome)
-                for target, outcome in observe_certificates(
-                    observed, verifying_context(self._hosts_file.parent)
-                )
-            ),
-            *self._node(rules, dnat, names, bypassed=any(measured) if measured else None),
+            *self._load_balancers(paths),
+            *map(path_finding, observed),
+            *self._wiring(kube_proxy, dnat, names, bypassed=any(measured) if measured else None),
             *map(name_finding, names),
         ]
 
     def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
-        fleet, cluster, node = self._question.fleet, self._question.cluster, self._question.snapshot.node
+        agent, cluster, node = self._question.agent, self._question.cluster, self._question.snapshot.node
         own = (*node.addresses, *node.external_addresses) if node else ()
-        others = (*cluster.nodes.addresses, *cluster.nodes.external) if cluster.nodes else ()
-        node_addresses = frozenset((*own, *others))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = (
-            fleet is not None
-            and fleet.finding.code is Code.FleetInSync
-            and fleet.serves >= len(self._sending)
+            agent is not None
+            and agent.finding.code == Code.AgentInSync
+            and agent.serves >= len(self._sending)
         )
         relays = {one.load_balancer: one.relay_addresses for one in self._desired.load_balancers}
         images = {} if paths is None else self._images()
@@ -191,8 +173,8 @@ class _Examination:
                 detected=self._detected[service.ref],
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, node),
-                node_addresses=node_addresses,
-                by_fleet=by_fleet,
+                node_addresses=frozenset((*own, *cluster.nodes)),
+                by_fleet=by_fleet and paths is None,
                 images=tuple(
                     dict.fromkeys(
                         image
@@ -205,13 +187,31 @@ class _Examination:
         )
         return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
 
-    def _dnat(self) -> DnatState | None:
+    def _images(self) -> dict[IPAddress, list[str]]:
+        """Return the images of this node's pods by the address that their registry has here."""
+        images = self._question.cluster.images
+        led_to = ask_each(map(registry_of, images), self._resolve)
+        found: dict[IPAddress, list[str]] = {}
+        for image in images:
+            for address in led_to[registry_of(image)]:
+                found.setdefault(address, []).append(image)
+        return found
+
+    def _dnat(self) -> DnatRules | None:
+        """Return the DNAT rules in the kernel; None if they can't be read."""
         try:
-            return self._actual.dnat.state()
+            state = self._actual.dnat.state()
         except ApplyError:
             return None
+        return None if state.unreadable else state.rules
 
-    def _standing_relays(self, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
+    def _hosts_written(self) -> bool:
+        try:
+            return bool(self._actual.hosts.state().own_names)
+        except ApplyError:
+            return False
+
+    def _standing_relays(self, dnat: DnatRules | None) -> dict[Endpoint, Endpoint]:
         """Return the relays in use: by DNAT, or because their address is on this node."""
         standing = {address.address for address in self._question.facts.addresses if address.ours}
         found = {
@@ -220,50 +220,41 @@ class _Examination:
             if relay.address in standing
         }
         if dnat is not None:
-            found |= {redirect.match: redirect.to for redirect in dnat.rules.redirects}
+            found |= {redirect.match: redirect.to for redirect in dnat.redirects}
         return found
 
-    def _node(
+    def _wiring(
         self,
-        rules: KubeProxy,
-        dnat: DnatState | None,
+        kube_proxy: KubeProxy,
+        dnat: DnatRules | None,
         names: Sequence[NameObservation],
         *,
         bypassed: bool | None,
     ) -> list[Finding]:
         desired, facts = self._desired, self._question.facts
-        comparison = compare(desired, self._actual)
-        hosts_written = bool(comparison.written_names)
-        state = AgentObservation(
-            comparison=comparison,
-            standing=read_listener_status(desired, self._actual),
-            dnat=dnat,
-            rules=rules,
-            addresses=any(address.ours for address in facts.addresses),
-        )
         environment = read_environment(self._hosts_file)
-        answers = [name.by_coredns for name in names if name.by_coredns is not None]
-        signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
-        pods = pods_finding(
-            redirected=bool(desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
-            bypassed=signs if bypassed is None else bypassed,
-            by_kube_proxy=bool(rules.modes) and not environment.cni,
-            by_coredns=any(answers) if answers else None,
-            said=self._question.config.coredns.serves_pods,
+        hosts_written = self._hosts_written()
+        found = hosts_line_findings(desired, facts.user_names, str(self._hosts_file))
+        if desired.hosts or hosts_written:
+            found += name_order_findings(environment.name_order)
+        data_plane = data_plane_finding(
+            kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written
         )
-        return [
-            *wiring_findings(
-                rules,
-                environment,
-                mounted=is_mount_point(self._hosts_file),
-                hosts_written=hosts_written,
-                bypassed=bypassed,
-                unused=_unused(desired, hosts_written=hosts_written),
-            ),
-            *agent_findings(state),
-            *([pods] if state.addresses else []),
-            *hosts_line_findings(facts.user_names, right_addresses(desired), str(self._hosts_file)),
-        ]
+        served = any(decision.verdict is Verdict.SERVED for decision in desired.load_balancers)
+        if served or data_plane.code != Code.SocketBalancer:  # it is in the way of nothing
+            found.append(data_plane)
+        if any(address.ours for address in facts.addresses):
+            answers = [name.by_coredns for name in names if name.by_coredns is not None]
+            signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
+            pods = pods_finding(
+                redirected=bool(desired.dnat.pods if dnat is None else dnat.pods),
+                bypassed=signs if bypassed is None else bypassed,
+                by_kube_proxy=bool(kube_proxy.modes) and not environment.cni,
+                by_coredns=any(answers) if answers else None,
+                said=self._question.config.coredns.serves_pods,
+            )
+            found.append(pods)
+        return found
 
     def _names(
         self, hosts: Sequence[str], led_to: Mapping[str, tuple[IPAddress, ...]]
@@ -294,27 +285,6 @@ class _Examination:
             )
             for name, reply in upstream.items()
         ]
-
-    def _images(self) -> dict[IPAddress, list[str]]:
-        """Return the images of this node's pods by the address that their registry has here."""
-        images = self._question.cluster.images
-        led_to = ask_each(map(registry_of, images), self._resolve)
-        found: dict[IPAddress, list[str]] = {}
-        for image in images:
-            for address in led_to[registry_of(image)]:
-                found.setdefault(address, []).append(image)
-        return found
-
-
-def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:
-    """Return the checks of parts of the node that no fix uses here: it is not needed, or is switched off."""
-    used = {
-        "cni": any(decision.verdict is Verdict.SERVED for decision in desired.load_balancers),
-        "packet-filter": bool(desired.dnat),
-        "hosts-file": bool(desired.hosts) or hosts_written,
-        "name-order": bool(desired.hosts) or hosts_written,
-    }
-    return frozenset(check for check, is_used in used.items() if not is_used)
 
 
 def _decision(desired: Desired, name: str) -> NameDecision | None:

@@ -11,14 +11,12 @@ from msgspec import Struct
 
 
 class CheckVerdict(StrEnum):
-    """The five words of the doctor."""
+    """The four words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
     """Checked, and in order; also what is fixed."""
     AFFECTED = "affected"
     """Connections are rejected, or something is in the way: `remedy` says what to do."""
-    WARNING = "warning"
-    """A problem that neither short-circuiting nor nodeagent causes: it leaves the exit code as it is."""
     NOT_AFFECTED = "not-affected"
     """The problem can't occur here."""
     CANNOT_TELL = "cannot-tell"
@@ -55,12 +53,8 @@ class Code(StrEnum):
     IPModeIgnored = auto(), "load-balancer", CheckVerdict.AFFECTED
     Troubled = auto(), "load-balancer", CheckVerdict.AFFECTED
     ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.AFFECTED
-    RemediedByFleet = auto(), "load-balancer", CheckVerdict.PASS
     ProxyUnknown = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
-
-    # The addresses whose PROXY header an ingress controller has to trust.
-    TrustTheNodes = auto(), "trust", CheckVerdict.PASS
 
     # One address and port of a load balancer, connected to from this node.
     ThroughLoadBalancer = auto(), "path", CheckVerdict.NOT_AFFECTED
@@ -73,114 +67,77 @@ class Code(StrEnum):
     DnatBypassed = auto(), "path", CheckVerdict.AFFECTED
     WrongVersion = auto(), "path", CheckVerdict.AFFECTED
     ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
-    WorksWithoutProxy = auto(), "path", CheckVerdict.WARNING
+    WorksWithoutProxy = auto(), "path", CheckVerdict.CANNOT_TELL
     ControllerDown = auto(), "path", CheckVerdict.AFFECTED
     LoadBalancerDown = auto(), "path", CheckVerdict.AFFECTED
-    LoadBalancerCut = auto(), "path", CheckVerdict.AFFECTED
     PathUnclear = auto(), "path", CheckVerdict.CANNOT_TELL
 
-    # The certificate shown for a hostname behind a load balancer.
-    CertificateValid = auto(), "certificate", CheckVerdict.PASS
-    CertificateExpired = auto(), "certificate", CheckVerdict.WARNING
-    CertificateForeign = auto(), "certificate", CheckVerdict.WARNING
-    CertificateWrongName = auto(), "certificate", CheckVerdict.WARNING
-    CertificateUnknown = auto(), "certificate", CheckVerdict.CANNOT_TELL
-
-    # Whether this machine is the node at all, and what the agents of the nodes report.
-    NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
-    FleetInSync = auto(), "fleet", CheckVerdict.PASS
-    FleetNotInSync = auto(), "fleet", CheckVerdict.AFFECTED
-    FleetAbsent = auto(), "fleet", CheckVerdict.NOT_AFFECTED
-    FleetUnknown = auto(), "fleet", CheckVerdict.CANNOT_TELL
-
-    # The objects that this report is made from.
+    # The objects that this report is made from, and whether this machine is the node at all.
     ObjectsUnreadable = auto(), "objects", CheckVerdict.CANNOT_TELL
+    NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
 
-    # What serves the pods of this node.
-    PodsByDnat = auto(), "pods", CheckVerdict.PASS
-    PodsByCoreDns = auto(), "pods", CheckVerdict.PASS
-    PodsLeftToCoreDns = auto(), "pods", CheckVerdict.PASS
+    # What handles Services on this node.
+    DataPlaneKnown = auto(), "data-plane", CheckVerdict.PASS
+    SocketBalancer = auto(), "data-plane", CheckVerdict.AFFECTED
+    DataPlaneUnclear = auto(), "data-plane", CheckVerdict.CANNOT_TELL
+
+    # What the agent of this node says, or the agents of all nodes.
+    AgentInSync = auto(), "agent", CheckVerdict.PASS
+    AgentNotInSync = auto(), "agent", CheckVerdict.AFFECTED
+    AgentAbsent = auto(), "agent", CheckVerdict.NOT_AFFECTED
+    AgentUnknown = auto(), "agent", CheckVerdict.CANNOT_TELL
+
+    # Whether the pods of this node are served.
+    PodsServed = auto(), "pods", CheckVerdict.PASS
     PodsNotServed = auto(), "pods", CheckVerdict.AFFECTED
     PodsUnclear = auto(), "pods", CheckVerdict.CANNOT_TELL
 
-    # What short-circuits.
-    KubeProxyFound = auto(), "kube-proxy", CheckVerdict.PASS
-    KubeProxyAbsent = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
-    KubeProxyUnreadable = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
-    NoSocketBalancer = auto(), "cni", CheckVerdict.PASS
-    SocketBalancer = auto(), "cni", CheckVerdict.AFFECTED
-    SocketBalancerUnclear = auto(), "cni", CheckVerdict.CANNOT_TELL
-    SocketBalancerByHosts = auto(), "cni", CheckVerdict.PASS
-    PacketFilter = auto(), "packet-filter", CheckVerdict.PASS
-    NoPacketFilter = auto(), "packet-filter", CheckVerdict.AFFECTED
-
-    # The hosts file and what reads it.
-    HostsWritable = auto(), "hosts-file", CheckVerdict.PASS
-    HostsMounted = auto(), "hosts-file", CheckVerdict.PASS
-    HostsSymlink = auto(), "hosts-file", CheckVerdict.AFFECTED
-    HostsImmutable = auto(), "hosts-file", CheckVerdict.AFFECTED
-    HostsReadOnly = auto(), "hosts-file", CheckVerdict.AFFECTED
-    HostsUnreadable = auto(), "hosts-file", CheckVerdict.CANNOT_TELL
-    FilesFirst = auto(), "name-order", CheckVerdict.PASS
-    FilesNotFirst = auto(), "name-order", CheckVerdict.AFFECTED
-    NameOrderUnreadable = auto(), "name-order", CheckVerdict.CANNOT_TELL
-    ResolverPlain = auto(), "resolver", CheckVerdict.PASS
-    ResolverSystemd = auto(), "resolver", CheckVerdict.PASS
-    ResolverUnreadable = auto(), "resolver", CheckVerdict.CANNOT_TELL
-    SelinuxOff = auto(), "selinux", CheckVerdict.PASS
-    SelinuxPermissive = auto(), "selinux", CheckVerdict.PASS
-    SelinuxEnforcing = auto(), "selinux", CheckVerdict.PASS
-
-    # What nodeagent keeps on this node.
-    AgentAbsent = auto(), "agent", CheckVerdict.NOT_AFFECTED
-    AgentInSync = auto(), "agent", CheckVerdict.PASS
-    AgentDrifted = auto(), "agent", CheckVerdict.AFFECTED
-    AgentUnreadable = auto(), "agent", CheckVerdict.CANNOT_TELL
-    RelayAnswers = auto(), "relay", CheckVerdict.PASS
-    RelaySilent = auto(), "relay", CheckVerdict.AFFECTED
-    DnatFirst = auto(), "dnat", CheckVerdict.PASS
-    DnatOvertaken = auto(), "dnat", CheckVerdict.AFFECTED
-    DnatUnreadable = auto(), "dnat", CheckVerdict.CANNOT_TELL
-    HostsLinesClean = auto(), "hosts-lines", CheckVerdict.PASS
-    StaleHostsLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
-    HairpinProxyLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
-
-    # A hostname: what the host's resolver, the upstream and CoreDNS answer.
+    # A hostname: what the host's resolver, the upstream and CoreDNS answer; and what decides it on this node.
     NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
     NameAtRelay = auto(), "name", CheckVerdict.PASS
     NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
     NameDiffers = auto(), "name", CheckVerdict.AFFECTED
     NameUnknown = auto(), "name", CheckVerdict.AFFECTED
-    NameNowhere = auto(), "name", CheckVerdict.WARNING
     NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
+    StaleHostsLine = auto(), "name", CheckVerdict.AFFECTED
+    HairpinProxyLine = auto(), "name", CheckVerdict.AFFECTED
+    FilesNotFirst = auto(), "name", CheckVerdict.AFFECTED
 
 
 class Finding(Struct, frozen=True):
-    """One check of one thing. The code determines the verdict: docs/doctor-codes.md explains every code.
+    """One check of one thing.
 
-    Attributes:
-        code: the result; belongs to one check.
-        subject: the checked thing, as a person would look it up.
-        seen: the finding in a sentence.
-        evidence: the observations, one per line.
-        remedy: what to do, one step each; the first is the best. Lines that begin with `$ ` are commands.
+    `code` determines `check` and `verdict` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
+    commands; the first step is the best.
     """
 
-    code: Code
+    check: str
+    code: str
+    verdict: CheckVerdict
     subject: str
     seen: str
-    evidence: tuple[str, ...] = ()
-    remedy: tuple[str, ...] = ()
+    evidence: tuple[str, ...]
+    remedy: tuple[str, ...]
 
-    @property
-    def verdict(self) -> CheckVerdict:
-        """The word for it."""
-        return self.code.verdict
+    @classmethod
+    def of(
+        cls,
+        code: Code,
+        subject: str,
+        seen: str,
+        evidence: tuple[str, ...] = (),
+        remedy: tuple[str, ...] = (),
+    ) -> Self:
+        """Return the finding with a code.
 
-    @property
-    def check(self) -> str:
-        """The check's id."""
-        return self.code.check
+        Args:
+            code: the result.
+            subject: the checked thing, as a person would look it up.
+            seen: the finding in a sentence.
+            evidence: the observations, one per line.
+            remedy: what to do, one step each.
+        """
+        return cls(code.check, code, code.verdict, subject, seen, evidence, remedy)
 
 
 Overall = Literal["healthy", "affected", "cannot-tell"]
@@ -205,11 +162,11 @@ class Summary(Struct, frozen=True):
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """Return the verdict on `where` ("node node1", "this cluster"); warnings and side issues come last."""
+    """Return the verdict on `where` ("node node1", "this cluster"); what could not be checked comes last."""
     affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
-    if affected and all(finding.code is Code.ShortCircuitedByObject for finding in affected):
+    if affected and all(finding.code == Code.ShortCircuitedByObject for finding in affected):
         overall = "affected"
         words = f" is affected by its objects: {_affected(affected)}; nodeagent fleet shows what is fixed"
     elif affected:
@@ -222,15 +179,12 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
 
 
 def _asides(findings: Sequence[Finding]) -> str:
-    warnings = [finding for finding in findings if finding.verdict is CheckVerdict.WARNING]
     unread = dict.fromkeys(
         finding.check
         for finding in findings
         if finding.verdict is CheckVerdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
     )
-    many = "s" if len(warnings) > 1 else ""
-    told = f"; {len(warnings)} warning{many}: {_first(warnings)}" if warnings else ""
-    return f"{told}; unknown: {', '.join(unread)}" if unread else told
+    return f"; unknown: {', '.join(unread)}" if unread else ""
 
 
 def _first(findings: Sequence[Finding]) -> str:
@@ -244,14 +198,14 @@ def _affected(affected: Sequence[Finding]) -> str:
     rest = [finding for finding in affected if finding.code not in {*_LEADING, Code.Troubled}]
     causes = leading or rest or list(affected)
     first = causes[0]
-    same = {finding.subject for finding in causes if finding.code is first.code} - {first.subject}
+    same = {finding.subject for finding in causes if finding.code == first.code} - {first.subject}
     also = f" (and {len(same)} more like it)" if same else ""
     return f"{first.subject}: {first.seen}{also}"
 
 
 def _healthy(findings: Sequence[Finding]) -> str:
     codes = [finding.code for finding in findings]
-    remedied = codes.count(Code.LoadBalancerRemedied) + codes.count(Code.RemediedByFleet)
+    remedied = codes.count(Code.LoadBalancerRemedied)
     if remedied:
         what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
         return f"is healthy: {what} short-circuited, and fixed by nodeagent"

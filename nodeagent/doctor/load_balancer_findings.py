@@ -36,10 +36,11 @@ _SEEN = {
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
     Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
-    Code.RemediedByFleet: "short-circuited on every node, and fixed: all agents are in sync",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
     Code.LoadBalancerUnclear: "the connections from this node match no known case",
 }
+
+_BY_FLEET = "short-circuited on every node, and fixed: all agents are in sync"
 
 
 class LoadBalancerObservation(Struct, frozen=True):
@@ -73,7 +74,8 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     code = _code(seen)
     evidence = tuple(_evidence(seen, kubernetes))
     remedy = _remedy(code, seen, kubernetes, policy_api)
-    return Finding(code, seen.service.ref.path, _SEEN[code], evidence, remedy)
+    words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
+    return Finding.of(code, seen.service.ref.path, words, evidence, remedy)
 
 
 def _code(seen: LoadBalancerObservation) -> Code:
@@ -96,7 +98,7 @@ def _code(seen: LoadBalancerObservation) -> Code:
 def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
     """Return the code without any connection; `absent`: why no kube-proxy short-circuits it, if none does."""
     if seen.detected.proxy and absent is None:
-        return Code.RemediedByFleet if seen.by_fleet else Code.ShortCircuitedByObject
+        return Code.LoadBalancerRemedied if seen.by_fleet else Code.ShortCircuitedByObject
     if not seen.detected.proxy and seen.detected.stated and seen.detected.verdict is not Verdict.REFUSED:
         return Code.NotProxy
     return absent or Code.ProxyUnknown

@@ -1,12 +1,12 @@
-"""The hostnames: where each leads, its certificate, and which is an image's registry. Pure."""
+"""The hostnames: where each leads, the hosts lines that decide it, and an image's registry. Pure."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import NameDecision
-from nodeagent.model.facts import DnsReply
-from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
+from nodeagent.model.desired import Desired, NameDecision
+from nodeagent.model.facts import DnsReply, UserHostsLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ def name_finding(seen: NameObservation) -> Finding:
         f"nodeagent: {decided}",
     )
     remedy: tuple[str, ...] = ()
-    if code in {Code.NameUnknown, Code.NameNowhere}:
+    if code is Code.NameUnknown:
         remedy = (f"create an address record for {seen.name}",)
     elif code is Code.NameDiffers:
         remedy = (f"look for {seen.name} in the hosts file, and check the order of name sources",)
-    return Finding(code, seen.name, words, evidence, remedy)
+    return Finding.of(code, seen.name, words, evidence, remedy)
 
 
 def _judge(seen: NameObservation) -> tuple[Code, str]:
@@ -80,7 +80,9 @@ def _unknown(seen: NameObservation) -> tuple[Code, str]:
     if seen.upstream.addresses:
         return Code.NameDiffers, "the upstream DNS has it, this host's resolver does not"
     if seen.upstream.outcome.tells:
-        return Code.NameUnknown if seen.behind_proxy else Code.NameNowhere, "has no address"
+        if seen.behind_proxy:
+            return Code.NameUnknown, "has no address"
+        return Code.NameElsewhere, "has no address, and belongs to no load balancer that sends the header"
     return Code.NameUnclear, "this host's resolver has no answer, and the upstream DNS could not be queried"
 
 
@@ -94,35 +96,51 @@ def _reply(reply: DnsReply) -> str:
     return f"{reply.outcome.value}{f' ({reply.trouble})' if reply.trouble else ''}"
 
 
-_BY_TRUST = {
-    Trust.VALID: Code.CertificateValid,
-    Trust.EXPIRED: Code.CertificateExpired,
-    Trust.FOREIGN_AUTHORITY: Code.CertificateForeign,
-    Trust.WRONG_NAME: Code.CertificateWrongName,
-    Trust.UNKNOWN: Code.CertificateUnknown,
-}
-_CERTIFICATE_REMEDIES = {
-    Trust.EXPIRED: (
-        "renew it; cert-manager's HTTP-01 self check fails until the short-circuiting is fixed",
-        "$ kubectl get certificates,challenges -A",
-    ),
-    Trust.FOREIGN_AUTHORITY: (
-        "make the ingress controller present a certificate of an authority that this machine trusts",
-        "or add that authority to the machine's (Debian: update-ca-certificates)",
-    ),
-    Trust.WRONG_NAME: (
-        (
-            "the certificate is for another hostname, usually the controller's default: check that the "
-            "Ingress's Secret exists"
-        ),
-    ),
-}
+def hosts_line_findings(
+    desired: Desired, user_names: Mapping[str, UserHostsLine], file: str
+) -> list[Finding]:
+    """Return the user's own lines that lead a load balancer's hostname elsewhere.
+
+    Args:
+        desired: what nodeagent decides on each hostname.
+        user_names: the hostnames that the hosts file sets outside the managed block.
+        file: the hosts file, for a person.
+    """
+    right = {
+        decision.load_balancer: {*decision.addresses, *decision.relay_addresses}
+        for decision in desired.load_balancers
+    }
+    found = {}
+    for name in desired.names:
+        if name.load_balancer is None or name.code not in {"UserLine", "HairpinProxyLine"}:
+            continue
+        line = user_names[name.name]
+        remedy: tuple[str, ...]
+        if line.by_hairpin_proxy:
+            code, seen = (
+                Code.HairpinProxyLine,
+                f"hairpin-proxy's old line sends {name.name} to {line.address}",
+            )
+            remedy = ("let nodeagent replace it", "$ nodeagent apply --adopt")
+        elif line.address in map(str, right[name.load_balancer]):
+            continue
+        else:
+            code = Code.StaleHostsLine
+            seen = f"sends {name.name} to {line.address}, which is not an address of its load balancer"
+            remedy = (f"remove line {line.line_number} of {file}, unless it is there on purpose",)
+        found[name.name] = Finding.of(code, f"{file}:{line.line_number}", seen, remedy=remedy)
+    return list(found.values())
 
 
-def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Finding:
-    """Return the finding for `name`, requested at `where` (a Service's path)."""
-    remedy = _CERTIFICATE_REMEDIES.get(seen.trust, ())
-    return Finding(_BY_TRUST[seen.trust], name, seen.words, (f"shown by {where}",), remedy)
+def name_order_findings(order: Sequence[str]) -> list[Finding]:
+    """Return what is wrong with the order of name sources (nsswitch.conf), if hosts lines are used."""
+    first = next((source for source in order if source in {"files", "dns", "resolve"}), "")
+    # nss-resolve reads the hosts file itself (systemd-resolved.service(8), ReadEtcHosts=).
+    if first != "dns":
+        return []
+    seen = f"hosts: {' '.join(order)}: DNS answers before the hosts file, so hosts lines have no effect"
+    remedy = ("move files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",)
+    return [Finding.of(Code.FilesNotFirst, "nsswitch.conf", seen, remedy=remedy)]
 
 
 _DOCKER_HUB = "docker.io"

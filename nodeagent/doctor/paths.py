@@ -20,7 +20,7 @@ from enum import Enum
 
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.objects import ProxyVersion, Service
+from nodeagent.model.objects import ProxyVersion, Service, ServicePort
 from nodeagent.sources.probes.connection_tests import ProbeOutcome
 
 
@@ -44,36 +44,56 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """One address and port of a load balancer, and how to test it.
+
+    Attributes:
+        service: its Service.
+        port: the Service's port.
+        endpoint: address and port.
+        proxy: the version that the load balancer is known to send.
+        vip: whether kube-proxy short-circuits the address according to its object (KEP-1860: no ipMode, or
+            VIP).
+        host: the hostname to request; empty if none is known.
+        tls: with TLS, without, or both if neither name nor number of the port shows it.
+        server: the ClusterIP's.
+    """
+
+    service: Service
+    port: ServicePort
+    endpoint: Endpoint
+    proxy: ProxyVersion | None
+    vip: bool
+    host: str
+    tls: tuple[bool, ...]
+    server: Endpoint | None
+
+
+@dataclass(frozen=True, slots=True)
 class PathObservation:
     """All observations of one address and port of a load balancer.
 
     Attributes:
-        endpoint: of the load balancer.
-        proxy: the version that the load balancer is known to send; None if none is known.
+        target: what was connected to, and how.
         tls: whether the requests used TLS.
         load_balancer: what the load balancer's address answered.
-        server: the ClusterIP's address and port, None if there is none.
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
         redirected: whether DNAT to the relay is in the kernel; None if that could not be read.
         relayed: whether a connection to the load balancer's address arrived at the relay; None if that was
             not measured.
         in_rules: whether the kernel's Service rules contain the address; None if that could not be read.
-        vip: whether kube-proxy short-circuits it according to its object (KEP-1860: no ipMode, or VIP).
         name: the hostname that this node's resolver leads to the relay; empty for none.
     """
 
-    endpoint: Endpoint
-    proxy: ProxyVersion | None
+    target: Target
     tls: bool
     load_balancer: Answers
-    server: Endpoint | None = None
     controller: Answers = Answers()
     relay: tuple[Endpoint, ProbeOutcome | None] | None = None
     redirected: bool | None = None
     relayed: bool | None = None
     in_rules: bool | None = None
-    vip: bool = True
     name: str = ""
 
     @property
@@ -110,7 +130,7 @@ def demand(controller: Answers) -> Demand:
 def conclude(seen: PathObservation) -> Code:
     """Return the code for one address and port; the first rule that applies decides."""
     wants = demand(seen.controller)
-    if seen.proxy is None:
+    if seen.target.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
     if wants is Demand.PLAIN:
         # To the address, and by a hostname that leads to this node's relay.
@@ -118,7 +138,7 @@ def conclude(seen: PathObservation) -> Code:
         return Code.WorksWithoutProxy if here else Code.ControllerWithoutProxy
     if works(seen.load_balancer.plain):
         return _of_working(seen, wants)
-    if (wants, seen.proxy) in {(Demand.ONLY_V1, "v2"), (Demand.ONLY_V2, "v1")}:
+    if (wants, seen.target.proxy) in {(Demand.ONLY_V1, "v2"), (Demand.ONLY_V2, "v1")}:
         return Code.WrongVersion
     return _of_cut(seen, wants)
 
@@ -128,7 +148,7 @@ def _of_working(seen: PathObservation, wants: Demand) -> Code:
         return Code.RemediedByDnat
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.ThroughLoadBalancer
-    short = seen.vip if seen.in_rules is None else seen.in_rules
+    short = seen.target.vip if seen.in_rules is None else seen.in_rules
     return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
 
 
@@ -136,7 +156,7 @@ def _by_dnat(seen: PathObservation) -> bool:
     """Whether DNAT leads to the relay: as measured, else by its rules, else by what else is known."""
     if seen.relayed is not None:
         return seen.relayed
-    return seen.redirected or (seen.redirected is None and seen.vip and _relay_works(seen))
+    return seen.redirected or (seen.redirected is None and seen.target.vip and _relay_works(seen))
 
 
 def _relay_works(seen: PathObservation) -> bool:
@@ -163,14 +183,13 @@ def _unremedied(seen: PathObservation, wants: Demand) -> Code:
     if wants is Demand.UNKNOWN:
         return Code.PathUnclear
     plain = seen.load_balancer.plain
-    if plain is not None and plain.is_unheard:
-        return Code.LoadBalancerDown
-    return Code.LoadBalancerCut if plain is not None and plain.is_cut else Code.PathUnclear
+    dead = plain is not None and (plain.is_unheard or plain.is_cut)
+    return Code.LoadBalancerDown if dead else Code.PathUnclear
 
 
 def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:
     if works(seen.load_balancer.plain) or wants is Demand.PLAIN:
-        short = seen.vip if seen.in_rules is None else seen.in_rules
+        short = seen.target.vip if seen.in_rules is None else seen.in_rules
         return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.Undetected
@@ -195,24 +214,24 @@ _PATH_WORDS = {
     Code.ControllerWithoutProxy: "rejected: the PROXY header is sent, but the ingress controller does not "
     "read it",
     Code.WorksWithoutProxy: "works from this node, but the ingress controller does not read the PROXY "
-    "header: if the load balancer sends it, connections from outside fail",
+    "header: if the load balancer sends it, connections from outside fail, which can't be seen from here",
     Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none of them listens",
-    Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer",
-    Code.LoadBalancerCut: "not short-circuited, and the load balancer closes it: no target is healthy",
+    Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer or closes it",
     Code.PathUnclear: "matches no known signature",
 }
 
 _LOOK_AT_LOAD_BALANCER = (
-    "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?",
+    "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?"
 )
 _FIXED_REMEDIES = {
     Code.RelayDown: ("check the relay: is HAProxy running, and what does its log say?", "$ nodeagent status"),
     Code.DnatBypassed: (
         "use nodeagent's overlay cilium, which serves the node by hosts lines (docs/install.md)",
         "or, without nodeagent: ipMode: Proxy, or a hostname instead of the address",
+        "if no CNI does it: look for another program's chain at priority -105 or before",
+        "$ nft list chains",
     ),
-    Code.LoadBalancerDown: _LOOK_AT_LOAD_BALANCER,
-    Code.LoadBalancerCut: _LOOK_AT_LOAD_BALANCER,
+    Code.LoadBalancerDown: (_LOOK_AT_LOAD_BALANCER,),
     Code.PathUnclear: (
         "compare the evidence with the table of signatures in docs/doctor.md",
         "test with a hostname that the ingress controller serves: --host HOSTNAME",
@@ -220,19 +239,21 @@ _FIXED_REMEDIES = {
 }
 
 
-def path_finding(service: Service, port_name: str, seen: PathObservation) -> Finding:
+def path_finding(seen: PathObservation) -> Finding:
     """One finding for one address and port."""
     code = conclude(seen)
-    what = f" ({port_name})" if port_name else ""
-    remedy = _path_remedy(code, service, seen)
-    return Finding(code, f"{seen.endpoint}{what}", _PATH_WORDS[code], tuple(_evidence(seen)), remedy)
+    what = f" ({seen.target.port.name})" if seen.target.port.name else ""
+    remedy = _path_remedy(code, seen)
+    return Finding.of(
+        code, f"{seen.target.endpoint}{what}", _PATH_WORDS[code], tuple(_evidence(seen)), remedy
+    )
 
 
 def _evidence(seen: PathObservation) -> list[str]:
     how = "TLS" if seen.tls else "HTTP"
-    lines = [f"{how} to {seen.endpoint}: {_answers(seen.load_balancer)}"]
-    if seen.server is not None and any(seen.controller.all):
-        lines.append(f"straight to the ClusterIP {seen.server}: {_answers(seen.controller)}")
+    lines = [f"{how} to {seen.target.endpoint}: {_answers(seen.load_balancer)}"]
+    if seen.target.server is not None and any(seen.controller.all):
+        lines.append(f"straight to the ClusterIP {seen.target.server}: {_answers(seen.controller)}")
         lines.append(f"the ingress controller: {demand(seen.controller).value}")
     if seen.relay is not None and seen.relay[1] is not None:
         lines.append(f"this node's relay {seen.relay[0]}: {seen.relay[1]}")
@@ -248,7 +269,7 @@ def _evidence(seen: PathObservation) -> list[str]:
     if seen.in_rules is not None:
         lines.append(
             f"the kernel's Service rules {'contain' if seen.in_rules else 'do not contain'} "
-            f"{seen.endpoint.address}"
+            f"{seen.target.endpoint.address}"
         )
     return lines
 
@@ -258,7 +279,8 @@ def _answers(answers: Answers) -> str:
     return "; ".join(f"{name}: {outcome}" for name, outcome in named if outcome is not None)
 
 
-def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[str, ...]:
+def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
+    service = seen.target.service
     path = service.ref.path
     if code is Code.Undetected:
         version = "v1" if works(seen.controller.v1) else "v2"
@@ -267,7 +289,7 @@ def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[s
             "if it does not: switch the PROXY protocol off in the ingress controller",
         )
     if code is Code.WrongVersion:
-        wanted = "v2" if seen.proxy == "v1" else "v1"
+        wanted = "v2" if seen.target.proxy == "v1" else "v1"
         return (
             f"make the load balancer send PROXY {wanted}",
             f"if it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
@@ -291,7 +313,7 @@ def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[s
                 "preservation off (preserve_client_ip.enabled=false); the PROXY header names the client"
             ),
             f"or list {path} in loadBalancers.services with hostnameOnly: true (docs/hostname-only.md)",
-            *_LOOK_AT_LOAD_BALANCER,
+            _LOOK_AT_LOAD_BALANCER,
         )
     if code is Code.ControllerDown:
         return (f"check the ingress controller's pods behind Service {path}: is one of them ready?",)

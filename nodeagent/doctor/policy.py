@@ -4,8 +4,6 @@
 KEP-1860 (ipMode). It uses a JSON patch and not an apply configuration: the list of addresses is atomic, and
 an apply configuration may not change a part of an atomic list. The expressions use only CEL's core, which is
 the same in every version.
-
-Also the list of addresses whose PROXY header ingress controllers have to trust, if they don't trust all.
 """
 
 import shlex
@@ -14,17 +12,14 @@ from dataclasses import dataclass
 from string import Template
 from textwrap import indent
 
-from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancer_findings import announced_by
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
-from nodeagent.sources.kubernetes.questions import ClusterAnswers, NodeAddresses
+from nodeagent.sources.kubernetes.questions import ClusterAnswers
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
-_MOST_TRUSTED = 64
-"""NGINX Gateway Fabric's own limit (v2.6.7: apis/v1alpha2/nginxproxy_types.go:354)."""
 _MOST_ADDRESSES = 32
 """For one Service. CEL's core can't count a list, so each place is written out."""
 
@@ -197,40 +192,3 @@ def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
         yield f"""  kubectl patch service {names} --subresource=status --type=merge -p '{{"status":{{}}}}'"""
     yield f"To remove it: kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy {POLICY_NAME}"
     yield "and the controller's next write restores its own ipMode."
-
-
-def trust_finding(nodes: NodeAddresses) -> Finding:
-    """Return the list to paste: every node's own addresses as single ones, and never a range.
-
-    A range of pods would let every pod claim any client address (docs/controllers.md).
-    """
-    cidrs = [f"{address}/{address.max_prefixlen}" for address in nodes.addresses]
-    listed = ",".join(cidrs)
-    trusted = ", ".join(f"{{type: CIDR, value: {cidr}}}" for cidr in cidrs[:_MOST_TRUSTED])
-    fabric = f"rewriteClientIP: {{mode: ProxyProtocol, trustedAddresses: [{trusted}]}}"
-    if len(cidrs) > _MOST_TRUSTED:
-        fabric = f"it takes {_MOST_TRUSTED} addresses at most: one network that only nodes are in, or none"
-    more = f"{nodes.nodes_left} more nodes are missing here: kubectl get nodes -o wide, INTERNAL-IP"
-    return Finding(
-        Code.TrustTheNodes,
-        "ingress controllers",
-        "if they believe the PROXY header only from certain addresses, those must include the nodes'",
-        (
-            f'ingress-nginx: proxy-real-ip-cidr: "{listed}"',
-            f'NGINX Ingress Controller (F5): set-real-ip-from: "{listed}"',
-            f"Traefik: --entryPoints.NAME.proxyProtocol.trustedIPs={listed}",
-            f'HAProxy (haproxytech): proxy-protocol: "{listed}"',
-            f"NGINX Gateway Fabric: {fabric}",
-            "Envoy Gateway, haproxy-ingress, Cilium have no such list: a NetworkPolicy admits the nodes",
-            *([more] if nodes.nodes_left else []),
-            (
-                "add the load balancer's own addresses, as the nodes see them: the cluster has no record of "
-                "those"
-            ),
-            (
-                "with externalTrafficPolicy: Cluster, connections from outside arrive from the node that "
-                "forwards them: the list is then needed without nodeagent, too"
-            ),
-            "do not add pod ranges or 0.0.0.0/0: anyone in them could claim any client address",
-        ),
-    )

@@ -1,27 +1,24 @@
 """Which connections are made: to the cluster's own load balancers, at their own addresses and ports.
 
-EFFECTS: connections only, in `observe` and `observe_certificates`.
+EFFECTS: connections only, in `observe`.
 """
 
-import ssl
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.doctor.paths import Answers, PathObservation, works
+from nodeagent.doctor.paths import Answers, PathObservation, Target, works
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.sources.probes.connection_tests import (
-    CertificateOutcome,
     Probe,
     ProbeOutcome,
     arrives_at,
     ask_all,
-    ask_certificate,
     ask_each,
 )
 
@@ -30,30 +27,6 @@ _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
 _IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
 """The plan's codes for hostnames that no load balancer can have."""
-
-
-class Target(Struct, frozen=True):
-    """One address and port of a load balancer, and how to test it.
-
-    Attributes:
-        service: its Service.
-        port: the Service's port.
-        endpoint: address and port.
-        proxy: the version that the load balancer is known to send.
-        vip: whether kube-proxy short-circuits the address according to its object.
-        host: the hostname to request; empty if none is known.
-        tls: with TLS, without, or both if neither name nor number of the port shows it.
-        server: the ClusterIP's.
-    """
-
-    service: Service
-    port: ServicePort
-    endpoint: Endpoint
-    proxy: ProxyVersion | None
-    vip: bool
-    host: str
-    tls: tuple[bool, ...]
-    server: Endpoint | None
 
 
 def find_targets(
@@ -185,7 +158,7 @@ class Knowledge(Struct, frozen=True):
     led_to: Mapping[str, tuple[IPAddress, ...]]
 
 
-def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Target, PathObservation]]:
+def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObservation]:
     """Test load balancers that are known to send PROXY in all ways, and the others with plain connections.
 
     The others get a PROXY header only if a plain connection fails, to see whether the header was missing.
@@ -200,8 +173,7 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Targe
     ]
     outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
     return [
-        (target, _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)))
-        for target in wanted
+        _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)) for target in wanted
     ]
 
 
@@ -214,20 +186,6 @@ def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint,
         and (knowledge.redirected is None or target.endpoint in knowledge.redirected)
     ]
     return {end: found for (end, _), found in ask_each(wanted, lambda ends: arrives_at(*ends)).items()}
-
-
-def observe_certificates(
-    observed: Iterable[tuple[Target, PathObservation]], context: ssl.SSLContext
-) -> list[tuple[Target, CertificateOutcome]]:
-    """Fetch one certificate for each load balancer and hostname, in whichever way a connection works."""
-    wanted: dict[tuple[ObjectRef, str], tuple[Target, Probe]] = {}
-    for target, seen in observed:
-        probe = _working_probe(target, seen) if seen.tls and target.host else None
-        if probe is not None:
-            wanted.setdefault((target.service.ref, target.host), (target, probe))
-    probes = [probe for _, probe in wanted.values()]
-    outcomes = ask_each(probes, lambda probe: ask_certificate(probe, context))
-    return [(target, outcomes[probe]) for target, probe in wanted.values()]
 
 
 def _first_round(target: Target, knowledge: Knowledge) -> list[Probe]:
@@ -262,27 +220,13 @@ def _observation(
     # Only the cluster's own ends are connected to, so a hostname counts if it leads to the relay.
     led_to_relay = relay is not None and relay.address in knowledge.led_to.get(target.host, ())
     return PathObservation(
-        endpoint=target.endpoint,
-        proxy=target.proxy,
+        target=target,
         tls=tls,
         load_balancer=answers(target.endpoint, tls),
-        server=target.server,
         controller=answers(target.server, tls),
         relay=None if relay is None else (relay, outcomes.get(Probe(relay, None, tls, target.host))),
         redirected=None if knowledge.redirected is None else target.endpoint in knowledge.redirected,
         relayed=relayed,
         in_rules=None if knowledge.in_rules is None else target.endpoint.address in knowledge.in_rules,
-        vip=target.vip,
         name=target.host if led_to_relay else "",
     )
-
-
-def _working_probe(target: Target, seen: PathObservation) -> Probe | None:
-    ends = [(seen.endpoint, seen.load_balancer)]
-    if seen.server is not None:
-        ends.append((seen.server, seen.controller))
-    for end, answers in ends:
-        for header, outcome in zip(_HEADERS, answers.all, strict=True):
-            if works(outcome):
-                return Probe(end, header, tls=True, host=target.host)
-    return None

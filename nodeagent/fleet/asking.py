@@ -1,15 +1,19 @@
-"""Queries the agents, many at a time: each with one `cat` in its pod. EFFECTS: runs programs in pods."""
+"""Queries the agents, many at a time: each with one `cat` in its pod; this machine's own by its file.
+
+EFFECTS: runs programs in pods.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
 from nodeagent.agent.status_file import IN_POD, UnreadableStatusError, VerdictCounts, parse_status
-from nodeagent.errors import SourceError
+from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet.roster import AGENT, AgentPod, Seat
 from nodeagent.runtime.health import BUSY_SECONDS
 from nodeagent.sources.kubernetes.connection import Connection
@@ -22,6 +26,7 @@ NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadab
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
 _AT_ONCE = 64
+_UPTIME = Path("/proc/uptime")
 _STUCK_SECONDS = BUSY_SECONDS + 30
 """A pass may take BUSY_SECONDS without a sign; the supervisor restarts the agent after that."""
 
@@ -65,8 +70,8 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
     return 0 if states == {"in-sync"} else 1
 
 
-def _judged(seat: Seat, pod: AgentPod, answer: bytes) -> NodeRow:
-    """Return the row for the output of `cat /proc/uptime FILE`.
+def _judged(node: str, answer: bytes, pod: AgentPod | None = None) -> NodeRow:
+    """Return the row for the output of `cat /proc/uptime FILE`, of the agent in a pod or of this machine's.
 
     Raises:
         UnreadableStatusError: it is not such a file, or one of another version.
@@ -99,16 +104,16 @@ def _judged(seat: Seat, pod: AgentPod, answer: bytes) -> NodeRow:
         for name, component in failing.items()
     ]
     reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
-    if state == "in-sync" and pod.trouble:
+    if state == "in-sync" and pod and pod.trouble:
         state = "not-ready"
         reasons.append(pod.trouble)
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
-        seat.node,
+        node,
         state,
         "; ".join(reasons),
         tuple(dict.fromkeys((*failing, *status.conflicts))),
-        pod.name,
+        pod.name if pod else "",
         status.version,
         status.load_balancers,
         status.names,
@@ -158,15 +163,25 @@ def ask(asking: Asking, seat: Seat) -> NodeRow:
     return _answered(asking, seat, pod)
 
 
+def read_own(node: str, file: Path) -> NodeRow | None:
+    """Return the row of this machine's own agent, by its status file; None if there is no such file."""
+    try:
+        return _judged(node, _UPTIME.read_bytes() + file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnreadableStatusError) as error:
+        return NodeRow(node, "unreadable", one_line(error))
+
+
 def _answered(asking: Asking, seat: Seat, pod: AgentPod) -> NodeRow:
     failed = partial(NodeRow, seat.node, pod=pod.name)
     try:
         container = Container(asking.namespace, pod.name, AGENT)
-        done = execute(asking.connection, container, ("cat", "/proc/uptime", str(IN_POD)), asking.timeout)
+        done = execute(asking.connection, container, ("cat", str(_UPTIME), str(IN_POD)), asking.timeout)
         if done.exit_code:
             why = done.stderr.strip() or done.failure
             return failed("unreadable", f"its status file can't be read: {why}")
-        return _judged(seat, pod, done.stdout)
+        return _judged(seat.node, done.stdout, pod)
     except UnreadableStatusError as error:
         return failed("unreadable", str(error))
     except ForbiddenError:

@@ -111,7 +111,7 @@ def test_whatever_any_object_holds(
 
 @given(st.lists(st.tuples(st.sampled_from(Code), hostile, hostile), max_size=4), text_of_utf8)
 def test_whatever_the_doctor_saw(seen: list[tuple[Code, str, str]], said: str) -> None:
-    findings = [Finding(code, one, other, (one, other), (other, one)) for code, one, other in seen]
+    findings = [Finding.of(code, one, other, (one, other), (other, one)) for code, one, other in seen]
     summary = summarize(said, findings)
     _assert_harmless(terminal_text(doctor_lines(summary, findings)))
     assert json.loads(encode(doctor_document("node1", summary, findings, on_node=True)))["sentence"]

@@ -1,16 +1,10 @@
-"""Other ingress controllers and certificates for the testbed."""
+"""Other ingress controllers for the testbed."""
 
-import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.testbed.addresses import NAMES, POD1
-from tests.testbed.certificates import Certificates
-from tests.testbed.errors import WorldError
-from tests.testbed.waiting import wait_until
+from tests.testbed.addresses import POD1
 from tests.testbed.world import World
 
 PORTS = {80: 9080, 443: 9443, 8443: 9843}
@@ -18,22 +12,6 @@ PORTS = {80: 9080, 443: 9443, 8443: 9843}
 
 # The first twelve bytes of a version 2 header, which HAProxy sees here as plain data.
 _V2 = "0D0A0D0A000D0A515549540A"
-_AUTHORITY = """\
-[ca]
-default_ca = testbed
-[testbed]
-database = {directory}/index.txt
-new_certs_dir = {directory}
-default_md = sha256
-policy = any
-rand_serial = yes
-x509_extensions = server
-[any]
-commonName = supplied
-[server]
-basicConstraints = critical,CA:FALSE
-subjectAltName = {names}
-"""
 
 
 @contextmanager
@@ -87,64 +65,3 @@ def _in_first_pod(world: World, *command: str | Path) -> Iterator[None]:
         yield
     finally:
         process.stop()
-
-
-@contextmanager
-def served_certificate(world: World, other: Certificates) -> Iterator[None]:
-    """The ingress controllers show another certificate as long as this lasts."""
-    mine = world.certificates
-    saved = [(path, path.read_bytes()) for path in (mine.server, mine.server_key)]
-    try:
-        shutil.copyfile(other.server, mine.server)
-        shutil.copyfile(other.server_key, mine.server_key)
-        _reload(world)
-        yield
-    finally:
-        for path, content in saved:
-            path.write_bytes(content)
-        _reload(world)
-
-
-def expired_certificate(world: World, directory: Path) -> Certificates:
-    """A certificate of the world's own authority for its names, whose life ended in 2020."""
-    made = type(world.certificates)(
-        world.certificates.ca, directory / "expired.crt", directory / "expired.key"
-    )
-    (directory / "index.txt").touch()
-    authority = directory / "authority.cnf"
-    names = ",".join(f"DNS:{name}" for name in NAMES)
-    authority.write_text(_AUTHORITY.format(directory=directory, names=names), encoding="ascii")
-    request = directory / "expired.csr"
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl("req", "-new", *key, "-subj", f"/CN={NAMES[0]}", "-keyout", made.server_key, "-out", request)
-    _openssl(
-        *("ca", "-batch", "-notext", "-config", authority, "-in", request, "-out", made.server),
-        *("-cert", made.ca, "-keyfile", made.ca.with_name("ca.key")),
-        *("-startdate", "20200101000000Z", "-enddate", "20200102000000Z"),
-    )
-    return made
-
-
-def _reload(world: World) -> None:
-    """Let nginx read its certificate again, and wait until the workers with the old one have ended."""
-    before = [_ended_workers(controller.error_log) for controller in world.ingress]
-    for controller in world.ingress:
-        controller.process.signal(signal.SIGHUP)
-
-    def renewed() -> bool:
-        return all(
-            _ended_workers(controller.error_log) >= count + 2
-            for controller, count in zip(world.ingress, before, strict=True)
-        )
-
-    wait_until(renewed, "nginx replacing its workers")
-
-
-def _ended_workers(log: Path) -> int:
-    return log.read_text(encoding="utf-8", errors="replace").count(" exited with code 0")
-
-
-def _openssl(*arguments: str | Path) -> None:
-    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise WorldError(f"openssl: {done.stderr}")

@@ -97,7 +97,7 @@ def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> 
 def test_from_a_laptop_the_objects_alone_speak(clinic: Clinic) -> None:
     exit_code, found = clinic.examine(clinic.scene.world.client, "--node", "node1")
     assert exit_code == 2
-    assert found.keys() == {"ShortCircuitedByObject", "FleetAbsent", "NotThisNode", "TrustTheNodes"}
+    assert found.keys() == {"ShortCircuitedByObject", "AgentAbsent", "NotThisNode"}
     assert "192.0.2.11" in found["NotThisNode"]["seen"]
 
 

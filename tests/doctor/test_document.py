@@ -25,7 +25,7 @@ def test_the_published_schema_is_the_codes_own() -> None:
     Draft202012Validator.check_schema(published)
     assert published == schema_of(DoctorDocument), "run `make schema`"
     # A code is free text, so that a new one breaks no reader.
-    assert published["$defs"]["DoctorFinding"]["properties"]["code"] == {"type": "string"}
+    assert published["$defs"]["Finding"]["properties"]["code"] == {"type": "string"}
 
 
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:

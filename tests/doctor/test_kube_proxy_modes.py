@@ -18,7 +18,7 @@ def test_the_mode_and_the_short_circuit(world: World, tmp_path: Path) -> None:
     scene = stage(world, tmp_path)
     broken = scene.agent.run("doctor")
     assert broken.exit_code == 2, broken
-    assert "mode iptables [KubeProxyFound]" in broken.stdout
+    assert "kube-proxy, mode iptables" in broken.stdout
     assert f"- chain KUBE-SERVICES of {world.kind}\n" in broken.stdout
     for address in world.service.load_balancer_ips:
         assert f"the kernel's Service rules contain {address}\n" in broken.stdout
@@ -27,4 +27,4 @@ def test_the_mode_and_the_short_circuit(world: World, tmp_path: Path) -> None:
         remedied = scene.agent.run("doctor")
         assert remedied.exit_code == 0, remedied
         assert "[RemediedByDnat]" in remedied.stdout
-        assert "[DnatFirst]" in remedied.stdout
+        assert "[DataPlaneKnown]" in remedied.stdout

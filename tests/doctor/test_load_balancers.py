@@ -37,7 +37,7 @@ def _code(
     by_fleet: bool = False,
 ) -> Code:
     seen = LoadBalancerObservation(found, detected, None if off_node else paths, None, by_fleet=by_fleet)
-    return load_balancer_finding(seen, "v1.33.2").code
+    return Code[load_balancer_finding(seen, "v1.33.2").code]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def _code(
         (PROXY, (Code.ShortCircuitedAndCut,), Code.IPModeIgnored),
         (PROXY, (Code.LoadBalancerDown,), Code.Troubled),
         (NAMED, (Code.ThroughLoadBalancer,), Code.HostnameOnly),
-        (NAMED, (Code.LoadBalancerCut,), Code.Troubled),
+        (NAMED, (Code.LoadBalancerDown,), Code.Troubled),
         (EMPTY, (), Code.NoAddress),
     ],
 )
@@ -90,7 +90,7 @@ def test_off_the_node_the_objects_are_believed_as_far_as_they_go(
 ) -> None:
     assert _code(found, detected=detected, off_node=True) is code
     if code is Code.ShortCircuitedByObject:
-        assert _code(found, detected=detected, off_node=True, by_fleet=True) is Code.RemediedByFleet
+        assert _code(found, detected=detected, off_node=True, by_fleet=True) is Code.LoadBalancerRemedied
 
 
 def _remedy_off_the_node(found: Service, detected: Detection = PROXIED) -> tuple[str, ...]:

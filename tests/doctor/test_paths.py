@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.doctor.findings import CheckVerdict, Code
-from nodeagent.doctor.paths import Answers, PathObservation, conclude, path_finding
+from nodeagent.doctor.paths import Answers, PathObservation, Target, conclude, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
 from tests.plan.made_up import point, service
@@ -32,15 +32,10 @@ DOWN = Answers(REFUSED, REFUSED, TIMEOUT)
 ONLY_V1 = Answers(EMPTY, OK, EMPTY)
 ONLY_V2 = Answers(EMPTY, EMPTY, OK)
 
+BLUE = service("blue")
+TARGET = Target(BLUE, BLUE.ports[0], BALANCER, "v1", vip=True, host="", tls=(True,), server=SERVER)
 BROKEN = PathObservation(
-    BALANCER,
-    "v1",
-    tls=True,
-    load_balancer=LINE,
-    server=SERVER,
-    controller=LINE,
-    redirected=False,
-    in_rules=True,
+    TARGET, tls=True, load_balancer=LINE, controller=LINE, redirected=False, in_rules=True
 )
 
 
@@ -51,8 +46,10 @@ BOTH = replace(BROKEN, load_balancer=EITHER, controller=EITHER)
 """A controller that takes both is judged by the rules, then by the object."""
 UNREAD = replace(WORKS, controller=PLAIN, load_balancer=PLAIN)
 """A controller that does not read the header."""
-UNKNOWN = replace(BROKEN, proxy=None)
-OUTSIDE = replace(BROKEN, vip=False, in_rules=False)
+UNKNOWN = replace(BROKEN, target=replace(TARGET, proxy=None))
+BY_OBJECT = replace(TARGET, vip=False)
+OUTSIDE = replace(BROKEN, target=BY_OBJECT, in_rules=False)
+V2 = replace(TARGET, proxy="v2")
 MUTE = Answers(EMPTY, EMPTY, EMPTY)
 ALL_NOT_TLS = Answers(NOT_TLS, NOT_TLS, NOT_TLS)
 RELAY_ENDS = [
@@ -70,7 +67,7 @@ RELAY_ENDS = [
                 BROKEN,
                 replace(BROKEN, load_balancer=Answers(BAD, OK, EMPTY)),
                 replace(BROKEN, controller=Answers(BAD, OK, OK)),
-                replace(BROKEN, proxy="v2", controller=Answers(EMPTY, NOT_FOUND, NOT_FOUND)),
+                replace(BROKEN, target=V2, controller=Answers(EMPTY, NOT_FOUND, NOT_FOUND)),
             ],
         ),
         # A relay that a hosts line leads to, and that does not serve.
@@ -78,7 +75,10 @@ RELAY_ENDS = [
         (Code.ShortCircuitedAndFine, [BOTH, replace(BOTH, in_rules=None)]),
         # A plain connection that works where the header is demanded had it added on the way.
         (Code.ThroughLoadBalancer, [replace(WORKS, in_rules=found) for found in (True, False, None)]),
-        (Code.ThroughLoadBalancer, [replace(BOTH, in_rules=False), replace(BOTH, in_rules=None, vip=False)]),
+        (
+            Code.ThroughLoadBalancer,
+            [replace(BOTH, in_rules=False), replace(BOTH, in_rules=None, target=BY_OBJECT)],
+        ),
         # Fixed by DNAT, even if its rules can't be read; what was measured counts more than they do.
         (
             Code.RemediedByDnat,
@@ -91,7 +91,7 @@ RELAY_ENDS = [
         (
             Code.ThroughLoadBalancer,
             [
-                replace(WORKS, relay=(RELAY, OK), redirected=None, vip=False),
+                replace(WORKS, relay=(RELAY, OK), redirected=None, target=BY_OBJECT),
                 replace(WORKS, relay=(RELAY, REFUSED), redirected=None),
                 replace(WORKS, relay=(RELAY, OK), redirected=True, relayed=False),
             ],
@@ -109,8 +109,8 @@ RELAY_ENDS = [
         (
             Code.WrongVersion,
             [
-                replace(BROKEN, load_balancer=MUTE, redirected=True, proxy="v2", controller=ONLY_V1),
-                replace(BROKEN, load_balancer=MUTE, redirected=True, proxy="v1", controller=ONLY_V2),
+                replace(BROKEN, load_balancer=MUTE, redirected=True, target=V2, controller=ONLY_V1),
+                replace(BROKEN, load_balancer=MUTE, redirected=True, controller=ONLY_V2),
                 replace(OUTSIDE, controller=ONLY_V2, load_balancer=ONLY_V2),
             ],
         ),
@@ -140,13 +140,13 @@ RELAY_ENDS = [
             ],
         ),
         # It has no healthy target.
-        (Code.LoadBalancerCut, [replace(OUTSIDE, load_balancer=Answers(RESET, RESET, EMPTY))]),
+        (Code.LoadBalancerDown, [replace(OUTSIDE, load_balancer=Answers(RESET, RESET, EMPTY))]),
         (
             Code.PathUnclear,
             [
                 replace(BROKEN, load_balancer=MUTE, controller=MUTE),
                 replace(UNKNOWN, load_balancer=MUTE, controller=MUTE),
-                PathObservation(BALANCER, "v1", tls=False, load_balancer=Answers()),
+                PathObservation(TARGET, tls=False, load_balancer=Answers()),
             ],
         ),
         # A load balancer that is not known to send the header.
@@ -163,20 +163,20 @@ def test_what_is_concluded(code: Code, cases: list[PathObservation]) -> None:
         assert conclude(seen) is code, seen
 
 
-def test_a_controller_that_does_not_read_the_header_is_a_warning_where_connections_work() -> None:
-    failing = path_finding(service("blue"), "", replace(UNREAD, load_balancer=ALL_NOT_TLS))
+def test_where_a_controller_does_not_read_the_header_what_works_here_says_nothing_of_outside() -> None:
+    failing = path_finding(replace(UNREAD, load_balancer=ALL_NOT_TLS))
     assert failing.verdict is CheckVerdict.AFFECTED
-    working = path_finding(service("blue"), "", UNREAD)
-    assert working.verdict is CheckVerdict.WARNING
+    working = path_finding(UNREAD)
+    assert working.verdict is CheckVerdict.CANNOT_TELL
     assert "loadBalancers.ignore" in "\n".join(working.remedy)
 
 
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (replace(BROKEN, proxy=None), "list ingress/blue in loadBalancers.services (v1)"),
+        (UNKNOWN, "list ingress/blue in loadBalancers.services (v1)"),
         (
-            replace(BROKEN, proxy=None, controller=ONLY_V2, load_balancer=ONLY_V2),
+            replace(UNKNOWN, controller=ONLY_V2, load_balancer=ONLY_V2),
             "loadBalancers.services (v2)",
         ),
         (replace(BROKEN, controller=ONLY_V2), "make the load balancer send PROXY v2"),
@@ -185,15 +185,16 @@ def test_a_controller_that_does_not_read_the_header_is_a_warning_where_connectio
     ],
 )
 def test_the_fix_names_what_to_change(seen: PathObservation, words: str) -> None:
-    assert words in "\n".join(path_finding(service("blue"), "", seen).remedy)
+    assert words in "\n".join(path_finding(seen).remedy)
 
 
 def test_one_that_publishes_a_hostname_and_does_not_answer_its_own_target_can_be_served() -> None:
     """The controller is there and wants the header: a time-out from here alone is the hairpin."""
-    mute = replace(BROKEN, load_balancer=Answers(TIMEOUT, TIMEOUT, TIMEOUT), vip=False, in_rules=False)
-    named = path_finding(service("blue", points=(point(hostname="lb.example.org"),)), "", mute)
-    assert named.code is Code.LoadBalancerDown
+    mute = replace(OUTSIDE, load_balancer=Answers(TIMEOUT, TIMEOUT, TIMEOUT))
+    hostname_only = service("blue", points=(point(hostname="lb.example.org"),))
+    named = path_finding(replace(mute, target=replace(mute.target, service=hostname_only)))
+    assert named.code == Code.LoadBalancerDown
     assert "list ingress/blue in loadBalancers.services with hostnameOnly: true" in "\n".join(named.remedy)
-    assert "hostnameOnly" not in "\n".join(path_finding(service("blue"), "", mute).remedy)
+    assert "hostnameOnly" not in "\n".join(path_finding(mute).remedy)
     served = replace(mute, relay=(RELAY, OK), name="www.example.net")
     assert conclude(served) is Code.RemediedByHosts

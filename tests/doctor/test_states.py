@@ -44,7 +44,6 @@ def test_without_privileges_the_verdict_is_the_same_and_the_rest_is_reported(sce
         )
     assert done.returncode == 0, done.stdout + done.stderr
     found = {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
-    assert found["KubeProxyUnreadable"]["verdict"] == "cannot-tell"
-    assert "root" in found["KubeProxyUnreadable"]["seen"]
-    assert found["DnatUnreadable"]["verdict"] == "cannot-tell"
     assert found["RemediedByDnat"]["verdict"] == "pass"
+    # The connections were measured; kube-proxy's rules could not be read.
+    assert any("kube-proxy's rules: " in line for line in found["DataPlaneKnown"]["evidence"])

@@ -5,8 +5,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.node_wiring import right_addresses
-from nodeagent.doctor.probing import Target, choose_hosts, find_targets, published_names, relays_of
+from nodeagent.doctor.paths import Target
+from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
@@ -121,16 +121,6 @@ def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
         options=config("hosts: {verify: allow, allow: [z.example.com]}"),
     )
     assert choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
-
-
-def test_lines_of_hostnames_that_nodeagent_rejects_are_not_judged() -> None:
-    planned = desired(
-        service(),
-        ingress("localhost", "site.example.com", "out.example.com"),
-        options=config("hosts: {allow: [example.com], exclude: [out.example.com]}"),
-    )
-    assert right_addresses(planned).keys() == {"site.example.com"}
-    assert "192.0.2.1" in right_addresses(planned)["site.example.com"]
 
 
 def test_where_this_node_relays_each_address_and_port() -> None:

@@ -6,7 +6,7 @@ from nodeagent.doctor.findings import Code, Finding, summarize
 
 
 def _found(*codes: Code) -> list[Finding]:
-    return [Finding(code, f"subject{number}", f"seen {code.value}") for number, code in enumerate(codes)]
+    return [Finding.of(code, f"subject{number}", f"seen {code.value}") for number, code in enumerate(codes)]
 
 
 @pytest.mark.parametrize(
@@ -23,28 +23,23 @@ def _found(*codes: Code) -> list[Finding]:
         ),
         ((Code.LoadBalancerRemedied,) * 2, 0, "2 load balancers are short-circuited, and fixed"),
         ((Code.ShortCircuitedByObject, Code.NotThisNode), 2, "affected by its objects: subject0"),
-        ((Code.ShortCircuitedByObject, Code.FleetNotInSync), 2, "affected and not fixed yet: subject0"),
-        ((Code.RemediedByFleet, Code.FleetInSync, Code.NotThisNode), 0, "is healthy: 1 load balancer"),
+        ((Code.ShortCircuitedByObject, Code.AgentNotInSync), 2, "affected and not fixed yet: subject0"),
+        ((Code.LoadBalancerRemedied, Code.AgentInSync, Code.NotThisNode), 0, "is healthy: 1 load balancer"),
         ((Code.ProxyUnknown, Code.NotThisNode), 1, "could not determine: subject0"),
         ((Code.NotProxy, Code.ObjectsUnreadable), 1, "could not determine: subject1"),
         ((Code.LoadBalancerRemedied, Code.PodsNotServed), 2, "affected and not fixed yet: subject1"),
-        ((Code.LoadBalancerRemedied, Code.NameNowhere), 0, "1 warning: subject1"),
-        ((Code.LoadBalancerRemedied, Code.SocketBalancerUnclear), 0, "unknown: cni"),
+        ((Code.LoadBalancerRemedied, Code.DataPlaneUnclear), 0, "unknown: data-plane"),
         ((Code.PathUnclear, Code.LoadBalancerUnclear), 1, "(and 1 more)"),
         ((Code.ShortCircuited,), 2, "affected and not fixed yet: subject0"),
         ((Code.PathUnclear, Code.StaleHostsLine), 2, "subject1"),
         (
-            (Code.KubeProxyUnreadable, Code.PodsUnclear, Code.LoadBalancerRemedied),
+            (Code.DataPlaneUnclear, Code.PodsUnclear, Code.LoadBalancerRemedied),
             0,
-            "is short-circuited, and fixed by nodeagent; unknown: kube-proxy, pods",
+            "is short-circuited, and fixed by nodeagent; unknown: data-plane, pods",
         ),
-        (
-            (Code.CertificateForeign, Code.LoadBalancerRemedied, Code.NameNowhere, Code.PodsUnclear),
-            0,
-            "by nodeagent; 2 warnings: subject0: seen CertificateForeign (and 1 more); unknown: pods",
-        ),
-        ((Code.CertificateExpired, Code.PathUnclear), 1, "seen PathUnclear; 1 warning: subject0"),
-        ((Code.CertificateExpired, Code.ShortCircuited), 2, "seen ShortCircuited; 1 warning: subject0"),
+        ((Code.Tolerated, Code.WorksWithoutProxy), 0, "work without a fix; unknown: path"),
+        ((Code.PodsUnclear, Code.PathUnclear), 1, "seen PathUnclear; unknown: pods"),
+        ((Code.PodsUnclear, Code.ShortCircuited), 2, "seen ShortCircuited; unknown: pods"),
     ],
 )
 def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int, words: str) -> None:

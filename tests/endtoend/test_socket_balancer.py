@@ -71,14 +71,14 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
     with _unseen(world):
         told = {one["code"]: one["verdict"] for one in agent.run("doctor", "-o", "json").document["findings"]}
     assert bypassed <= told.keys()
-    assert not told.keys() & {"NoSocketBalancer", "PodsByDnat", "RelayDown"}
+    assert not told.keys() & {"DataPlaneKnown", "PodsServed", "RelayDown"}
 
 
 def test_what_nothing_measured_and_no_sign_shows_is_unknown(world: World, agent: Agent) -> None:
     with _unseen(world):
         answer = agent.run("doctor", "-o", "json")
     found = {finding["code"]: finding["verdict"] for finding in answer.document["findings"]}
-    assert found["SocketBalancerUnclear"] == "cannot-tell"
+    assert found["DataPlaneUnclear"] == "cannot-tell"
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Ag
     assert status.exit_code == 0, status
     assert "pods are not served" not in status.text
     told = {finding["code"] for finding in agent.run("doctor", "-o", "json").document["findings"]}
-    assert {"PodsLeftToCoreDns", "RemediedByHosts"} <= told
+    assert {"PodsUnclear", "RemediedByHosts", "DataPlaneKnown"} <= told
     assert "SocketBalancer" not in told
 
 

@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
 from nodeagent.agent.status_file import VerdictCounts
 from nodeagent.cli.fleet import FleetDocument
+from nodeagent.fleet.asking import read_own
 from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended
@@ -236,10 +238,10 @@ def test_five_hundred_nodes_within_twenty_seconds(api: ApiServer, ask: Ask) -> N
 @pytest.mark.parametrize(
     ("served", "fields", "codes"),
     [
-        (1, {}, {"RemediedByFleet", "FleetInSync"}),
-        (0, {}, {"ShortCircuitedByObject", "FleetInSync"}),
-        (1, {"conflicts": ["dnat"]}, {"ShortCircuitedByObject", "FleetNotInSync"}),
-        (1, {"written_at": 0.0}, {"ShortCircuitedByObject", "FleetNotInSync"}),
+        (1, {}, {"LoadBalancerRemedied", "AgentInSync"}),
+        (0, {}, {"ShortCircuitedByObject", "AgentInSync"}),
+        (1, {"conflicts": ["dnat"]}, {"ShortCircuitedByObject", "AgentNotInSync"}),
+        (1, {"written_at": 0.0}, {"ShortCircuitedByObject", "AgentNotInSync"}),
     ],
 )
 def test_off_a_node_the_doctor_believes_the_agents(
@@ -254,11 +256,38 @@ def test_off_a_node_the_doctor_believes_the_agents(
     reply = ask("doctor", "--from", "nowhere", "--node", "node1", "-o", "json")
     found = {one["code"] for one in reply.document["findings"]}
     assert codes <= found, found
-    assert reply.exit_code == (0 if "RemediedByFleet" in codes else 2)
+    assert reply.exit_code == (0 if "LoadBalancerRemedied" in codes else 2)
 
 
 def test_of_a_daemonset_without_pods_the_doctor_knows_nothing(api: ApiServer, ask: Ask) -> None:
     Fleet(api, 0)
     api.store.create(objects.node("node1"))
     reply = ask("doctor", "--from", "nowhere", "--node", "node1", "-o", "json")
-    assert "FleetUnknown" in {one["code"] for one in reply.document["findings"]}
+    assert "AgentUnknown" in {one["code"] for one in reply.document["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("age", "fields", "state"),
+    [
+        (2.0, {}, "in-sync"),
+        (2.0, {"components": failing("read-only file system")}, "drifted"),
+        (900.0, {}, "not-ready"),
+    ],
+)
+def test_the_doctor_reads_this_nodes_own_agent_from_its_file(
+    tmp_path: Path, age: float, fields: dict[str, Any], state: str
+) -> None:
+    file = tmp_path / "agent"
+    assert read_own("node1", file) is None
+    file.write_bytes(b"not a status")
+    unreadable = read_own("node1", file)
+    assert unreadable is not None
+    assert unreadable.state == "unreadable"
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    file.write_bytes(
+        b"1 alive ready\n" + msgspec.json.encode(status("node1", written_at=now - age, **fields))
+    )
+    found = read_own("node1", file)
+    assert found is not None
+    assert found.state == state
+    assert bool(found.reason) is (state != "in-sync")

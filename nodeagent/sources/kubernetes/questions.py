@@ -12,24 +12,12 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.addresses import IPAddress
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.discovery import served_plurals
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json
-
-
-class NodeAddresses(Struct, frozen=True):
-    """The addresses of the cluster's nodes by which they reach each other (InternalIP), both families.
-
-    `external` are those of type ExternalIP. `nodes_left` is how many nodes there are whose addresses were not
-    read.
-    """
-
-    addresses: tuple[IPAddress, ...] = ()
-    nodes_left: int = 0
-    external: tuple[IPAddress, ...] = ()
 
 
 class ClusterAnswers(Struct, frozen=True):
@@ -41,7 +29,7 @@ class ClusterAnswers(Struct, frozen=True):
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
-        nodes: the nodes' addresses.
+        nodes: the addresses of at most 250 nodes (InternalIP and ExternalIP).
         why: what is not available, and why: "version", "images", "dns", "policies" or "nodes" to the reason.
     """
 
@@ -49,7 +37,7 @@ class ClusterAnswers(Struct, frozen=True):
     images: tuple[str, ...] = ()
     dns: IPAddress | None = None
     policy_api: str = ""
-    nodes: NodeAddresses | None = None
+    nodes: frozenset[IPAddress] = frozenset()
     why: Mapping[str, str] = {}
 
 
@@ -115,7 +103,7 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
     nodes = attempt("nodes", lambda: _nodes(connection))
-    return ClusterAnswers(version or "", images or (), dns, policies or "", nodes, why)
+    return ClusterAnswers(version or "", images or (), dns, policies or "", nodes or frozenset(), why)
 
 
 def _images(connection: Connection, node_name: str) -> tuple[str, ...]:
@@ -143,14 +131,13 @@ def _list_nodes(connection: Connection) -> _Nodes:
     return from_json(answer, _Nodes)
 
 
-def _nodes(connection: Connection) -> NodeAddresses:
-    found = _list_nodes(connection)
-    told = [each for node in found.items for each in (node.status and node.status.addresses) or ()]
-    internal, external = (
-        tuple(sorted({ip_address(each.address) for each in told if each.type == wanted}, key=sort_key))
-        for wanted in ("InternalIP", "ExternalIP")
-    )
-    return NodeAddresses(internal, found.metadata.remaining or 0, external)
+def _nodes(connection: Connection) -> frozenset[IPAddress]:
+    told = [
+        each
+        for node in _list_nodes(connection).items
+        for each in (node.status and node.status.addresses) or ()
+    ]
+    return frozenset(ip_address(each.address) for each in told if each.type in {"InternalIP", "ExternalIP"})
 
 
 def _policies(connection: Connection) -> str:

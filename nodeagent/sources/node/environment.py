@@ -1,14 +1,11 @@
-"""What decides whether a fix can take effect on this node: CNI, packet filter, name service, /etc, SELinux.
+"""What decides whether a fix can take effect on this node: the data plane and the order of name sources.
 
 Each value is read from one small file or a device's name; without root, some are denied, and the result says
 so. And what this host's own programs get for a hostname: from the C library's resolver, with the hosts file.
 """
 
-import array
-import fcntl
 import os
 import socket
-import subprocess
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -16,13 +13,9 @@ from pathlib import Path
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
-from nodeagent.node_files import hosts_fields, parse_resolv_conf
-from nodeagent.programs import find_program, run_program
+from nodeagent.node_files import hosts_fields
 from nodeagent.sources.dns import Resolver, find_upstreams
 
-_FS_IOC_GETFLAGS = 0x80086601
-_FS_IMMUTABLE = 0x10
-_SECONDS = 10.0
 # Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
 _SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
 _CALICO_EBPF = "sys/class/net/bpfin.cali"
@@ -36,17 +29,6 @@ _CNI_SIGNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class HostsFileState:
-    """The hosts file and its directory; `unreadable` says why it could not be read."""
-
-    path: Path
-    link: str = ""
-    immutable: bool = False
-    read_only: bool = False
-    unreadable: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Environment:
     """What was read.
 
@@ -54,24 +36,13 @@ class Environment:
         cni: CNIs that handle Services themselves, each with the evidence.
         socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
             can't be seen from here.
-        iptables: the variant of `iptables` here, as it reports itself; empty without the program.
-        nft: the version of nft; empty without the program.
-        hosts: the hosts file.
-        name_order: the sources of host names in their order (nsswitch.conf); None if it can't be read.
-        name_servers: of resolv.conf, None if it can't be read.
-        resolv_link: where resolv.conf leads, if it is a link.
-        selinux: "off", "permissive" or "enforcing".
+        name_order: the sources of host names in their order (nsswitch.conf); empty if none is set, or it
+            can't be read.
     """
 
     cni: tuple[tuple[str, str], ...]
     socket_balancer: str | None
-    iptables: str
-    nft: str
-    hosts: HostsFileState
-    name_order: tuple[str, ...] | None
-    name_servers: tuple[str, ...] | None
-    resolv_link: str
-    selinux: str
+    name_order: tuple[str, ...]
 
 
 def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
@@ -81,19 +52,10 @@ def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
         hosts_file: the option `hosts.file`; its directory is the node's /etc, wherever it is mounted here.
         root: of /sys.
     """
-    etc = hosts_file.parent
-    link = _link(etc / "resolv.conf")
-    resolv, enforce = _text(etc / "resolv.conf"), _text(root / "sys/fs/selinux/enforce")
     return Environment(
         cni=tuple((name, f"/{sign}") for name, sign in _CNI_SIGNS if (root / sign).exists()),
         socket_balancer=_socket_balancer(root),
-        iptables=_version("iptables"),
-        nft=_version("nft"),
-        hosts=_hosts_file(hosts_file),
-        name_order=_name_order(etc / "nsswitch.conf"),
-        name_servers=None if resolv is None else parse_resolv_conf(resolv).servers,
-        resolv_link=link,
-        selinux="off" if enforce is None else "enforcing" if enforce.strip() == "1" else "permissive",
+        name_order=_name_order(hosts_file.parent / "nsswitch.conf"),
     )
 
 
@@ -110,68 +72,16 @@ def _socket_balancer(root: Path) -> str | None:
     return "" if visible and not (root / _CALICO_EBPF).exists() else None
 
 
-def _version(program: str) -> str:
-    path = find_program(program)
-    if path is None:
-        return ""
-    try:
-        done = run_program([path, "--version"], _SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
-
-
-def _hosts_file(path: Path) -> HostsFileState:
-    link = _link(path)
-    try:
-        read_only = bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
-        return HostsFileState(path, link, _immutable(path) or _immutable(path.parent), read_only)
-    except OSError as error:
-        return HostsFileState(path, link, unreadable=error.strerror or str(error))
-
-
-def _immutable(path: Path) -> bool:
-    """Whether `chattr +i` is set; a file system without such flags has none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return False
-    try:
-        flags = array.array("l", [0])
-        fcntl.ioctl(descriptor, _FS_IOC_GETFLAGS, flags)
-        return bool(flags[0] & _FS_IMMUTABLE)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def _link(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
-
-
-def _name_order(path: Path) -> tuple[str, ...] | None:
+def _name_order(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return ()  # musl has none: it reads the hosts file first, always
     except OSError:
-        return None
+        return ()  # musl has none: it reads the hosts file first, always
     for line in lines:
         key, _, rest = line.partition("#")[0].partition(":")
         if key.strip() == "hosts":
             return tuple(word for word in rest.split() if not word.startswith("["))
     return ()
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
 
 
 _OWN_HOSTS = Path("/etc/hosts")

@@ -6,7 +6,6 @@ xtables, and the addresses on `kube-ipvs0` of the ipvs mode; kube-router's are o
 Data planes without such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
 """
 
-import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -160,30 +159,17 @@ def _run(command: list[str]) -> str | None:
     raise UnreadableRulesError(f"{' '.join(command)}: {message}")
 
 
-@dataclass(frozen=True, slots=True)
-class BaseChain:
-    """A chain of nftables that translates addresses; a lower priority runs first."""
-
-    family: str
-    table: str
-    name: str
-    hook: str
-    priority: int
-
-
 class KubeProxy(Struct, frozen=True):
     """The actual rules.
 
     Attributes:
         modes: kube-proxy's modes with rules or devices here, each with the evidence: usually one.
         held: the addresses that these rules translate; None if some rules could not be read.
-        chains: every base chain of nftables that translates.
         unreadable: which rules could not be read, and why; empty if all were.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()
     held: frozenset[IPAddress] | None = frozenset()
-    chains: tuple[BaseChain, ...] = ()
     unreadable: str = ""
 
 
@@ -199,24 +185,5 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
     return KubeProxy(
         modes=(*rules, *((on_device,) if ipvs else ())),
         held=None if unreadable else ipvs | {each.address for found in rules.values() for each in found},
-        chains=_chains(),
         unreadable="; ".join(unreadable),
     )
-
-
-def base_chains(listing: str) -> tuple[BaseChain, ...]:
-    """Return the base chains of type nat from `nft -j list chains` (libnftables-json(5)). Pure."""
-    chains = (item["chain"] for item in json.loads(listing)["nftables"] if "chain" in item)
-    return tuple(
-        BaseChain(chain["family"], chain["table"], chain["name"], chain["hook"], int(chain["prio"]))
-        for chain in chains
-        if chain.get("type") == "nat" and "prio" in chain
-    )
-
-
-def _chains() -> tuple[BaseChain, ...]:
-    try:
-        listing = _run(["nft", "-j", "list", "chains"])
-    except UnreadableRulesError:
-        return ()  # `read_kube_proxy` reports that about the rules
-    return base_chains(listing) if listing else ()

@@ -3,7 +3,6 @@
 The same as `curl` and `curl --haproxy-protocol`, but with the step at which it ended.
 """
 
-import contextlib
 import errno
 import socket
 import ssl
@@ -103,49 +102,6 @@ class ProbeOutcome(Struct, frozen=True):
         return f"{self.ending.value} ({self.detail})" if self.detail else self.ending.value
 
 
-class Trust(StrEnum):
-    """What a verifying client says about a server's certificate."""
-
-    VALID = "valid"
-    EXPIRED = "expired"
-    FOREIGN_AUTHORITY = "foreign-authority"
-    WRONG_NAME = "wrong-name"
-    UNKNOWN = "unknown"
-
-
-class CertificateOutcome(Struct, frozen=True):
-    """The judgement of this machine's own TLS library and its CAs, in its words."""
-
-    trust: Trust
-    words: str
-
-
-_OWN = Path("/etc")
-# Where distributions keep all of them in one file: Debian and Alpine, Red Hat, SUSE. Links that lead out of a
-# mounted /etc are broken: so the files themselves.
-_BUNDLES = (
-    "ssl/certs/ca-certificates.crt",
-    "pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "ssl/ca-bundle.pem",
-)
-
-
-def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
-    """Return a TLS client's context that verifies chain, dates and name.
-
-    Args:
-        etc: The node's /etc. If that is this process's own, OpenSSL's defaults apply ($SSL_CERT_FILE). If it
-            is elsewhere (in a container), the node's bundle is used, or the container's own authorities if
-            there is none.
-    """
-    if etc != _OWN:
-        for name in _BUNDLES:
-            # An invalid bundle is ignored, like a missing one.
-            with contextlib.suppress(OSError):
-                return ssl.create_default_context(cafile=str(etc / name))
-    return ssl.create_default_context()
-
-
 _SIGNATURE_V2 = b"\r\n\r\n\0\r\nQUIT\n"
 _VERSION_2_PROXY = 0x21
 _TCP_OVER = {4: 0x11, 6: 0x21}
@@ -167,18 +123,6 @@ PROBE_SECONDS = 5.0
 _ALL_SECONDS = 45.0
 _AT_ONCE = 24
 _LONGEST_STATUS_LINE = 1024
-
-# X509_V_ERR_* of OpenSSL's x509_vfy.h, as in `SSLCertVerificationError.verify_code`.
-_TRUST = {
-    9: Trust.EXPIRED,  # not valid yet: the clock is wrong, or the certificate is
-    10: Trust.EXPIRED,
-    18: Trust.FOREIGN_AUTHORITY,
-    19: Trust.FOREIGN_AUTHORITY,
-    20: Trust.FOREIGN_AUTHORITY,
-    21: Trust.FOREIGN_AUTHORITY,
-    62: Trust.WRONG_NAME,
-    64: Trust.WRONG_NAME,
-}
 
 
 def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_Item, _Answer]:
@@ -254,26 +198,6 @@ def _proc_text(end: Endpoint) -> str:
     return f"{''.join(f'{int.from_bytes(word, sys.byteorder):08X}' for word in words)}:{end.port:04X}"
 
 
-def ask_certificate(probe: Probe, context: ssl.SSLContext) -> CertificateOutcome:
-    """Make a TLS connection that verifies by `context`, for the hostname `probe.host`."""
-    deadline = time.monotonic() + PROBE_SECONDS
-    connected = _connect(probe.target, deadline)
-    if isinstance(connected, ProbeOutcome):
-        return CertificateOutcome(Trust.UNKNOWN, str(connected))
-    with connected:
-        try:
-            connected.sendall(_header(probe, connected))
-            connected.settimeout(_left(deadline))
-            with context.wrap_socket(connected, server_hostname=probe.host) as verified:
-                expiry = (verified.getpeercert() or {}).get("notAfter", "an unknown day")
-                return CertificateOutcome(Trust.VALID, f"valid until {expiry}")
-        except ssl.SSLCertVerificationError as error:
-            trust = _TRUST.get(error.verify_code, Trust.UNKNOWN)
-            return CertificateOutcome(trust, one_line(error.verify_message))
-        except OSError as error:
-            return CertificateOutcome(Trust.UNKNOWN, one_line(error))
-
-
 def _connect(target: Endpoint, deadline: float) -> socket.socket | ProbeOutcome:
     try:
         return socket.create_connection((str(target.address), target.port), timeout=_left(deadline))
@@ -298,7 +222,7 @@ def _handshake(
 ) -> ssl.SSLSocket | ProbeOutcome:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the certificate is checked separately
+    context.verify_mode = ssl.CERT_NONE  # how the connection ends is asked, not whom it reached
     try:
         connection.sendall(header)
         connection.settimeout(_left(deadline))

@@ -1,14 +1,11 @@
 """Every ending of a connection is distinguished from the others; the servers are real sockets."""
 
-import shutil
 import socket
-import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from pathlib import Path
 
 import pytest
 
@@ -17,14 +14,10 @@ from nodeagent.sources.probes.connection_tests import (
     Ending,
     Probe,
     ProbeOutcome,
-    Trust,
     ask,
     ask_all,
-    ask_certificate,
     proxy_line,
-    verifying_context,
 )
-from tests.testbed.certificates import Certificates, make_certificates
 
 HOST = ip_address("127.0.0.1")
 _SHORT = 0.5
@@ -145,60 +138,3 @@ def test_the_headers_are_those_of_the_specification() -> None:
     assert binary[:16].hex() == "0d0a0d0a000d0a515549540a" + "2111" + "000c"
     assert binary[16:].hex() == "c0000207" + "cb00710a" + "c350" + "01bb"
     assert proxy_line("v2", six, other)[12:16].hex() == "2121" + "0024"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("tls") / "made", ["site.example.com"])
-
-
-@contextmanager
-def _tls(certificates: Certificates) -> Iterator[Endpoint]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.server, certificates.server_key)
-
-    def behave(connection: socket.socket) -> None:
-        try:
-            with context.wrap_socket(connection, server_side=True) as secured:
-                secured.recv(4096)
-                secured.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        except OSError:
-            return  # The client did not like the certificate and left: that is what the test is about.
-
-    with serving(behave) as endpoint:
-        yield endpoint
-
-
-@pytest.mark.parametrize(
-    ("name", "authority", "trust"),
-    [
-        ("site.example.com", "ca", Trust.VALID),
-        ("else.example.com", "ca", Trust.WRONG_NAME),
-        ("site.example.com", "nobody", Trust.FOREIGN_AUTHORITY),
-    ],
-)
-def test_a_certificate_is_judged_with_the_machines_authorities(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, name: str, authority: str, trust: Trust
-) -> None:
-    directory = certificates.ca.parent
-    (directory / "nobody.crt").touch()
-    monkeypatch.setenv("SSL_CERT_FILE", str(directory / f"{authority}.crt"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(directory / "none"))
-    with _tls(certificates) as endpoint:
-        probe = Probe(endpoint, None, tls=True, host=name)
-        assert ask(probe) == ProbeOutcome(Ending.STATUS, 200), "what it is worth is asked apart"
-        assert ask_certificate(probe, verifying_context()).trust is trust
-
-
-def test_from_within_a_container_the_nodes_authorities_count(
-    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
-    bundle = tmp_path / "etc/ssl/certs/ca-certificates.crt"
-    bundle.parent.mkdir(parents=True)
-    shutil.copyfile(certificates.ca, bundle)
-    with _tls(certificates) as endpoint:
-        probe = Probe(endpoint, None, tls=True, host="site.example.com")
-        assert ask_certificate(probe, verifying_context(tmp_path / "etc")).trust is Trust.VALID
-        assert ask_certificate(probe, verifying_context()).trust is Trust.FOREIGN_AUTHORITY

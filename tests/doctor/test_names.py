@@ -1,4 +1,4 @@
-"""Names asked three ways, images behind load balancers, and certificates: judged on values."""
+"""Names asked three ways, hosts lines, and the registry of an image: judged on values."""
 
 from dataclasses import replace
 from ipaddress import ip_address
@@ -8,12 +8,13 @@ import pytest
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import (
     NameObservation,
-    certificate_finding,
+    hosts_line_findings,
     name_finding,
+    name_order_findings,
     registry_of,
 )
-from nodeagent.model.facts import DnsOutcome, DnsReply
-from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
+from nodeagent.model.facts import DnsOutcome, DnsReply, UserHostsLine
+from tests.plan.made_up import FACTS, config, desired, ingress, service
 
 BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))
 NOTHING = DnsReply(DnsOutcome.NXDOMAIN)
@@ -38,13 +39,13 @@ FOUND = NameObservation(
         (replace(FOUND, host=(ELSEWHERE,), upstream=SILENT), Code.NameElsewhere),
         (replace(FOUND, host=(BALANCER, ELSEWHERE), upstream=NOTHING), Code.NameDiffers),
         (replace(FOUND, host=()), Code.NameDiffers),
-        (replace(FOUND, host=(), upstream=NOTHING), Code.NameNowhere),
+        (replace(FOUND, host=(), upstream=NOTHING), Code.NameElsewhere),
         (replace(FOUND, host=(), upstream=NOTHING, behind_proxy=True), Code.NameUnknown),
         (replace(FOUND, host=(), upstream=SILENT), Code.NameUnclear),
     ],
 )
 def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
-    assert name_finding(seen).code is code
+    assert name_finding(seen).code == code
 
 
 @pytest.mark.parametrize(
@@ -61,17 +62,35 @@ def test_the_registry_of_an_image(image: str, registry: str) -> None:
     assert registry_of(image) == registry
 
 
+def test_a_line_that_leads_a_load_balancers_hostname_elsewhere_is_named_and_no_other() -> None:
+    lines = {
+        "right.example.com": UserHostsLine(3, "192.0.2.1"),
+        "stale.example.com": UserHostsLine(4, "9.9.9.9"),
+        "old.example.com": UserHostsLine(5, "10.96.0.9", by_hairpin_proxy=True),
+        "else.example.com": UserHostsLine(6, "9.9.9.9"),
+        # What nodeagent rejects, or is configured to leave alone, says nothing about the user's lines.
+        "localhost": UserHostsLine(1, "127.0.0.1"),
+        "out.example.com": UserHostsLine(7, "9.9.9.9"),
+    }
+    options = config("hosts: {allow: [example.com], exclude: [out.example.com]}")
+    claimed = ingress(*(name for name in lines if name != "else.example.com"))
+    planned = desired(service(), claimed, facts=replace(FACTS, user_names=lines), options=options)
+    found = hosts_line_findings(planned, lines, "/etc/hosts")
+    assert {(one.code, one.subject) for one in found} == {
+        (Code.StaleHostsLine, "/etc/hosts:4"),
+        (Code.HairpinProxyLine, "/etc/hosts:5"),
+    }
+
+
 @pytest.mark.parametrize(
-    ("trust", "code"),
+    ("order", "codes"),
     [
-        (Trust.VALID, Code.CertificateValid),
-        (Trust.EXPIRED, Code.CertificateExpired),
-        (Trust.FOREIGN_AUTHORITY, Code.CertificateForeign),
-        (Trust.WRONG_NAME, Code.CertificateWrongName),
-        (Trust.UNKNOWN, Code.CertificateUnknown),
+        (("files", "dns"), []),
+        (("mymachines", "resolve", "files"), []),
+        ((), []),
+        (("dns", "files"), [Code.FilesNotFirst]),
+        (("dns",), [Code.FilesNotFirst]),
     ],
 )
-def test_a_certificate(trust: Trust, code: Code) -> None:
-    finding = certificate_finding("site.example.com", "ingress/blue", CertificateOutcome(trust, "its words"))
-    assert (finding.code, finding.seen) == (code, "its words")
-    assert bool(finding.remedy) is (code.verdict == "warning")
+def test_hosts_lines_need_files_before_dns(order: tuple[str, ...], codes: list[Code]) -> None:
+    assert [finding.code for finding in name_order_findings(order)] == codes
