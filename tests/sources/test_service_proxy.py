@@ -52,25 +52,6 @@ def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
     return found.caught
 
 
-@isolated
-def test_in_nftables_mode_the_map_shows_it() -> None:
-    """And a load balancer without rules is not caught."""
-    assert caught(CAUGHT, OTHER) == frozenset()
-    nftables_mode()
-    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    assert caught(OTHER) == frozenset()
-
-
-@pytest.mark.parametrize("variant", ["nft", "legacy"])
-@isolated
-def test_in_iptables_mode_the_chain_shows_it(variant: str) -> None:
-    """As iptables-nft and iptables-legacy write it."""
-    iptables_mode(variant)
-    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    others = {"nft": service_proxy.iptables_legacy_addresses, "legacy": service_proxy.iptables_nft_addresses}
-    assert others[variant]() is None
-
-
 OTHER_PORTS = replace(
     INGRESS_SERVICE, ports=(ServicePort("odd", 444, 0, 444), ServicePort("more", 4430, 0, 4430))
 )

@@ -25,7 +25,7 @@ _NOBODY = 65534
 @pytest.mark.parametrize(
     "kind",
     [
-        # What differs between them is asserted by test_world.py, and with nodeagent by tests/endtoend.
+        # What differs between them is asserted by tests/endtoend.
         pytest.param(kind, marks=() if kind == KUBE_PROXY_KINDS[0] else pytest.mark.matrix)
         for kind in KUBE_PROXY_KINDS
     ],

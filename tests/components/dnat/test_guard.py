@@ -54,22 +54,6 @@ def test_strangers_reach_the_relay_only_without_the_guard(
 
 
 @FAMILIES
-def test_the_node_and_its_pods_pass_the_guard(world: World, backend: DnatBackend, family: int) -> None:
-    """By the load balancer's address and straight, as names out of CoreDNS lead them.
-
-    The latter with `dnat.pods: false`, too.
-    """
-    apply(backend, guarded())
-    for address in (LB[family], RELAY[family]):
-        assert world.pod.answer(address, 443) == f"relay {POD[family]}"
-    assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
-    assert world.node.answer(RELAY[family], 443) == f"relay {RELAY[family]}"
-    apply(backend, replace(guarded(), pods=()))
-    assert world.pod.answer(RELAY[family], 443) == f"relay {POD[family]}"
-    assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
-
-
-@FAMILIES
 def test_nobody_gets_past_the_guard_by_another_programs_translation(
     world: World, backend: DnatBackend, family: int
 ) -> None:

@@ -52,25 +52,6 @@ def _assert_nothing_to_do(relays: KeptRelay, *listeners: Listener) -> None:
     assert alive("haproxy") == before
 
 
-@pytest.mark.parametrize("victim", ["master", "worker", "both"])
-@isolated
-def test_a_killed_haproxy_is_noticed_and_started_again(relays: KeptRelay, victim: str) -> None:
-    relays.apply([A])
-    master, worker = alive("haproxy")
-    for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
-        os.kill(pid, signal.SIGKILL)
-    wait_until(
-        lambda: not relays.read().running and not relays.ready([A]), "its absence being seen", seconds=20
-    )
-    change = relays.difference([A])
-    assert change.detail.action == "start"
-    with backend(A.server):
-        change.shrink.apply()
-        assert who(A.bind) == f"v1 {RELAY}"
-    relays.clean_up()
-    assert alive("haproxy") == []
-
-
 @isolated
 def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection(
     relays: KeptRelay,
