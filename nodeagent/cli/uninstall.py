@@ -1,8 +1,6 @@
 """`nodeagent uninstall`: the part of an uninstallation whose order matters."""
 
-import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,7 +8,7 @@ import click
 from nodeagent.cli.command_options import cluster_options, connect, object_option, seconds_option
 from nodeagent.cli.terminal import show
 from nodeagent.config.reading import read_config
-from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out
+from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.workloads import delete_and_wait
 
@@ -22,7 +20,7 @@ from nodeagent.sources.kubernetes.workloads import delete_and_wait
     "--coredns-deployment",
     "Deployment",
     "nodeagent/nodeagent-coredns",
-    "The Deployment of `nodeagent coredns run`, and its Lease; empty if not installed.",
+    "The Deployment of `nodeagent coredns run`; empty if not installed.",
     optional=True,
 )
 @seconds_option(
@@ -49,13 +47,8 @@ def uninstall(
         if coredns_deployment:
             if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
                 show([f"{coredns_deployment}: deleted"])
-            lease = replace(coredns_deployment, kind="Lease")
-            with keeping_others_out(connection, lease, f"uninstall on {os.uname().nodename}") as exists:
-                # Without a Lease, no controller ever wrote anything, or this has run before.
-                for edit in clean_up(connection, options) if exists else ():
-                    show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
-            if exists:
-                show([f"{lease}: deleted"])
+            for edit in clean_up(connection, options):
+                show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
         what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
         if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
             what = "deleted; its pods have ended"

@@ -1,11 +1,13 @@
-"""`nodeagent coredns run`: keeps CoreDNS's configuration up to date, while it holds the Lease.
+"""`nodeagent coredns run`: keeps CoreDNS's configuration up to date.
 
-The controller reads the ConfigMaps again for every pass, and checks them every few seconds: CoreDNS itself
-takes a minute to see a change of its ConfigMap, so a watch would gain nothing. Without the API nothing
-changes: CoreDNS continues with what it has.
+The controller makes a pass every ten seconds, in which it reads the ConfigMaps again: CoreDNS itself takes a
+minute to see a change of its ConfigMap, so a watch would gain nothing. Without the API nothing changes:
+CoreDNS continues with what it has.
 """
 
 import logging
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,18 +21,15 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
-from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseTiming
-from nodeagent.errors import NodeagentError, SourceError
+from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import Snapshot
 from nodeagent.runtime.decision_log import changed_names, log_decisions
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.runtime.driver import BEAT_SECONDS, Driver
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, name_events
 from nodeagent.runtime.health import HealthBoard
 from nodeagent.runtime.metric_set import Metric, Metrics
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
-from nodeagent.runtime.triggers import Triggers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import find_api_servers
@@ -41,35 +40,29 @@ _LOG = logging.getLogger("nodeagent")
 API, NAMES = "api", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
-_CHECK_SECONDS = 10.0
-"""So often the ConfigMaps are checked."""
-_BETWEEN_SECONDS, _LONGEST_SECONDS = 2.0, 60.0
-"""Between two passes, however much happens: a burst of Ingresses should cost CoreDNS only one reload. After
-writes that follow each other closely, ever longer: kubelets see no more than one change per minute anyway."""
+_TURN_SECONDS = 1.0
+_EVERY_SECONDS, _LONGEST_SECONDS = 10.0, 60.0
+"""Between two passes. After writes that follow each other closely, ever longer: each makes CoreDNS reload,
+and kubelets see no more than one change per minute anyway."""
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+_SIGNALS = {*_ENDING, signal.SIGHUP}
 
 
 class ControllerSettings(Struct, frozen=True):
     """What the controller was started with.
 
-    `identity` is its name among the others that try to acquire `lease`. `node_name` is any node's: it shows
-    which cloud this is. `config_file` is reloaded when it changes; None means all defaults. `telemetry` is
-    the address of its pages.
+    `node_name` is any node's: it shows which cloud this is. `config_file` is reloaded when it changes; None
+    means all defaults. `telemetry` is the address of its pages.
     """
 
-    identity: str
     node_name: str
-    lease: ObjectRef
     config_file: Path | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
-    timing: LeaseTiming = CLIENT_GO
 
 
 class Controller:
-    """One controller, from start to end (runtime.driver.Work); `config` is as first read.
-
-    `clock` returns monotonic seconds.
-    """
+    """One controller, from start to end; `config` is as first read, `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -78,124 +71,56 @@ class Controller:
         connection: Connection,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config = config
+        self._config_file = ConfigFile(settings.config_file, config, COREDNS_CONTROLLER)
         self._clock = clock
-        self.triggers = Triggers()
         self._cluster = Cluster(
             connection,
             settings.node_name,
             config.relay.existing_service,
-            on_change=self.triggers.cluster_changed,
-        )
-        self.elector = LeaderElector(
-            connection, settings.lease, settings.identity, self.triggers.wake, settings.timing, clock
         )
         self._reconciler = CoreDnsReconciler(
             connection,
             find_api_servers(servers=[connection.server]),
-            self.elector.confirm,
             adopt=settings.adopt,
             clock=clock,
         )
         self._verifier = DnsVerifier(
-            ask_upstream(config.hosts),
-            config.hosts.dns_recheck_seconds,
-            on_change=self.triggers.dns_changed,
-            spread_seconds=SPREAD_SECONDS,
+            ask_upstream(config.hosts), config.hosts.dns_recheck_seconds, spread_seconds=SPREAD_SECONDS
         )
         self._board = HealthBoard([API, NAMES])
         self._metrics = coredns_metrics()
-        self._events = EventRecorder(connection, settings.identity)
+        host = os.uname().nodename
+        self._events = EventRecorder(connection, host)
         self._reporter = CoreDnsReporter(self._events)
         self.service = TelemetryServer(
-            pages(self._board, self._metrics.exposition),
-            settings.telemetry.endpoint,
-            own_names(settings.identity),
+            pages(self._board, self._metrics.exposition), settings.telemetry.endpoint, own_names(host)
         )
-        self._next_check = self._not_before = 0.0
+        self._next_pass = 0.0
         self._writes, self._last_write = 0, 0.0
-        self.driver = Driver(
-            self,
-            self.elector,
-            self.triggers,
-            self._board,
-            self._metrics,
-            ConfigFile(settings.config_file, config, COREDNS_CONTROLLER),
-            clock,
-        )
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT; to be called in the main thread. SIGHUP reloads the configuration.
+
+        Raises:
+            NodeagentError: it can't begin.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self.start()
+            while True:
+                caught = signal.sigtimedwait(_SIGNALS, _TURN_SECONDS)
+                if caught and caught.si_signo in _ENDING:
+                    return
+                self.turn(reload=caught is not None)
+        finally:
+            self.stop()
 
     def start(self) -> None:
         """Serve the pages and watch the cluster."""
         self._cluster.start()  # first: once started, it can be stopped
         self.service.start()
         self._events.start()
-
-    def become_writer(self) -> None:
-        """Begin with the ConfigMaps as they are: another controller may have written them."""
-        self._reconciler.forget()
-        self._next_check = 0.0
-
-    def become_standby(self) -> None:
-        """Look up no hostname."""
-        self._verifier.want({})
-
-    def reconfigure(self, config: Config) -> None:
-        """Use another configuration from the next pass on."""
-        self._config = config
-        self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
-        self._next_check = 0.0
-
-    def seconds_until_pass(self) -> float:
-        """Return how long there is no reason for a pass; 0 or less: one is due."""
-        if not self._cluster.known:
-            return BEAT_SECONDS
-        called = self.triggers.waiting() is not None
-        return max(self._not_before, 0.0 if called else self._next_check) - self._clock()
-
-    def make_pass(self) -> None:
-        """Make one; what fails is reported, and tried again at the next look."""
-        snapshot = self._cluster.snapshot()
-        if snapshot is None:
-            return
-        self.triggers.take()
-        now = self._clock()
-        self._next_check, self._not_before = now + _CHECK_SECONDS, now + _BETWEEN_SECONDS
-        try:
-            done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config)
-        except NodeagentError as error:
-            self._reporter.failed("pass", [str(error)])
-            self.pass_failed(str(error))
-            return
-        if done.written:
-            self._writes = self._writes + 1 if now - self._last_write < 2 * _LONGEST_SECONDS else 1
-            self._last_write = now
-            self._not_before = now + backoff(self._writes, _BETWEEN_SECONDS, _LONGEST_SECONDS)
-        self._verifier.want(done.desired.questions)
-        self._reporter.report(done)
-        if done.errors:
-            self.pass_failed("; ".join(done.errors.values()))
-        else:
-            served = sum(decision.verdict is Verdict.SERVED for decision in done.desired.names)
-            self._metrics.set("last_sync_timestamp_seconds", time.time())
-            self._metrics.set("names", served)
-            self._board.component_ok(NAMES)
-            self._board.synced()
-
-    def pass_failed(self, error: str) -> None:
-        """Count it, and show it on the health page."""
-        self._metrics.count("pass_failures_total")
-        self._board.component_failed(NAMES, error)
-
-    def rest(self) -> None:
-        """Report what can't be read: without it no pass begins, or the pass uses what was known."""
-        self._reporter.lease_failed(self.elector.error)
-        states = [state for state in self._cluster.states() if not state.optional]
-        errors = sorted({state.error for state in states if state.error})
-        self._reporter.failed("sources", errors)
-        if errors:
-            self._board.component_failed(API, "; ".join(errors))
-        elif all(state.synced for state in states):
-            self._board.component_ok(API)
+        self._board.became_writer()
 
     def stop(self) -> None:
         """End the threads; CoreDNS keeps what it has."""
@@ -203,6 +128,72 @@ class Controller:
         self._cluster.stop()
         self.service.close()
         _LOG.info("Stopping; nodeagent's entries stay in CoreDNS")
+
+    def turn(self, *, reload: bool = False) -> None:
+        """Take over a changed configuration, at once if `reload`; then make a pass if one is due."""
+        self._board.beat()
+        self._reload_config(at_once=reload)
+        self._report_sources()
+        now, snapshot = self._clock(), self._cluster.snapshot()
+        if snapshot is None or now < self._next_pass:
+            return
+        self._next_pass = now + _EVERY_SECONDS
+        self._board.beat(busy=True)
+        try:
+            errors = self._make_pass(snapshot, now)
+        except NodeagentError as error:
+            errors = [str(error)]
+            self._reporter.failed("pass", errors)
+        except Exception as error:  # noqa: BLE001 - see below
+            # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues.
+            _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
+            errors = [f"{type(error).__name__}: {error}"]
+        self._board.beat()
+        if errors:
+            self._metrics.count("pass_failures_total")
+            self._board.component_failed(NAMES, "; ".join(errors))
+        else:
+            self._metrics.set("last_sync_timestamp_seconds", time.time())
+            self._board.component_ok(NAMES)
+            self._board.synced()
+
+    def _make_pass(self, snapshot: Snapshot, now: float) -> list[str]:
+        """Make one; return what could not be written. Raises NodeagentError."""
+        done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config_file.config)
+        if done.written:
+            self._writes = self._writes + 1 if now - self._last_write < 2 * _LONGEST_SECONDS else 1
+            self._last_write = now
+            self._next_pass = now + backoff(self._writes, _EVERY_SECONDS, _LONGEST_SECONDS)
+        self._verifier.want(done.desired.questions)
+        self._reporter.report(done)
+        served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
+        self._metrics.set("names", served)
+        return [*done.errors.values()]
+
+    def _reload_config(self, *, at_once: bool) -> None:
+        try:
+            if not self._config_file.reload(at_once=at_once):
+                return
+        except ConfigError as error:
+            fields = {"reason": str(error)}
+            _LOG.error("Rejected the configuration; the old one stays active", extra={"fields": fields})
+            self._metrics.config_reloaded(accepted=False)
+            return
+        _LOG.info("Reloaded the configuration")
+        self._metrics.config_reloaded(accepted=True)
+        config = self._config_file.config
+        self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
+        self._next_pass = self._clock()
+
+    def _report_sources(self) -> None:
+        """Report what can't be read: without it no pass begins, or the pass uses what was known."""
+        states = [state for state in self._cluster.states() if not state.optional]
+        errors = sorted({state.error for state in states if state.error})
+        self._reporter.failed("sources", errors)
+        if errors:
+            self._board.component_failed(API, "; ".join(errors))
+        elif all(state.synced for state in states):
+            self._board.component_ok(API)
 
 
 COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
@@ -216,7 +207,6 @@ class CoreDnsReporter:
         self._events = events
         self._said: dict[str, set[str]] = {"pass": set(), "sources": set()}
         self._before: Desired | None = None
-        self._lease_error = ""
 
     def report(self, done: CoreDnsPass) -> None:
         """Report a pass."""
@@ -243,15 +233,6 @@ class CoreDnsReporter:
             _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
         self._said[what] = now
 
-    def lease_failed(self, error: SourceError | None) -> None:
-        """Report what is wrong with the Lease, when it begins and when it ends."""
-        text = str(error or "")
-        if text and not self._lease_error:
-            _LOG.warning("Could not use the Lease", extra={"fields": {"reason": text}})
-        elif self._lease_error and not text:
-            _LOG.info("Used the Lease again")
-        self._lease_error = text
-
 
 def coredns_metrics() -> Metrics:
     """Return the controller's metrics.
@@ -263,7 +244,6 @@ def coredns_metrics() -> Metrics:
         "nodeagent_coredns_",
         [Metric("pass_failures_total", "Total number of passes that failed or left an error.")],
         (
-            Metric("leader", "1 if this controller holds the Lease and writes, otherwise 0."),
             Metric("last_sync_timestamp_seconds", sync),
             Metric("names", "Number of hostnames that CoreDNS answers with a relay's address."),
         ),

@@ -1,21 +1,19 @@
 """One pass of the controller: reads CoreDNS's ConfigMaps, decides, writes; and notices what reverts them.
 
-Also the same once, without a lease of its own: what `plan` shows, and what `cleanup` removes.
+Also the same once: what `plan` shows, and what `cleanup` removes.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.config_maps import CoreDnsConfigMap, put_back_previous, read, write
+from nodeagent.coredns.config_maps import CoreDnsConfigMap, read, write
 from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
-from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, NotLeaderError
-from nodeagent.coredns.managed_block import BlockNames, block_names, blocks_of
+from nodeagent.coredns.managed_block import block_names, blocks_of
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.errors import NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress
@@ -42,19 +40,26 @@ def read_maps(connection: Connection, config: Config) -> Maps:
         SourceError: one could not be read, or the one with the Corefile does not exist.
     """
     options = config.coredns
-    main = read(connection, options.namespace, options.config_map)
+    maps = _existing(connection, config)
+    names = (options.config_map, options.import_config_map, options.node_local_config_map)
+    main, imported, node_local = (maps.get(path_of(config, name)) for name in names)
     if main is None:
         raise SourceError(
             f"{path_of(config, options.config_map)}: no such ConfigMap; if CoreDNS reads another one, set "
             "coredns.configMap to it, and name it in the Role of daemonset/coredns (RKE2: "
             "rke2-coredns-rke2-coredns)"
         )
-    imported = read(connection, options.namespace, options.import_config_map)
-    node_local = read(connection, options.namespace, options.node_local_config_map)
     contents = MapContents(
         main.data, imported.data if imported else None, node_local.data if node_local else None
     )
-    return contents, {str(one): one for one in (node_local, imported, main) if one is not None}
+    return contents, maps
+
+
+def _existing(connection: Connection, config: Config) -> dict[str, CoreDnsConfigMap]:
+    options = config.coredns
+    names = (options.config_map, options.import_config_map, options.node_local_config_map)
+    found = (read(connection, options.namespace, name) for name in names)
+    return {str(one): one for one in found if one is not None}
 
 
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
@@ -111,7 +116,6 @@ class CoreDnsReconciler:
     Args:
         connection: To the API server.
         api: Its names and addresses, which are never answered otherwise.
-        may_write: Returns, right before each write, how many seconds it may take, or raises SourceError.
         adopt: Whether hairpin-proxy's lines are taken over.
         clock: Monotonic seconds.
     """
@@ -120,24 +124,18 @@ class CoreDnsReconciler:
         self,
         connection: Connection,
         api: ApiServers,
-        may_write: Callable[[], float],
         *,
         adopt: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
         self._api = api
-        self._may_write = may_write
         self._adopt = adopt
         # Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds.
         self._conflicts: RepairConflicts[str] = RepairConflicts(
             clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
-
-    def forget(self) -> None:
-        """Forget what it wrote: another may have written since, and that is not a conflict."""
-        self._ours.clear()
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
         """Make one pass.
@@ -161,7 +159,7 @@ class CoreDnsReconciler:
                 self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in group
             )
             try:
-                write(self._connection, config_map, _texts(group), self._may_write)
+                write(self._connection, config_map, _texts(group))
             except NodeagentError as error:
                 errors[path] = str(error)
                 continue
@@ -181,9 +179,6 @@ def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
     for edit in edits:
         grouped.setdefault(edit.config_map, []).append(edit)
     return list(grouped.items())
-
-
-_WRITE_SECONDS = 10.0
 
 
 def decide_once(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> CoreDnsPass:
@@ -219,7 +214,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
         node_name="",
         api_servers=known.endpoints,
         api_server_names=known.names,
-        standing_names=_standing(contents, snapshot),
+        standing_names=_standing(contents),
         dns=dns,
         takes_wildcards=True,
         notes=known.notes,
@@ -232,14 +227,12 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     return desired, decide(desired, contents, config, adopt=adopt, never=api.names, ages=ages)
 
 
-def _standing(contents: MapContents, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
-    """Return the hostnames that CoreDNS answers now; a rewritten one has the relay Service's addresses."""
+def _standing(contents: MapContents) -> Mapping[str, frozenset[IPAddress]]:
+    """Return the hostnames that CoreDNS answers now."""
     try:
-        found = block_names([*contents.main.values(), *(contents.imported or {}).values()])
+        return block_names([*contents.main.values(), *(contents.imported or {}).values()])
     except CorefileError:
-        found = BlockNames()  # `decide` raises the same, with its own message
-    relay = frozenset(snapshot.relay_service.cluster_ips) if snapshot.relay_service else frozenset()
-    return {**dict.fromkeys(found.rewritten, relay), **found.answered}
+        return {}  # `decide` raises the same, with its own message
 
 
 def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
@@ -254,67 +247,8 @@ def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
         SourceError: an object could not be read or written; ConflictError: another program wrote it
             meanwhile.
     """
-    contents, maps = read_maps(connection, config)
-    edits = decide_removal(contents, config)
+    maps = _existing(connection, config)
+    edits = decide_removal({path: config_map.data for path, config_map in maps.items()})
     for path, group in _by_config_map(edits):
-        write(connection, maps[path], _texts(group), lambda: _WRITE_SECONDS)
+        write(connection, maps[path], _texts(group))
     return edits
-
-
-def restore(connection: Connection, config: Config) -> tuple[str, ...]:
-    """Restore the Corefiles that were kept, discarding all later edits; return the ConfigMaps.
-
-    Raises:
-        CorefileError: none was kept.
-        SourceError: an object could not be read or written.
-    """
-    options = config.coredns
-    _, maps = read_maps(connection, config)
-    paths = [path_of(config, one) for one in (options.config_map, options.node_local_config_map)]
-    found = tuple(
-        path for path in paths if path in maps and put_back_previous(connection, maps[path], _WRITE_SECONDS)
-    )
-    if not found:
-        raise CorefileError(
-            f"{paths[0]}: no previous Corefile is kept: nodeagent's block was never in it, or was removed"
-        )
-    return found
-
-
-@contextmanager
-def keeping_others_out(
-    connection: Connection, lease: ObjectRef, identity: str, wait: Callable[[float], None] = time.sleep
-) -> Iterator[bool]:
-    """Hold the controllers' Lease, so that none of them writes; delete it when the block has succeeded.
-
-    Waits until that of a dead controller has expired. After an error in the block, it is only released.
-
-    Yields:
-        Whether there is a Lease: without one, no controller runs.
-
-    Raises:
-        NotLeaderError: a controller is alive; the text says how to end it.
-        SourceError: the Lease is not available, or may not be deleted.
-    """
-    elector = LeaderElector(connection, lease, identity)
-    if not elector.exists():
-        yield False
-        return
-    for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):
-        elector.try_once()
-        if elector.is_writer():
-            break
-        if elector.error is not None:
-            raise elector.error
-        wait(CLIENT_GO.retry)
-    else:
-        raise NotLeaderError(
-            f"{elector.holder or 'a controller'} holds {lease} and would write the hostnames again; nothing "
-            f"was changed. Stop it first: kubectl -n {lease.namespace} scale deployment {lease.name} "
-            "--replicas 0"
-        )
-    try:
-        yield True
-        elector.remove()
-    finally:
-        elector.release()

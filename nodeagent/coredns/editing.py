@@ -3,10 +3,11 @@
 nodeagent's lines go into the Corefile, or into a file that it imports; this is chosen first.
 """
 
-import difflib
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -19,20 +20,9 @@ from nodeagent.coredns.managed_block import (
     without_blocks,
     without_hairpin_proxy,
 )
-from nodeagent.coredns.naming import (
-    CONFIG_MAP_BYTES,
-    Ages,
-    Answer,
-    Naming,
-    Source,
-    by_rewriting,
-    by_templates,
-    fit,
-    name,
-)
-from nodeagent.coredns.parsing import Block, Corefile, CorefileError, parse
+from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Ages, Answer, Naming, Source, by_templates, name
+from nodeagent.coredns.parsing import Corefile, CorefileError, parse
 from nodeagent.model.desired import Desired, NameDecision
-from nodeagent.plan.hostnames import covering
 
 COREFILE = "Corefile"
 """The key that holds it, in every known ConfigMap of CoreDNS."""
@@ -147,11 +137,27 @@ class Edit(Struct, frozen=True):
         return self.before != self.after
 
     def diff(self) -> str:
-        """Return a unified diff, for a person."""
+        """Return the removed lines, then the added ones, for a person; in linear time, unlike difflib."""
         where = f"{self.config_map}/{self.key}"
         before, after = ((text or "").splitlines() for text in (self.before, self.after))
-        lines = difflib.unified_diff(before, after, where, where, lineterm="")
+        for _ in range(2):  # What both begin with, and then what both end with, is left out.
+            same = sum(
+                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+            )
+            before, after = before[same:][::-1], after[same:][::-1]
+        lines = [f"--- {where}", f"+++ {where}"]
+        lines += [f"-{line}" for line in _beyond(before, after)]
+        lines += [f"+{line}" for line in _beyond(after, before)]
         return "".join(f"{line}\n" for line in lines)
+
+
+def _beyond(lines: Iterable[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that the others do not have, or not as often."""
+    left = Counter(others)
+    for line in lines:
+        left[line] -= 1
+        if left[line] < 0:
+            yield line
 
 
 class Edits(Struct, frozen=True):
@@ -188,17 +194,24 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     options = config.coredns
     path = path_of(config, options.config_map)
     imported = standing.imported or {}
-    never = (*never, *config.hosts.exclude, config.hosts.cluster_domain)
+    forbidden: dict[str, str] = {
+        **dict.fromkeys(config.hosts.exclude, "hosts.exclude names"),
+        **dict.fromkeys(never, "is a name of the API server"),
+        config.hosts.cluster_domain: "is the cluster's own domain",
+    }
+
+    def named(target: _Target, sources: Sequence[Source]) -> Naming:
+        block = block_names([target.data.get(target.key or COREFILE, "")])
+        return name(desired, sources, target.fits, standing=block, never=forbidden, adopt=adopt, ages=ages)
+
     with _about(path):
         corefile = parse(_user_text(standing.main, adopt=adopt))
     way = choose(corefile, config, importable=standing.imported is not None)
-    sources = [Source(corefile), *imported_sources(corefile, imported)]
     with _about(path):
-        target = _Target(corefile, standing.main if way.key is None else imported, way.key, config)
-        naming = target.fitted(name(desired, sources, never=never, adopt=adopt, ages=ages))
+        target = _Target(corefile, standing.main if way.key is None else imported, way.key, options.max_bytes)
+        naming = named(target, [Source(corefile), *imported_sources(corefile, imported)])
         text = target.written(naming.answers)
-    after = corefile.text if way.key else text
-    edits = [Edit(path, COREFILE, standing.main[COREFILE], after)]
+    edits = [Edit(path, COREFILE, standing.main[COREFILE], corefile.text if way.key else text)]
     path = path_of(config, options.import_config_map)
     if way.key:
         edits.append(Edit(path, way.key, imported.get(way.key), text or None))
@@ -211,29 +224,26 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         try:
             with _about(path):
                 corefile = parse(_user_text(data, adopt=adopt))
-                target = _Target(corefile, data, None, config)
-                local = target.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt, ages=ages))
-                edits.append(Edit(path, COREFILE, data[COREFILE], target.written(local.answers)))
+                target = _Target(corefile, data, None, options.max_bytes)
+                text = target.written(named(target, [Source(corefile)]).answers)
+                edits.append(Edit(path, COREFILE, data[COREFILE], text))
         except CorefileError as error:
             remarks.append(str(error))
     return Edits(way, tuple(edits), naming.decisions, tuple(remarks))
 
 
-def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
+def decide_removal(config_maps: Mapping[str, Mapping[str, str]]) -> tuple[Edit, ...]:
     """Return the edits that remove nodeagent's block everywhere, leaving every other byte as it is.
+
+    Args:
+        config_maps: The texts by key of each ConfigMap.
 
     Raises:
         CorefileError: a marker is unmatched.
     """
-    options = config.coredns
     edits: list[Edit] = []
-    for config_map, data in (
-        (options.config_map, standing.main),
-        (options.import_config_map, standing.imported),
-        (options.node_local_config_map, standing.node_local),
-    ):
-        for key, text in (data or {}).items():
-            path = path_of(config, config_map)
+    for path, data in config_maps.items():
+        for key, text in data.items():
             with _about(f"{path}/{key}"):
                 rest = without_blocks(text)
             edits.append(Edit(path, key, text, text if rest == text else rest or None))
@@ -243,13 +253,14 @@ def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
 class _Target(Struct, frozen=True):
     """Where lines are written: into a Corefile, given without nodeagent's block, or a key of what it imports.
 
-    `data` are the texts of the ConfigMap; `key` is None for the Corefile itself.
+    `data` are the texts of the ConfigMap; `key` is None for the Corefile itself. `most` are the bytes that
+    nodeagent's block may have.
     """
 
     corefile: Corefile
     data: Mapping[str, str]
     key: str | None
-    config: Config
+    most: int
 
     def written(self, answers: Sequence[Answer]) -> str:
         """Return the text with the lines for these answers.
@@ -257,43 +268,24 @@ class _Target(Struct, frozen=True):
         Raises:
             CorefileError: CoreDNS would reject it, or it would change anything else.
         """
-        if self.key is not None:
-            file = as_file(self._lines(self.corefile.roots[0], answers))
-            after = without_blocks(self.data.get(self.key, "")) + file
-            parse(f". {{\n{after}\n}}\n")
-            return after
-        after = with_blocks(self.corefile.text, lambda block: self._lines(block, answers))
-        parse(after)
-        if without_blocks(after) != self.corefile.text:
+        after, before = self._text(answers), self._text(())
+        parse(after if self.key is None else f". {{\n{after}\n}}\n")
+        if without_blocks(after) != before:
             raise CorefileError("the edit would change more than nodeagent's block; nothing was changed")
         return after
 
-    def fitted(self, naming: Naming) -> Naming:
-        """Return as much of it as there is room for in the ConfigMap, next to all else."""
+    def fits(self, answers: Sequence[Answer]) -> bool:
+        """Whether the ConfigMap has room for these answers, next to all else."""
         key = self.key or COREFILE
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
-        user = len(self.corefile.text.encode()) if self.key is None else 0
-        most = min(self.config.coredns.max_bytes, CONFIG_MAP_BYTES - others - user)
-        return fit(naming, block_names([self.data.get(key, "")]).all, self._size, most)
+        after, before = (len(self._text(each).encode()) for each in (answers, ()))
+        return after - before <= self.most and after + others <= CONFIG_MAP_BYTES
 
-    def _size(self, answers: Sequence[Answer]) -> int:
-        if self.key is not None:
-            return len(as_file(self._lines(self.corefile.roots[0], answers)).encode())
-        text = with_blocks(self.corefile.text, lambda block: self._lines(block, answers))
-        return len(text.encode()) - len(self.corefile.text.encode())
-
-    def _lines(self, block: Block, answers: Sequence[Answer]) -> list[str]:
-        """Find a relay Service by its name if the cluster's names are known there, else by its address."""
-        relay, domain = self.config.relay, self.config.hosts.cluster_domain
-        in_cluster = any(
-            plugin.name == "kubernetes"
-            and covering(domain, (zone.lower().removesuffix(".") for zone in plugin.arguments))
-            for plugin in self.corefile.plugins(block)
-        )
-        if relay.kind == "service" and in_cluster:
-            service = f"{relay.service.name}.{relay.service.namespace}.svc.{domain}"
-            return by_rewriting(answers, service)
-        return by_templates(answers)
+    def _text(self, answers: Sequence[Answer]) -> str:
+        lines = by_templates(answers)
+        if self.key is None:
+            return with_blocks(self.corefile.text, lines)
+        return without_blocks(self.data.get(self.key, "")) + as_file(lines)
 
 
 def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:

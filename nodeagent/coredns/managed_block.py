@@ -6,9 +6,8 @@ line. Without lines there is no block.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import chain
 
@@ -22,9 +21,6 @@ BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replace
 END = "# END nodeagent"
 _BEGIN_AT_LEAST = "# BEGIN nodeagent"
 _INDENT = re.compile(r"[ \t]*")
-
-LinesFor = Callable[[Block], Sequence[str]]
-"""Returns the lines for one server block; indented by four spaces per level below the first."""
 
 
 def without_blocks(text: str) -> str:
@@ -43,8 +39,12 @@ def blocks_of(text: str) -> list[str]:
     return [text[start:end] for start, end in _blocks(text)]
 
 
-def with_blocks(text: str, lines_for: LinesFor) -> str:
+def with_blocks(text: str, lines: Sequence[str]) -> str:
     """Return the text with the block in each server block that serves `.`, and only there. Idempotent.
+
+    Args:
+        text: A Corefile.
+        lines: Those of the block, indented by four spaces per level below the first.
 
     Raises:
         CorefileError: CoreDNS would reject the text, a marker is unmatched, or no server block serves
@@ -56,8 +56,8 @@ def with_blocks(text: str, lines_for: LinesFor) -> str:
         raise CorefileError("no server block serves the zone '.': there is no place for hostnames")
     pieces: list[str] = []
     position = 0
-    for place, block in sorted((_place(user, root), root) for root in roots):
-        pieces += [user[position:place], _written(user, place, lines_for(block))]
+    for place in sorted(_place(user, root) for root in roots):
+        pieces += [user[position:place], _written(user, place, lines)]
         position = place
     return "".join([*pieces, user[position:]])
 
@@ -92,8 +92,8 @@ def _blocks(text: str) -> list[tuple[int, int]]:
 def _lost(marker: Token) -> CorefileError:
     return CorefileError(
         f"line {marker.line}: unmatched marker of nodeagent's block ({marker.text.strip()!r}): "
-        "nodeagent can't determine which lines are its own; nothing was changed. Fix the markers manually, "
-        "or restore the Corefile that was kept: nodeagent coredns cleanup --previous"
+        "nodeagent can't determine which lines are its own; nothing was changed. Fix the markers manually: "
+        "kubectl edit configmap"
     )
 
 
@@ -205,50 +205,31 @@ def _names(directive: Directive) -> Iterator[Token]:
                 yield words[1]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockNames:
-    """The names that the existing block answers, and those that it rewrites to a relay Service.
+def block_names(texts: Iterable[str]) -> dict[str, frozenset[IPAddress]]:
+    """Return the names that the blocks answer in Corefiles, and in files that they import, with addresses.
 
-    They are the memory of what was verified, while DNS is not available.
-    """
-
-    answered: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
-    rewritten: frozenset[str] = frozenset()
-
-    @property
-    def all(self) -> frozenset[str]:
-        """The names of both kinds."""
-        return self.rewritten | self.answered.keys()
-
-
-def block_names(texts: Iterable[str]) -> BlockNames:
-    """Read the blocks in Corefiles, and in files that they import.
-
-    Of a block that someone has edited, what follows an unreadable line is left out: it is replaced anyway.
+    They are the memory of what was verified, while DNS is not available. Of a block that someone has edited,
+    what follows an unreadable line is left out: it is replaced anyway.
 
     Raises:
         CorefileError: a marker is unmatched.
     """
     answered: dict[str, frozenset[IPAddress]] = {}
-    rewritten: set[str] = set()
     for block in chain.from_iterable(map(blocks_of, texts)):
         with suppress(CorefileError, IndexError, ValueError):
             (server,) = parse(f". {{\n{block}\n}}").servers
             for directive in server.directives:
-                if directive.name == "rewrite":
-                    rewritten.add(directive.arguments[3])
-                    continue
                 lines = [[token.text for token in line] for line in directive.lines()[1:]]
                 answers = (line[1].split() for line in lines if line[0] == "answer")
                 addresses = frozenset(ip_address(answer[-1]) for answer in answers)
                 matches = (line[1] for line in lines if line[0] == "match" and addresses)
                 for name in chain.from_iterable(map(_matched, matches)):
                     answered[name] = answered.get(name, frozenset()) | addresses
-    return BlockNames(answered, frozenset(rewritten))
+    return answered
 
 
 def _matched(expression: str) -> list[str]:
-    """Return the names of an expression as naming.py writes it; of a wildcard's, the wildcard."""
+    """Return the names of an expression as naming.py writes it."""
     label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
-    labels = ["*"] if "[^" in label else label.removeprefix("(?:").removesuffix(")").split("|")
+    labels = ["*"] if label == "[^.]+" else label.removeprefix("(?:").removesuffix(")").split("|")
     return [".".join([one, *parents]) for one in labels]

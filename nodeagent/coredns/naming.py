@@ -1,9 +1,4 @@
-"""Which of the hostnames that the plan serves one CoreDNS answers, and why not the others. Pure.
-
-The API rejects a ConfigMap that grows past its limit: nothing could be written any more, and names that were
-withdrawn would stay. So the block has a limit, and each namespace a fair share of it: one that claims more
-loses its own names, not those of others.
-"""
+"""Which of the hostnames that the plan serves one CoreDNS answers, and why not the others. Pure."""
 
 import re
 from bisect import bisect_right
@@ -22,33 +17,6 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.hostnames import covering, is_wildcard
 from nodeagent.plan.precedence import Age
 
-
-def any_of(labels: Iterable[str]) -> str:
-    """Match exactly the given labels."""
-    found = sorted(labels)
-    return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
-
-
-def any_but(labels: Iterable[str]) -> str:
-    """Match every label but the given ones: all that leave their tree of letters, or end early in it."""
-    excluded = sorted(set(labels))
-    return _other_than(["", *excluded]) if excluded else "[^.]+"
-
-
-def _other_than(words: list[str]) -> str:
-    """Match all texts without a dot except `words` (sorted); the empty one too, if it is not among them."""
-    rests: dict[str, list[str]] = {}
-    for word in words:
-        if word:
-            rests.setdefault(word[0], []).append(word[1:])
-    if not rests:
-        return "[^.]+"
-    # A hyphen means itself only at the end of a class.
-    heads = "".join(sorted(rests, key=lambda head: (head == "-", head)))
-    ways = [f"[^.{heads}][^.]*", *(head + _other_than(rest) for head, rest in rests.items())]
-    return f"(?:{'|'.join(ways)}){'' if '' in words else '?'}"
-
-
 TTL = 30
 """Seconds: CoreDNS's own cache keeps answers as long by default, so a wrong one lasts no longer."""
 
@@ -61,20 +29,10 @@ _NO_RECORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A name and the addresses it is answered with.
-
-    A wildcard (`*.example.com`) matches one label; `but` are the labels it does not match, since others
-    answer those names.
-    """
+    """A name and the addresses it is answered with. A wildcard (`*.example.com`) matches any one label."""
 
     name: str
     addresses: tuple[IPAddress, ...]
-    but: frozenset[str] = frozenset()
-
-    @property
-    def is_wildcard(self) -> bool:
-        """Whether it matches more than one name."""
-        return self.name.startswith("*.")
 
 
 def by_templates(answers: Iterable[Answer]) -> list[str]:
@@ -91,34 +49,16 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
     - The first template that matches answers, so exact names come before wildcards.
     - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
     """
-    groups: dict[tuple[bool, tuple[IPAddress, ...]], list[Answer]] = {}
+    groups: dict[tuple[bool, tuple[IPAddress, ...]], list[str]] = {}
     for answer in sorted(answers, key=lambda answer: answer.name):
         addresses = tuple(sorted(answer.addresses, key=sort_key))
-        groups.setdefault((answer.is_wildcard, addresses), []).append(answer)
+        groups.setdefault((is_wildcard(answer.name), addresses), []).append(answer.name)
     lines: list[str] = []
-    for (is_wild, addresses), found in sorted(
-        groups.items(), key=lambda group: (group[0][0], group[1][0].name)
-    ):
-        names = [one.name for one in found]
-        wildcards = [_below(any_but(one.but), one.name.removeprefix("*.")) for one in found if is_wild]
-        expressions = wildcards or list(_expressions(names))
+    for (_, addresses), names in sorted(groups.items(), key=lambda group: (group[0][0], group[1][0])):
+        expressions = list(_expressions(names))
         for kind in ("A", "AAAA", "HTTPS"):
             lines += _template(kind, addresses, expressions, names)
     return lines
-
-
-def by_rewriting(answers: Iterable[Answer], service: str) -> list[str]:
-    """Return the lines that rewrite exact names to a Service's name in the cluster; wildcards stay templates.
-
-    A rewritten query is answered in full by the Service's name, and the answer has the name of the query
-    (CoreDNS itself does that for an exact name).
-    """
-    found = sorted(answers, key=lambda answer: answer.name)
-    exact = [answer.name for answer in found if not answer.is_wildcard]
-    return [
-        *(f"rewrite stop name exact {name} {service}" for name in exact),
-        *by_templates(answer for answer in found if answer.is_wildcard),
-    ]
 
 
 def _template(
@@ -142,21 +82,19 @@ def _expressions(names: list[str]) -> Iterator[str]:
     children: dict[str, list[str]] = {}
     for name in names:
         label, _, parent = name.partition(".")
-        children.setdefault(parent, []).append(label)
+        children.setdefault(parent, []).append("[^.]+" if label == "*" else label)
     for parent, labels in sorted(children.items()):
         for first in range(0, len(labels), _NAMES_A_LINE):
-            yield _below(any_of(labels[first : first + _NAMES_A_LINE]), parent)
-
-
-def _below(label: str, parent: str) -> str:
-    labels = [label, *parent.split(".")] if parent else [label]
-    return f"^{'[.]'.join(labels)}[.]$"
+            some = labels[first : first + _NAMES_A_LINE]
+            label = some[0] if len(some) == 1 else f"(?:{'|'.join(some)})"
+            yield f"^{'[.]'.join([label, *filter(None, parent.split('.'))])}[.]$"
 
 
 CONFIG_MAP_BYTES = 1024 * 1024
 """The API's limit for the data of a ConfigMap (k8s.io/kubernetes, validation.MaxSecretSize)."""
 
-CODE = "BlockFull"
+FULL = "BlockFull"
+TOO_WIDE = "WildcardTooWide"
 
 
 class Source(Struct, frozen=True):
@@ -176,22 +114,18 @@ class Naming(Struct, frozen=True):
 Ages = Mapping[ObjectRef, Age]
 """How old the objects are that claim hostnames."""
 
-_FOR_ALL = frozenset({"Excluded", "HairpinProxyLine", "NeverWritten", "ServerBlock", "UserLine"})
-"""Codes of hostnames that are not answered independent of who claims them: the administrator names them."""
-
-_LETTERS = 2000
-"""Of the labels that a wildcard leaves to other claims: each letter takes 16 bytes in three expressions."""
-
 _LABEL = re.compile("[a-z0-9_-]{1,63}")
-"""What expressions may contain. Custom kinds hold any text; no program looks up a name with other labels."""
+"""Custom kinds hold any text; no program looks up a hostname with other labels."""
 
 
-def name(
+def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
     desired: Desired,
     sources: Sequence[Source],
+    fits: Callable[[Sequence[Answer]], bool],
     *,
-    never: Iterable[str],
-    adopt: bool,
+    standing: Iterable[str] = (),
+    never: Mapping[str, str] = MappingProxyType({}),
+    adopt: bool = False,
     ages: Ages = MappingProxyType({}),
 ) -> Naming:
     """Decide for one CoreDNS.
@@ -199,7 +133,9 @@ def name(
     Args:
         desired: The plan, wildcards included.
         sources: The Corefile, and the files that it imports as far as they are known.
-        never: Names that are never answered; the planner left them out, and no wildcard may match them.
+        fits: Whether there is room for these answers.
+        standing: The names that are answered now: of a namespace's own names, these come first.
+        never: Names that are never answered, and why. The planner left them out; no wildcard may match them.
         adopt: Whether hairpin-proxy's lines give way.
         ages: If unknown, a claim counts as older than any wildcard's.
     """
@@ -208,70 +144,15 @@ def name(
         lines = own_names(source.corefile, source.where) | lines
     if adopt:
         lines = {name: line for name, line in lines.items() if not line.by_hairpin_proxy}
-    decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
-    served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
-    # Names that others answer, or that must have no answer: a wildcard must not match them.
-    foreign = by_parent((set(lines) | set(never)) - served)
-    unserved: dict[str, list[NameDecision]] = {}
-    for decision in decisions:
-        if decision.name not in served:
-            unserved.setdefault(decision.name.partition(".")[2], []).append(decision)
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
-        if line.name in served:
-            addresses.setdefault(line.name, []).append(line.address)
-    claimants = {each.name: each.claimed_by for each in reversed(decisions) if is_wildcard(each.name)}
-
-    def but(name: str) -> frozenset[str]:
-        if not is_wildcard(name):
-            return frozenset()
-        parent = name.removeprefix("*.")
-        claimed = _claimed_by_others(unserved.get(parent, ()), claimants[name], ages)
-        return labels_of(foreign.get(parent, ())) | labels_of(claimed)
-
-    return Naming(
-        tuple(Answer(name, tuple(found), but(name)) for name, found in sorted(addresses.items())), decisions
-    )
-
-
-def _claimed_by_others(unserved: Iterable[NameDecision], wildcard: ObjectRef, ages: Ages) -> Iterator[str]:
-    """Yield the hostnames that are not answered, and that the claim of a wildcard does not cover either.
-
-    As of two claims to one hostname, the older one counts, unless they are of one namespace: no object that
-    is created later can take a hostname out of a wildcard of others. Namespaces take turns, with equal
-    numbers of letters.
-    """
-    claims: dict[str, list[tuple[Age | tuple[()], str]]] = {}
-    mine = ages.get(wildcard)
-    for each in unserved:
-        namespace, age = each.claimed_by.namespace, ages.get(each.claimed_by)
-        if each.code in _FOR_ALL:
-            yield each.name
-        elif namespace == wildcard.namespace or (
-            each.code != "ExcludedByAnnotation" and (mine is None or age is None or age < mine)
-        ):
-            claims.setdefault(namespace, []).append((age or (), each.name))
-    yield from _few(
-        _turns({namespace: [name for _, name in sorted(found)] for namespace, found in claims.items()})
-    )
-
-
-def _few(names: Iterable[str]) -> Iterator[str]:
-    """Yield the first names, as many as an expression may leave out."""
-    letters = 0
-    for name in names:
-        letters += len(name.partition(".")[0])
-        if letters > _LETTERS:
-            return
-        yield name
-
-
-def _turns(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the names of all namespaces, which take turns, with equal numbers of letters."""
-    turns: list[tuple[int, str, str]] = []
-    for namespace, found in names.items():
-        turns += zip(accumulate(map(len, found)), repeat(namespace), found)
-    return (name for _, _, name in sorted(turns))
+        addresses.setdefault(line.name, []).append(line.address)
+    decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
+    served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
+    answers = (Answer(name, tuple(found)) for name, found in sorted(addresses.items()) if name in served)
+    naming = _fitted(Naming(tuple(answers), decisions), frozenset(standing), fits)
+    elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | dict(never)
+    return _without(naming, _too_wide(naming.decisions, elsewhere, ages), TOO_WIDE)
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
@@ -280,106 +161,92 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
     line = lines.get(decision.name)
     if line is not None and line.by_hairpin_proxy:
         reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
-        return left(decision, "HairpinProxyLine", reason)
+        return replace(decision, ruling=skipped("HairpinProxyLine", reason))
     if line is not None:
-        return left(decision, "UserLine", f"left to {line.where}, which sets it ({line.plugin})")
+        reason = f"left to {line.where}, which sets it ({line.plugin})"
+        return replace(decision, ruling=skipped("UserLine", reason))
     for source in sources:
         for server in source.corefile.servers:
             if covering(decision.name.removeprefix("*."), server.zones):  # CoreDNS hands it the name
                 where = f"the server block {server} of {source.where}"
-                return left(decision, "ServerBlock", f"left to {where}, which serves all names of its zone")
+                reason = f"left to {where}, which serves all names of its zone"
+                return replace(decision, ruling=skipped("ServerBlock", reason))
     return decision
 
 
-def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
-    """Return the decision, changed into one that skips the name."""
-    return replace(decision, ruling=skipped(code, reason))
+def _without(naming: Naming, left_out: Mapping[str, str], code: str) -> Naming:
+    """Return it without these names, each with the reason why it is skipped."""
+    decisions = (
+        replace(each, ruling=skipped(code, left_out[each.name]))
+        if each.verdict is Verdict.SERVED and each.name in left_out
+        else each
+        for each in naming.decisions
+    )
+    answers = (answer for answer in naming.answers if answer.name not in left_out)
+    return Naming(tuple(answers), tuple(decisions))
 
 
-def by_parent(names: Iterable[str]) -> Mapping[str, list[str]]:
-    """Return the names by what follows their first label."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.partition(".")[2], []).append(name)
-    return found
+def _fitted(naming: Naming, standing: frozenset[str], fits: Callable[[Sequence[Answer]], bool]) -> Naming:
+    """Return as much of it as there is room for. The namespaces take turns, with equal numbers of letters.
 
-
-def labels_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the first labels of names; a wildcard has none, and what is no label is left out."""
-    return frozenset(label for label in (name.partition(".")[0] for name in names) if _LABEL.fullmatch(label))
-
-
-def fit(
-    naming: Naming, standing: Iterable[str], size: Callable[[Sequence[Answer]], int], most: int
-) -> Naming:
-    """Return as much of `naming` as has room; the rest is skipped with the code BlockFull.
-
-    Args:
-        naming: All desired answers.
-        standing: The names that the block answers now: of a namespace's own names, these come first.
-        size: The bytes of a block with these answers.
-        most: The bytes for which there is room; below 0 counts as 0.
+    The API rejects a ConfigMap that grows past its limit: nothing could be written any more, and names that
+    were withdrawn would stay.
     """
-    if size(naming.answers) <= most:
+    if fits(naming.answers):
         return naming
-    standing = frozenset(standing)
-    ordered = list(_in_turn(naming, standing, wildcards=False))
-    wildcards = list(_in_turn(naming, standing, wildcards=True))
-    # A wildcard is as large as the list of names that it does not match: it must not push out the rest.
-    room = most * 3 // 4 if wildcards else most
-    counts = range(1, len(ordered) + 1)
-    chosen = ordered[: bisect_right(counts, room, key=lambda n: size(_only(naming.answers, ordered[:n])))]
-    # The size of each wildcard alone: together, they take no more than the sum, and there can be thousands.
-    rest = most - size(_only(naming.answers, chosen))
-    narrowed = {answer.name: answer for answer in _only(naming.answers, [*chosen, *wildcards])}
-    for wildcard in wildcards:
-        takes = size((narrowed[wildcard],))
-        if takes <= rest:
-            chosen.append(wildcard)
-            rest -= takes
-    kept = _only(naming.answers, chosen)
-    names = {answer.name for answer in kept}
-    reason = (
-        f"no room: nodeagent's block may have {max(most, 0)} bytes (coredns.maxBytes, and the API's limit "
-        "for a ConfigMap), of which each namespace has its share"
-    )
-    decisions = tuple(
-        left(decision, CODE, reason)
-        if decision.verdict is Verdict.SERVED and decision.name not in names
-        else decision
-        for decision in naming.decisions
-    )
-    return Naming(kept, decisions)
-
-
-def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
-    """Return the exact names, or the wildcards; the namespaces take turns, with equal numbers of bytes."""
-    owners: dict[str, str] = {}
-    for decision in naming.decisions:
-        if decision.verdict is Verdict.SERVED:
-            owners.setdefault(decision.name, decision.claimed_by.namespace)
-    found: dict[str, list[str]] = {}
+    owners = {
+        each.name: each.claimed_by.namespace for each in naming.decisions if each.verdict is Verdict.SERVED
+    }
+    shares: dict[str, list[str]] = {}
     for answer in naming.answers:
-        if answer.is_wildcard == wildcards:
-            found.setdefault(owners.get(answer.name, ""), []).append(answer.name)
-    for names in found.values():
+        shares.setdefault(owners[answer.name], []).append(answer.name)
+    turns: list[tuple[int, str, str]] = []
+    for namespace, names in shares.items():
         names.sort(key=lambda name: (name not in standing, name))
-    return _turns(found)
+        turns += zip(accumulate(map(len, names)), repeat(namespace), names)
+    ordered = [name for _, _, name in sorted(turns)]
+
+    def is_too_much(count: int) -> bool:
+        first = frozenset(ordered[:count])
+        return not fits([answer for answer in naming.answers if answer.name in first])
+
+    room = bisect_right(range(1, len(ordered)), 0, key=is_too_much)
+    reason = (
+        "no room: nodeagent's block has a limit (coredns.maxBytes, and the API's limit for a ConfigMap), and "
+        "each namespace its share of it"
+    )
+    return _without(naming, dict.fromkeys(ordered[room:], reason), FULL)
 
 
-def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:
-    """Return only those answers. No wildcard matches a left-out name, unless the addresses are the same."""
-    wanted = frozenset(names)
-    without: dict[str, list[Answer]] = {}
-    for answer in answers:
-        if answer.name not in wanted:
-            without.setdefault(answer.name.partition(".")[2], []).append(answer)
+def _too_wide(
+    decisions: Sequence[NameDecision], elsewhere: Mapping[str, str], ages: Ages
+) -> Mapping[str, str]:
+    """Return the wildcards that match a name for which their answer would be wrong, each with the reason.
 
-    def narrowed(answer: Answer) -> Answer:
-        if not answer.is_wildcard:
-            return answer
-        others = without.get(answer.name.removeprefix("*."), ())
-        unlike = (other.name for other in others if other.addresses != answer.addresses)
-        return replace(answer, but=answer.but | labels_of(_few(unlike)))
+    Such a name is set elsewhere, or is claimed and has no answer here: its address is another one. As of
+    two claims to one hostname, the older one counts, unless they are of one namespace: no object that is
+    created later takes a wildcard from others.
+    """
+    answered = {each.name for each in decisions if each.verdict is Verdict.SERVED}
+    claims: dict[str, list[NameDecision]] = {}
+    for each in decisions:
+        label, _, parent = each.name.partition(".")
+        if each.name not in answered and each.code != "ServerBlock" and _LABEL.fullmatch(label):
+            claims.setdefault(parent, []).append(each)
+    foreign = {name.partition(".")[2]: f"{name}, which {why}" for name, why in elsewhere.items()}
 
-    return tuple(narrowed(answer) for answer in answers if answer.name in wanted)
+    def matched(wildcard: NameDecision) -> Iterator[str]:
+        by, parent = wildcard.claimed_by, wildcard.name.removeprefix("*.")
+        if parent in foreign:
+            yield foreign[parent]
+        for each in claims.get(parent, ()):
+            is_own = each.claimed_by.namespace == by.namespace
+            is_older = by not in ages or each.claimed_by not in ages or ages[each.claimed_by] < ages[by]
+            if is_own or (is_older and each.code != "ExcludedByAnnotation"):
+                yield f"{each.name}, which {each.claimed_by} claims ({each.code})"
+
+    return {
+        each.name: f"CoreDNS would also answer {first} with its address; DNAT serves it where it sees pods"
+        for each in decisions
+        if is_wildcard(each.name) and each.verdict is Verdict.SERVED and (first := next(matched(each), ""))
+    }

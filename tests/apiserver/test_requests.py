@@ -368,7 +368,7 @@ def test_groups_versions_and_resources_are_told(server: Server) -> None:
     assert found["kind"] == "APIGroupList"
     groups = {group["name"]: [one["version"] for one in group["versions"]] for group in found["groups"]}
     assert groups["networking.k8s.io"] == ["v1"]
-    assert groups["coordination.k8s.io"] == ["v1"]
+    assert groups["discovery.k8s.io"] == ["v1"]
     assert "gateway.networking.k8s.io" not in groups
     found = request(server.admin, "GET", "/apis/networking.k8s.io/v1")[1]
     assert (found["kind"], found["groupVersion"]) == ("APIResourceList", "networking.k8s.io/v1")

@@ -57,7 +57,7 @@ EVERYTHING: Values = {
     "hostsFileOnly": True,
     "selinux": True,
     "metrics": {"enabled": True, "ipv6": True, "dashboard": True},
-    "coredns": {"enabled": True, "replicas": 3, "resources": {"limits": {"memory": "300Mi"}}},
+    "coredns": {"enabled": True, "resources": {"limits": {"memory": "300Mi"}}},
 }
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
 _MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
@@ -131,9 +131,7 @@ def test_every_value_has_its_effect() -> None:
     )
     variables = {one["name"]: one.get("value") for one in agent["env"]}
     assert variables["HTTPS_PROXY"] == "http://proxy.example.com:3128"
-    controllers = the(found, "Deployment", "nodeagent-coredns")["spec"]
-    assert controllers["replicas"] == 3
-    (controller,) = controllers["template"]["spec"]["containers"]
+    (controller,) = the(found, "Deployment", "nodeagent-coredns")["spec"]["template"]["spec"]["containers"]
     assert controller["resources"] == {"limits": {"memory": "300Mi"}}
 
 

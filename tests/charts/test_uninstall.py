@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
-from nodeagent.coredns.lease import LeaderElector
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
@@ -198,11 +197,7 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     config = {"loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]}}
     release.install({"config": config, "coredns": {"enabled": True}})
     with connect(release.kubeconfig_of("nodeagent-coredns")) as connection:
-        lease = LeaderElector(
-            connection, ObjectRef("Lease", NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1"
-        )
-        lease.try_once()
-        keeper = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
+        keeper = CoreDnsReconciler(connection, ApiServers())
         assert not keeper.reconcile(read_cluster(connection, "n1"), {}, cluster.CONFIG).errors
         assert cluster.corefile(api) != original
 
@@ -210,9 +205,7 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
         job = release.job_process()
         release.await_deletion("deployments", "nodeagent-coredns")
         assert cluster.corefile(api) != original
-        lease.release()
     release.let_pods_end("deployments", "nodeagent-coredns")
     release.await_deletion("daemonsets", "nodeagent")
     assert cluster.corefile(api) == original
-    assert api.store.all("leases") == []
     release.end_well(job, done)

@@ -23,8 +23,8 @@ from tests.testbed.certificates import make_certificate
 
 _PLACES = (
     *("api/v1/configmaps", "api/v1/serviceaccounts", "apis/apps/v1/daemonsets", "apis/apps/v1/deployments"),
-    *("apis/policy/v1/poddisruptionbudgets", "apis/rbac.authorization.k8s.io/v1/roles"),
-    *("apis/rbac.authorization.k8s.io/v1/rolebindings", "apis/rbac.authorization.k8s.io/v1/clusterroles"),
+    *("apis/rbac.authorization.k8s.io/v1/roles", "apis/rbac.authorization.k8s.io/v1/rolebindings"),
+    "apis/rbac.authorization.k8s.io/v1/clusterroles",
     "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 )
 _CONTENT = ("spec", "data", "rules", "roleRef", "subjects")

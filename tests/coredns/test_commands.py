@@ -5,20 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler, keeping_others_out
-from nodeagent.coredns.lease import LeaderElector, NotLeaderError
-from nodeagent.model.objects import ObjectRef
+from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask
 from tests.coredns import corpus
-from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put
+from tests.coredns.cluster import CONFIG, CONFIG_TEXT, corefile, fill, put
 from tests.coredns.resolving import Question, model_answer
-
-LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
-
 
 Commands = Callable[..., tuple[int, str, str]]
 
@@ -73,7 +68,7 @@ def test_plan_with_adopt_replaces_hairpin_proxys_lines(api: ApiServer, coredns: 
 def written(api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]) -> str:
     """The Corefile in which a controller's pass has written the names."""
     cluster = read_cluster(connecting(), "n1")
-    CoreDnsReconciler(connecting(), ApiServers(), lambda: 5.0).reconcile(cluster, {}, CONFIG)
+    CoreDnsReconciler(connecting(), ApiServers()).reconcile(cluster, {}, CONFIG)
     return corefile(api)
 
 
@@ -84,7 +79,6 @@ def test_cleanup_restores_byte_for_byte_and_twice_is_once(
     code, out, _ = coredns("cleanup")
     assert (code, out) == (0, "ConfigMap kube-system/coredns: nodeagent's block was removed from Corefile\n")
     assert corefile(api) == corpus.corefile("kubeadm")
-    assert "annotations" not in config_map(api)["metadata"]
     assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent is left there\n")
 
 
@@ -95,62 +89,18 @@ def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Comman
     assert corefile(api) == edited
 
 
-def test_a_damaged_block_is_not_guessed_at_but_the_previous_corefile_can_be_put_back(
-    api: ApiServer, coredns: Commands, written: str
-) -> None:
-    damaged = config_map(api)
-    damaged["data"]["Corefile"] = written.replace("    # END nodeagent\n", "")
-    api.store.update(damaged)
+def test_a_damaged_block_is_not_guessed_at(api: ApiServer, coredns: Commands, written: str) -> None:
+    damaged = written.replace("    # END nodeagent\n", "")
+    put(api, {"Corefile": damaged})
     code, _, err = coredns("cleanup")
     assert code == 1
     assert "kube-system/coredns/Corefile: line 2: unmatched marker" in err
-    assert "--previous" in err
-    assert coredns("cleanup", "--previous")[0] == 0
-    assert corefile(api) == corpus.corefile("kubeadm")
-    code, _, err = coredns("cleanup", "--previous")
-    assert (code, "no previous Corefile is kept" in err) == (1, True)
+    assert corefile(api) == damaged
 
 
-@pytest.mark.usefixtures("written")
-def test_cleanup_leaves_things_to_a_controller_that_lives(
-    api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]
-) -> None:
-    """A living one renews its lease all the time, so cleanup, waiting for its end, never gets it."""
-    leader = LeaderElector(connecting(), LEASE, "pod-1")
-    leader.try_once()
-    with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
-        keeping_others_out(connecting(), LEASE, "cleanup", lambda _: leader.try_once()).__enter__()
-    assert "kubectl -n nodeagent scale deployment nodeagent-coredns --replicas 0" in str(refused.value)
-    leader.release()
-    assert coredns("cleanup")[0] == 0
-    assert corefile(api) == corpus.corefile("kubeadm")
-    assert api.store.all("leases") == []
-
-
-def test_a_cleanup_that_fails_leaves_the_lease_to_the_controllers(
-    api: ApiServer, coredns: Commands, connecting: Callable[[], Connection]
-) -> None:
-    gone = LeaderElector(connecting(), LEASE, "pod-1")
-    gone.try_once()
-    gone.release()
-    put(api, {"Corefile": ".:53 {\n    # BEGIN nodeagent\n}\n"})
-    code, _, err = coredns("cleanup")
-    assert (code, "unmatched marker" in err) == (1, True)
-    (lease,) = api.store.all("leases")
-    assert lease["spec"]["holderIdentity"] == ""
-
-
-@pytest.mark.usefixtures("written")
-def test_cleanup_without_a_lease_makes_none(api: ApiServer, coredns: Commands) -> None:
-    coredns("cleanup")
-    assert list(api.store.snapshot(api.store.resource("leases")).versions) == []
-
-
-@pytest.mark.usefixtures("logging_as_it_was")
-@pytest.mark.parametrize("command", ["run", "cleanup"])
-def test_a_lease_that_is_no_name_is_an_error(coredns: Commands, command: str) -> None:
-    code, _, err = coredns(command, "--lease", "nodeagent")
-    assert (code, err) == (1, "nodeagent: --lease 'nodeagent': write it as NAMESPACE/NAME\n")
+def test_cleanup_in_a_cluster_without_coredns_finds_nothing(api: ApiServer, coredns: Commands) -> None:
+    api.store.delete("configmaps", "coredns", "kube-system")
+    assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent is left there\n")
 
 
 def test_what_is_written_is_what_plan_showed(coredns: Commands, request: pytest.FixtureRequest) -> None:

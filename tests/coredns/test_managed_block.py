@@ -5,20 +5,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.coredns.managed_block import BEGIN, END, blocks_of, with_blocks, without_blocks
-from nodeagent.coredns.parsing import Block, CorefileError, lex, parse
+from nodeagent.coredns.parsing import CorefileError, lex, parse
 from tests.coredns import corpus
 from tests.coredns.corefile_texts import corefiles, mangled
 
 LINES = ["template IN A com {", "    match ^a[.]com[.]$", "    fallthrough", "}"]
 
 
-def _lines(_: Block) -> list[str]:
-    return LINES
-
-
 @pytest.mark.parametrize("name", corpus.NAMES)
 def test_the_block_is_in_the_server_block_that_serves_the_root_and_first_in_it(name: str) -> None:
-    before, after = parse(corpus.corefile(name)), parse(with_blocks(corpus.corefile(name), _lines))
+    before, after = parse(corpus.corefile(name)), parse(with_blocks(corpus.corefile(name), LINES))
     assert len(after.servers) == len(before.servers)
     for old, new in zip(before.servers, after.servers, strict=True):
         added = [
@@ -30,10 +26,10 @@ def test_the_block_is_in_the_server_block_that_serves_the_root_and_first_in_it(n
 
 @given(corefiles())
 def test_everything_outside_survives(text: str) -> None:
-    edited = with_blocks(text, _lines)
+    edited = with_blocks(text, LINES)
     assert without_blocks(edited) == text
-    assert with_blocks(edited, _lines) == edited
-    assert with_blocks(edited, lambda _: []) == text
+    assert with_blocks(edited, LINES) == edited
+    assert with_blocks(edited, []) == text
     words = [token.text for token in lex(text)[0]]
     ours = [token.text for block in blocks_of(edited) for token in lex(block)[0]]
     assert len([token.text for token in lex(edited)[0]]) == len(words) + len(ours)
@@ -45,7 +41,7 @@ def test_everything_outside_survives(text: str) -> None:
 @example(". { }\n")
 def test_a_text_is_edited_well_or_refused_and_never_spoiled(text: str) -> None:
     try:
-        edited = with_blocks(text, _lines)
+        edited = with_blocks(text, LINES)
     except CorefileError:
         return
     assert without_blocks(edited) == text
@@ -56,15 +52,15 @@ def test_a_text_is_edited_well_or_refused_and_never_spoiled(text: str) -> None:
 def test_edits_of_others_beside_the_block_survive_it(text: str, added: list[str]) -> None:
     end = text.rindex("}")
     by_hand = text[:end] + "\n" + "".join(added) + text[end:]
-    edited = with_blocks(text, _lines)
+    edited = with_blocks(text, LINES)
     end = edited.rindex("}")
     assert without_blocks(edited[:end] + "\n" + "".join(added) + edited[end:]) == by_hand
 
 
 def test_line_ends_and_indent_are_the_file_s_own() -> None:
-    windows = with_blocks(corpus.corefile("windows-line-ends"), _lines)
+    windows = with_blocks(corpus.corefile("windows-line-ends"), LINES)
     assert windows.count("\n") == windows.count("\r\n")
-    tabs = with_blocks(corpus.corefile("gke-like"), _lines)
+    tabs = with_blocks(corpus.corefile("gke-like"), LINES)
     assert f"\n\t{BEGIN}\n\ttemplate IN A com {{\n\t\tmatch " in tabs
 
 
@@ -96,10 +92,10 @@ def test_a_marker_without_its_twin_is_refused_with_its_line(text: str, line: int
 )
 def test_what_coredns_would_not_take_is_refused(text: str, why: str) -> None:
     with pytest.raises(CorefileError, match=why):
-        with_blocks(text, _lines)
+        with_blocks(text, LINES)
 
 
 def test_markers_in_quotes_are_no_markers() -> None:
     text = f'. {{\n    template IN TXT . {{\n        answer "x\n{BEGIN}\n"\n    }}\n}}\n'
     assert without_blocks(text) == text
-    assert without_blocks(with_blocks(text, _lines)) == text
+    assert without_blocks(with_blocks(text, LINES)) == text

@@ -38,7 +38,7 @@ USER = """\
 def corefile_with_ours(port: int, other_port: int) -> str:
     """The user's Corefile with our block in it."""
     text = USER.format(port=port, other_port=other_port)
-    return with_blocks(text, lambda _: by_templates(ANSWERS))
+    return with_blocks(text, by_templates(ANSWERS))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from types import MappingProxyType
 
@@ -11,7 +12,6 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.controller import CoreDnsReporter
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
-from nodeagent.coredns.lease import NotLeaderError
 from nodeagent.errors import SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.runtime.event_recorder import EventRecorder
@@ -32,12 +32,8 @@ class Kept:
     def __init__(self, api: ApiServer, connection: Connection) -> None:
         self.api = api
         self.clock = Clock()
-        self.may_write: Callable[[], float] = lambda: 5.0
         self._connection = connection
-        self._reconciler = CoreDnsReconciler(connection, ApiServers(), self._asked, clock=self.clock)
-
-    def _asked(self) -> float:
-        return self.may_write()
+        self._reconciler = CoreDnsReconciler(connection, ApiServers(), clock=self.clock)
 
     def reconcile(
         self, dns: Mapping[str, DnsAnswer] = MappingProxyType({}), config: Config = CONFIG
@@ -110,28 +106,17 @@ def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
     assert event["message"].startswith("*.example.net (Ingress default/any): not answered: ")
 
 
-def test_nothing_is_written_without_the_lease(api: ApiServer, reconciler: Kept) -> None:
-    def lost() -> float:
-        raise NotLeaderError("the lease is another's")
-
-    reconciler.may_write = lost
-    done = reconciler.reconcile()
-    assert done.errors == {"kube-system/coredns": "the lease is another's"}
-    assert corefile(api) == corpus.corefile("kubeadm")
-
-
 def test_a_write_of_another_program_in_between_is_not_undone(api: ApiServer, reconciler: Kept) -> None:
     """The last moment before the write: the compare-and-swap is what holds then."""
-
-    def meanwhile() -> float:
+    held = faults.Hold()
+    armed = api.faults.add(held, path="*/configmaps/coredns", verbs={"update"})
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(reconciler.reconcile)
+        held.wait_until_held()
         put(api, {"Corefile": corpus.corefile("minikube")})
-        return 5.0
-
-    reconciler.may_write = meanwhile
-    done = reconciler.reconcile()
-    assert "409" in done.errors["kube-system/coredns"]
+        api.faults.remove(armed)
+    assert "409" in writing.result().errors["kube-system/coredns"]
     assert corefile(api) == corpus.corefile("minikube")
-    reconciler.may_write = lambda: 5.0
     assert reconciler.reconcile().written == ("kube-system/coredns",)
     assert "host.minikube.internal" in corefile(api)
 

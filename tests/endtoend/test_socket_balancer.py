@@ -131,6 +131,6 @@ def _what_coredns_answers(world: World, agent: Agent, directory: Path) -> IPv4Ad
         for obj in objects_under(world.manifests):
             api.store.create(obj)
         put(api, {"Corefile": ".:53 {\n    errors\n    reload\n    forward . 192.0.2.2\n}\n"})
-        reconciler = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
+        reconciler = CoreDnsReconciler(connection, ApiServers())
         reconciler.reconcile(read_cluster(connection, "node1"), {}, read_config(agent.config))
         return ip_address(answer_of(corefile(api), SITE, directory))

@@ -29,7 +29,6 @@ _APIS = {
     "ConfigMap": "/api/v1",
     "DaemonSet": "/apis/apps/v1",
     "Deployment": "/apis/apps/v1",
-    "Lease": "/apis/coordination.k8s.io/v1",
 }
 
 
