@@ -28,15 +28,7 @@ DEPLOYED_BY: dict[str, Values] = {
         },
         "adopt": True,
     },
-    "overlays/hosts-only": {"config": {"dnat": {"backend": "none"}}},
     "overlays/iptables": {"config": {"dnat": {"backend": "iptables"}}},
-    "overlays/k3s": {
-        "config": {
-            "loadBalancers": {
-                "services": [{"namespace": "kube-system", "name": "traefik", "proxyProtocol": "v1"}]
-            }
-        }
-    },
 }
 ADDED_BY: dict[str, Values] = {
     "adopt": {"adopt": True},

@@ -111,16 +111,15 @@ def _with_it(directory: Path, deployment: str) -> list[Object]:
     return render(with_components(directory, deployment, "../coredns"))
 
 
-def test_the_overlay_cilium_is_hosts_only_with_the_component(tmp_path: Path) -> None:
+def test_the_overlay_cilium_is_the_base_with_the_component(tmp_path: Path) -> None:
     """With all of its rights, and a configuration that says so."""
     found = render(DAEMONSET / "overlays/cilium")
-    put_together = render(with_components(tmp_path, "overlays/hosts-only", "../coredns"))
+    put_together = render(with_components(tmp_path, "base", "../coredns"))
     assert [one for one in found if one not in put_together] == [the(found, "ConfigMap")]
     assert [one for one in put_together if one not in found] == [the(put_together, "ConfigMap")]
     config, without = (parse_config(configuration(each), "cilium") for each in (found, put_together))
-    assert config.coredns.serves_pods
-    assert not without.coredns.serves_pods
-    assert msgspec.structs.replace(config, coredns=without.coredns) == without
+    assert (config.coredns.serves_pods, config.dnat.backend) == (True, "none")
+    assert msgspec.structs.replace(config, coredns=without.coredns, dnat=without.dnat) == without
 
 
 @pytest.fixture

@@ -114,8 +114,7 @@ def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Ag
 
 
 def test_hosts_lines_alone_leave_pods_without_help_and_that_is_said(world: World, agent: Agent) -> None:
-    overlay = yaml.safe_load(configuration(render(DAEMONSET / "overlays/hosts-only")))
-    configure(agent, dnat=overlay["dnat"])
+    configure(agent, dnat={"backend": "none"})
     assert agent.apply().exit_code == 0
     assert_served(world, world.node1, *NAMED)
     assert_cut(world, world.pod1, *NAMED)
