@@ -49,11 +49,6 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
 )
 
 
-def never_redirected(address: IPAddress) -> str | None:
-    """Return why no object may lead anything to the address; None if one may. Pure."""
-    return _covering(address, _NEVER)
-
-
 _LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"})
 """Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 

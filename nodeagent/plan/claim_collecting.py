@@ -120,7 +120,6 @@ class ClaimCollector:
     def __init__(self, limits: LimitOptions) -> None:
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._pool = HintsPool()
-        self._classes = IngressClasses({}, None)
         self._parents = Parents({}, {}, {})
         self._parents_made_of: tuple[object, ...] = ((), (), ())
         self._of_ingresses: Memory[int, tuple[Claim, ...]] = Memory()

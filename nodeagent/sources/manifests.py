@@ -37,7 +37,6 @@ _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
 _OPTIONAL = tuple(optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
-_OLD_GROUP = {"networking.k8s.io": "extensions"}
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
@@ -219,7 +218,7 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     group = given.rpartition("/")[0] if isinstance(given, str) else ""
     for row in (each for each in gathered.rows if each.kind == kind):
         # Another API may have a kind of the same name, such as Knative's Ingress.
-        of_row = group in {row.group, _OLD_GROUP.get(row.group)} if given else row not in _OPTIONAL
+        of_row = group == row.group if given else row not in _OPTIONAL
         if of_row and row.selects(decode(document, api.Head).metadata):
             found = row.decode(document)
             key = row.name, describe(document, kind)

@@ -55,7 +55,6 @@ class Tally:
     kills: int = 0
     early: int = 0
     in_a_pass: int = 0
-    of_relays: int = 0
     redirects: int = 0
 
 
@@ -121,7 +120,6 @@ def _kill_often(agents: Agents, kills: int, dice: random.Random, tally: Tally, w
         relay_may_start = relay_may_start and tried == 0
         if dice.random() < _RELAY_KILLS:
             agents.node.run(["pkill", "-KILL", "-x", "haproxy"], check=False)
-            tally.of_relays += 1
             relay_may_start = True
 
 

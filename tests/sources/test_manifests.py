@@ -177,7 +177,6 @@ def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) ->
     ("version", "used"),
     [
         ("networking.k8s.io/v1", True),
-        ("extensions/v1beta1", True),
         ("", True),
         ("networking.internal.knative.dev/v1alpha1", False),
         ("v1", False),
