@@ -12,6 +12,7 @@ from nodeagent.agent.writer_election import WriterElection
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes import workloads
 from nodeagent.sources.kubernetes.connection import connect
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults, objects
@@ -278,9 +279,13 @@ def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> 
 
 @pytest.mark.parametrize("fault", [None, faults.Hold(), faults.Answer(403), faults.Disconnect()])
 def test_unless_that_is_known_it_leaves_the_node_as_it_is(
-    node: Node, fault: faults.RequestFault | None, caplog: pytest.LogCaptureFixture
+    node: Node,
+    fault: faults.RequestFault | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An API that is away, silent or forbids the question is no reason to clean up."""
+    monkeypatch.setattr(workloads, "GOING_SECONDS", 0.0)
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
     if fault:
         node.api.faults.add(fault, path=_DAEMON_SETS, times=None)

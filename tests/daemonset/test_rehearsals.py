@@ -128,8 +128,8 @@ def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -
     pod = deployment.ready_pod()
     deployment.api.stop_listening()
     pod.agent.signal(SIGTERM)
-    # It waits whether its relay ends, too.
-    assert pod.agent.wait(seconds=20) == 0
+    # It asks for 20 s, and waits whether its relay ends, too.
+    assert pod.agent.wait(seconds=45) == 0
     assert "the node is not cleaned up" in pod.agent.log()
     pod.remove()
     assert names(world.node1) != {}

@@ -1,19 +1,26 @@
-"""The connection to the API server: raw HTTP, with the credentials of a pod or of a kubeconfig.
+"""The connection to the API server: the official client's requests, with the raw bytes of their answers.
 
-Answers stay bytes; the decoders take the few fields on which decisions depend.
+The decoders take the few fields on which decisions depend. The client costs 27 MB and 0.4 s: this module is
+imported where there is a cluster to ask.
 """
 
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
-from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes.credentials import Kubeconfig, ServiceAccount
+import urllib3
+from kubernetes.client import ApiClient, ApiException
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError, ReadTimeoutError
+
+from nodeagent.errors import SourceError, one_line
+from nodeagent.sources.kubernetes.credentials import kubeconfig, new_client, service_account
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ApiPath,
@@ -26,31 +33,27 @@ from nodeagent.sources.kubernetes.errors import (
     UnreachableError,
     refusal,
 )
-from nodeagent.sources.kubernetes.transport import Credentials, Response, Transport
 
 _LOG = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
-
+_CONNECT_SECONDS = 10.0
+"""Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _READ_AT_ONCE = 262144
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
-_BEGINS_JSON = b'{["-0123456789tfn \t\r\n'
-"""What compressed bytes do not begin with."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
 
 
 def connect(
-    kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ, *, context: str = ""
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, *, context: str = ""
 ) -> "Connection":
     """Find the API server and the credentials; makes no connection yet (an exec plugin is run, though).
 
     Args:
-        kubeconfig: the file to use; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set),
-            else $KUBECONFIG, else ~/.kube/config, as kubectl does it.
+        file: the kubeconfig; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else
+            $KUBECONFIG, else ~/.kube/config, as kubectl does it.
         environment: the process's environment.
         context: the kubeconfig's context to use; empty for its current one.
 
@@ -60,17 +63,17 @@ def connect(
     Raises:
         SourceError: there is no usable configuration; the text names the file.
     """
-    if kubeconfig is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
-        return Connection(lambda: ServiceAccount(environment))
-    path = str(kubeconfig) if kubeconfig else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return Connection(lambda: Kubeconfig(path, context))
+    if file is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
+        return Connection(lambda: service_account(environment))
+    path = str(file) if file else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
+    return Connection(lambda: kubeconfig(path, context))
 
 
 _Result = TypeVar("_Result")
 
 
 class Connection:
-    """Raw HTTP to one API server; every method may be called from any thread.
+    """Requests to one API server; every method may be called from any thread.
 
     Attributes:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
@@ -78,16 +81,16 @@ class Connection:
             failed, for whatever reason, where an uncompressed list arrived.
 
     Args:
-        load: returns the credentials; called again when they are rejected.
+        load: returns the official client; called again when the server does not accept its credentials.
 
     Raises:
         SourceError: whatever `load` raises.
     """
 
-    def __init__(self, load: Callable[[], Credentials]) -> None:
+    def __init__(self, load: Callable[[], ApiClient]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._transport = Transport(load())
+        self._client = load()
         self.bytes_read = 0
         self.compression = True
 
@@ -98,18 +101,20 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close idle connections; those in use end with their answers."""
-        self._transport.close()
+        """Close idle connections; those in use end with their answers. The next request opens a new one."""
+        self._client.close()
 
     @property
     def server(self) -> tuple[str, int]:
         """Host (a name or an address) and port of the API server: never to be redirected."""
-        return self._transport.target.host, self._transport.target.port
+        url = urlsplit(self._client.configuration.host)
+        return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
 
     def request(self, verb: str, path: str) -> ApiRequest:
         """Return a request as errors name it: with the server, and with the proxy in front of it, if any."""
         host, port = self.server
-        through = f" through the proxy {proxy}" if (proxy := self._transport.target.proxy) else ""
+        proxy = self._client.rest_client.pool_manager.proxy
+        through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
         return ApiRequest(
             verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}"
         )
@@ -194,8 +199,8 @@ class Connection:
         headers = {"Content-Type": "application/json"}
         return self._exchange(self.request(verb, path), {}, timeout, headers, body)
 
-    def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> Response:
-        """Open a watch.
+    def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
+        """Open a watch, over a new connection.
 
         Args:
             path: the collection's path.
@@ -209,54 +214,91 @@ class Connection:
             ApiError: one of its kinds.
         """
         request = self.request("watch", path)
-        response = self._open(request, query, (CONNECT_TIMEOUT, idle_timeout), {})
-        _check_content_type(request, response)
-        return response
+        answer = self._open(request, query, (_CONNECT_SECONDS, idle_timeout), {}, new_connection=True)
+        _check_content_type(request, answer)
+        return Stream(request, answer)
 
-    def authorized(self, request: ApiRequest, attempt: Callable[[Transport], _Result]) -> _Result:
-        """Return what an attempt returns, made once more with renewed credentials if they are rejected."""
-        used = self._transport
+    def authorized(
+        self, request: ApiRequest, attempt: Callable[[ApiClient, urllib3.HTTPHeaderDict], _Result]
+    ) -> _Result:
+        """Return what an attempt returns; it is given the client, and the headers that say who asks.
+
+        It is made once more, with the configuration as it is then, if the credentials are rejected. So is a
+        read whose connection was lost, or not trusted: it may have been kept too long, or CA, certificate or
+        address were replaced.
+        """
+        used = self._client
         try:
-            return attempt(used)
+            return attempt(used, self._headers(request, used))
         except UnauthorizedError:
-            return attempt(self._renewed(used, request))
+            renewed = self._renewed(used, request)
+        except UnreachableError as error:
+            no_answer = isinstance(error, NoConnectionError) or isinstance(error.__cause__, ReadTimeoutError)
+            if no_answer or request.verb in _METHODS:
+                raise
+            renewed = self._renewed(used, request)
+        return attempt(renewed, self._headers(request, renewed))
 
     def count(self, size: int) -> None:
         """Add to `bytes_read`."""
         with self._lock:
             self.bytes_read += size
 
-    def _open(
+    def _headers(self, request: ApiRequest, client: ApiClient) -> urllib3.HTTPHeaderDict:
+        """Return who asks; the client refreshes it: it reads a token's file, or runs an exec plugin."""
+        headers = urllib3.HTTPHeaderDict(client.default_headers)
+        try:
+            with self._lock:
+                authorization = client.configuration.get_api_key_with_prefix("BearerToken")
+        except Exception as error:  # of whatever kind the client's refresh meets
+            raise UnauthorizedError(f"{request}: the credentials can't be read: {one_line(error)}") from error
+        if authorization:
+            headers.add("authorization", authorization.strip())
+        return headers
+
+    def _renewed(self, refused: ApiClient, request: ApiRequest) -> ApiClient:
+        """Load the configuration again; if several threads need it at once, one of them does it for all."""
+        with self._lock:
+            if self._client is refused:
+                try:
+                    self._client = self._load()
+                except SourceError as error:
+                    raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
+            return self._client
+
+    def _open(  # noqa: PLR0913 - a request's parts
         self,
         request: ApiRequest,
         query: Mapping[str, str],
         limits: tuple[float, float],
         headers: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
-    ) -> Response:
-        """Send a request, once more with renewed credentials if they are rejected."""
-        target = request.path + (f"?{urlencode(query)}" if query else "")
-        sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
+        *,
+        new_connection: bool = False,
+    ) -> urllib3.HTTPResponse:
+        """Send a request, and return its answer, of which only the head was read."""
 
-        def attempt(transport: Transport) -> Response:
+        def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> urllib3.HTTPResponse:
+            used = new_client(client.configuration, {}) if new_connection else client
+            who.extend({"Accept": "application/json", "User-Agent": "nodeagent", **headers})
+            url = client.configuration.host + request.path + (f"?{urlencode(query)}" if query else "")
             method = _METHODS.get(request.verb, "GET")
-            return _accepted(request, transport.send(request, method, target, sent, body, limits))
+            with _network(request):
+                answer: urllib3.HTTPResponse = used.call_api(
+                    method, url, who, body, _request_timeout=limits
+                ).response
+            if 200 <= answer.status < 300:
+                return answer
+            told = b""
+            try:
+                while len(told) < _LONGEST_REFUSAL and (piece := _piece(request, answer, _LONGEST_REFUSAL)):
+                    told += piece
+            finally:
+                answer.close()
+            wait = answer.headers.get("Retry-After", "")
+            raise refusal(request, answer.status, told[:_LONGEST_REFUSAL], wait)
 
         return self.authorized(request, attempt)
-
-    def _renewed(self, refused: Transport, request: ApiRequest) -> Transport:
-        """Load the configuration again: a tokenFile and an exec plugin may have newer credentials.
-
-        If several threads are rejected at once, one of them does it for all.
-        """
-        with self._lock:
-            if self._transport is refused:
-                try:
-                    self._transport = Transport(self._load())
-                except SourceError as error:
-                    raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
-                refused.close()
-            return self._transport
 
     def _exchange(  # noqa: PLR0913 - a request's parts
         self,
@@ -270,19 +312,49 @@ class Connection:
     ) -> bytes:
         """Send a request, and return the body of its answer."""
         deadline = time.monotonic() + timeout
-        response = self._open(request, query, (min(CONNECT_TIMEOUT, timeout), timeout), headers, body)
-        json = headers.get("Accept") is None
+        limits = (min(_CONNECT_SECONDS, timeout), timeout)
+        answer = self._open(request, query, limits, headers, body)
+        found = bytearray()
         try:
+            json = headers.get("Accept") is None
             if json:
-                _check_content_type(request, response)
-            found = b"".join(_until(deadline, most, request, response))
-            if json and (not found or found[0] not in _BEGINS_JSON):
-                raise NotJsonError(f"{request}: the answer is not JSON: it begins with {found[:8]!r}")
-            return found
+                _check_content_type(request, answer)
+            while piece := _piece(request, answer, _READ_AT_ONCE):
+                found += piece
+                if len(found) > most:
+                    raise TooLargeError(f"{request}: the answer has more than {most} bytes; given up")
+                if time.monotonic() > deadline:
+                    raise UnreachableError(f"{request}: the answer took too long; given up")
+            if json and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
+                raise NotJsonError(
+                    f"{request}: the answer is not a JSON object: it begins with {bytes(found[:8])!r}"
+                )
+            return bytes(found)
         finally:
-            self.count(response.wire_bytes)
+            self.count(answer.tell())
             # After a whole answer, the next request can use the connection; a broken one is closed.
-            response.close()
+            answer.close()
+
+
+class Stream:
+    """The body of a watch. Any failure while it is read raises UnreachableError."""
+
+    def __init__(self, request: ApiRequest, answer: urllib3.HTTPResponse) -> None:
+        self._request = request
+        self._answer = answer
+
+    def read1(self, most: int) -> bytes:
+        """Return what has arrived; wait for a byte; empty at the end."""
+        return _piece(self._request, self._answer, most)
+
+    def close(self) -> None:
+        """Give up the connection. Safe to call again."""
+        self._answer.close()
+
+    def interrupt(self) -> None:
+        """Make another thread that reads see the end at once. Safe to call again."""
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended, or is closed at this moment
+            self._answer.shutdown()
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -293,38 +365,44 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, ApiError) and (error.retry_after is not None or not may_pass)
 
 
-def _accepted(request: ApiRequest, response: Response) -> Response:
-    """Return the response if it is a success; raise the error otherwise."""
-    if 200 <= response.status < 300:
-        return response
-    told = b""
-    try:
-        for piece in response.pieces(_LONGEST_REFUSAL):
-            told += piece
-            if len(told) > _LONGEST_REFUSAL:
-                break
-    finally:
-        response.close()
-    raise refusal(request, response.status, told[:_LONGEST_REFUSAL], response.header("Retry-After"))
-
-
-def _until(deadline: float, most: int, request: ApiRequest, response: Response) -> Iterable[bytes]:
-    """Yield the body's pieces; an answer that does not end is given up at the deadline or the limit."""
-    left = most
-    for piece in response.pieces(_READ_AT_ONCE):
-        left -= len(piece)
-        if left < 0:
-            raise TooLargeError(f"{request}: the answer has more than {most} bytes; given up")
-        if time.monotonic() > deadline:
-            raise UnreachableError(f"{request}: the answer took too long; given up")
-        yield piece
-
-
-def _check_content_type(request: ApiRequest, response: Response) -> None:
-    kind = response.header("Content-Type")
+def _check_content_type(request: ApiRequest, answer: urllib3.HTTPResponse) -> None:
+    kind = answer.headers.get("Content-Type", "")
     if not kind.startswith("application/json"):
-        response.close()
+        answer.close()
         raise NotJsonError(
             f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is an API "
             "server, and not a proxy or a login page in front of it"
         )
+
+
+def _piece(request: ApiRequest, answer: urllib3.HTTPResponse, most: int) -> bytes:
+    """Return what has arrived of a body, unpacked, at most so many bytes; empty at its end."""
+    with _network(request):
+        return answer.read1(most, decode_content=True)
+
+
+@contextmanager
+def _network(request: ApiRequest) -> Iterator[None]:
+    """Turn failures of the network within into UnreachableError."""
+    try:
+        yield
+    except (HTTPError, ApiException, OSError, HTTPException, ValueError) as error:
+        kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
+        raise kind(
+            f"{request}: {failure_words(error)}; check that the server is up, and that its address and CA "
+            "are right"
+        ) from error
+
+
+def failure_words(error: BaseException) -> str:
+    """Return a failure of the network in the fewest words that still identify it. Pure."""
+    met: BaseException | None = error
+    while met is not None:
+        if isinstance(met, IncompleteRead):
+            return "the connection was lost in the middle of the answer"
+        if isinstance(met, TimeoutError):
+            return "no answer in time"
+        if isinstance(met, OSError) and met.strerror:
+            return met.strerror
+        error, met = met, met.__cause__ or met.__context__
+    return one_line(error)

@@ -1,26 +1,29 @@
 """A program run in a container of a pod, through the API server: what it printed, and how it ended.
 
-The subresource pods/exec over a websocket; its channels are those of v4.channel.k8s.io (KEP-4006): each
-message begins with a byte that says which stream it is of. RBAC: `get` on pods/exec, since Kubernetes 1.35
-`create` as well.
+The subresource pods/exec over the official client's websocket; its channels are those of v4.channel.k8s.io
+(KEP-4006): each message begins with a byte that says which stream it is of. RBAC: `get` on pods/exec, since
+Kubernetes 1.35 `create` as well.
 """
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
-import websocket
+from kubernetes.client import ApiClient
+from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 from msgspec import Struct
 
-from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.connection import Connection, failure_words
 from nodeagent.sources.kubernetes.errors import ApiError, ApiRequest, Status, UnreachableError, refusal
-from nodeagent.sources.kubernetes.transport import Transport, failure_words
 from nodeagent.typed_values import from_json
 
-_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
+_CLOSE = 8
+"""The websocket's opcode of the end."""
 _MOST_ELSE = 65536
 """Bytes of standard error and of the final status that are kept."""
 
@@ -64,75 +67,78 @@ def execute(
     deadline = time.monotonic() + timeout
     path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"
     request = connection.request("create", path)
-    query = [("container", container.name), ("stdout", "true"), ("stderr", "true")]
-    query += [("command", word) for word in command]
-    target = f"{path}?{urlencode(query)}"
-    opened = connection.authorized(request, lambda transport: _opened(transport, request, target, timeout))
+    query = [("container", container.name), ("stdout", "true"), ("stderr", "true"), ("command", [*command])]
+    answers: SimpleQueue[dict[int, bytearray] | Exception] = SimpleQueue()
+
+    def attempt(client: ApiClient, headers: Mapping[str, str]) -> dict[int, bytearray]:
+        return _read(_opened(client, request, query, headers), request, deadline, limit)
+
+    def run() -> None:
+        try:
+            answers.put(connection.authorized(request, attempt))
+        except Exception as error:  # noqa: BLE001 - raised by the thread that waits
+            answers.put(error)
+
+    # The client opens a websocket without a time limit: a thread may stay behind, until it has one.
+    threading.Thread(target=run, name="exec", daemon=True).start()
     try:
-        streams = _read(opened, request, deadline, limit)
-    finally:
-        # No closing handshake: everything has arrived, or is no longer wanted.
-        opened.shutdown()
-    return _ended(request, streams)
+        answer = answers.get(timeout=timeout)
+    except Empty:
+        raise UnreachableError(f"{request}: no answer in time") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return _ended(request, answer)
 
 
-def _opened(transport: Transport, request: ApiRequest, target: str, timeout: float) -> Any:  # noqa: ANN401 - a WebSocket
+def _opened(
+    client: ApiClient, request: ApiRequest, query: Sequence[tuple[str, Any]], headers: Mapping[str, str]
+) -> Any:  # noqa: ANN401 - the official client, a WebSocket
     """Open a websocket; raises ApiError."""
-    where = transport.target
-    headers = [("User-Agent", "nodeagent"), *transport.authorization(request)]
-    connection = transport.connect(request, timeout)
-    connection.sock.settimeout(timeout)
-    opened = websocket.WebSocket(skip_utf8_validation=True)
-    host = f"[{where.host}]" if ":" in where.host else where.host
-    try:
-        opened.connect(  # type: ignore[no-untyped-call]
-            f"ws://{host}:{where.port}{where.path}{target}",
-            header=[f"{name}: {value}" for name, value in headers],
-            subprotocols=list(_PROTOCOLS),
-            suppress_origin=True,
-            socket=connection.sock,
+    configuration = client.configuration
+    if client.default_headers:
+        raise ApiError(
+            f"{request}: the kubeconfig's user impersonates another one (`as`); no program can be run in "
+            "a pod with those rights: give a kubeconfig without it"
         )
-    except websocket.WebSocketBadStatusException as error:
-        wait = str((error.resp_headers or {}).get("retry-after", ""))
-        connection.close()
-        raise refusal(request, error.status_code, error.resp_body or b"", wait) from error
-    except (websocket.WebSocketException, OSError) as error:
-        connection.close()
-        raise _failure(request, error) from error
-    return opened
-
-
-def _failure(request: ApiRequest, error: Exception) -> UnreachableError:
-    if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
-        return UnreachableError(f"{request}: no answer in time")
-    if isinstance(error, websocket.WebSocketConnectionClosedException | ConnectionError):
-        return UnreachableError(f"{request}: the connection was lost: {failure_words(error)}")
-    return UnreachableError(f"{request}: {failure_words(error)}")
+    try:
+        return create_websocket(
+            configuration, get_websocket_url(configuration.host + request.path, query), headers
+        )
+    except Exception as error:  # of the websocket's own kinds
+        if status := getattr(error, "status_code", 0):
+            wait = (getattr(error, "resp_headers", None) or {}).get("retry-after", "")
+            raise refusal(request, status, getattr(error, "resp_body", None) or b"", str(wait)) from error
+        raise UnreachableError(f"{request}: {failure_words(error)}") from error
 
 
 def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
     """Return all messages until the server closes, by stream."""
     streams: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise UnreachableError(f"{request}: no answer in time")
-        opened.settimeout(left)
-        try:
-            kind, message = opened.recv_data()
-        except (websocket.WebSocketException, OSError) as error:
-            # The status is last: with it, the answer is complete, however the connection ends.
-            if streams[_STATUS] and not isinstance(error, websocket.WebSocketTimeoutException):
+    try:
+        while True:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise UnreachableError(f"{request}: no answer in time")
+            opened.settimeout(left)
+            try:
+                kind, message = opened.recv_data()
+            except Exception as error:  # of the websocket's own kinds
+                # The status is last: with it, the answer is complete, however the connection ends.
+                if streams[_STATUS]:
+                    return streams
+                raise UnreachableError(
+                    f"{request}: the connection was lost: {failure_words(error)}"
+                ) from error
+            if kind == _CLOSE:
                 return streams
-            raise _failure(request, error) from error
-        if kind == websocket.ABNF.OPCODE_CLOSE:
-            return streams
-        channel = message[0] if message else -1
-        if channel in streams:
-            held = streams[channel]
-            if channel == _STDOUT and len(held) + len(message) - 1 > limit:
-                raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
-            held += message[1 : 1 + max(0, (limit if channel == _STDOUT else _MOST_ELSE) - len(held))]
+            channel = message[0] if message else -1
+            if channel in streams:
+                held = streams[channel]
+                if channel == _STDOUT and len(held) + len(message) - 1 > limit:
+                    raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
+                held += message[1 : 1 + max(0, (limit if channel == _STDOUT else _MOST_ELSE) - len(held))]
+    finally:
+        # No closing handshake: everything has arrived, or is no longer wanted.
+        opened.shutdown()
 
 
 def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:

@@ -6,18 +6,19 @@ A denial is not an error here: the result says what is not available, and contai
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.discovery import served_plurals
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json
+
+if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
+    from nodeagent.sources.kubernetes.connection import Connection
 
 
 class ClusterAnswers(Struct, frozen=True):
@@ -85,7 +86,7 @@ class _Nodes(Struct):
     metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
-def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
+def ask_cluster(connection: "Connection", node_name: str) -> ClusterAnswers:
     """Ask all of it; change nothing, and raise nothing."""
     why: dict[str, str] = {}
 
@@ -106,7 +107,7 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     return ClusterAnswers(version or "", images or (), dns, policies or "", nodes or frozenset(), why)
 
 
-def _images(connection: Connection, node_name: str) -> tuple[str, ...]:
+def _images(connection: "Connection", node_name: str) -> tuple[str, ...]:
     query = {"fieldSelector": f"spec.nodeName={node_name}", "limit": str(_MOST_PODS)}
     answer = connection.get_json("/api/v1/pods", query, timeout=_SECONDS)
     specs = [pod.spec for pod in from_json(answer, _Pods).items]
@@ -114,24 +115,24 @@ def _images(connection: Connection, node_name: str) -> tuple[str, ...]:
     return tuple(sorted({one.image for one in containers if one.image}))
 
 
-def _dns(connection: Connection) -> IPAddress:
+def _dns(connection: "Connection") -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
     spec = from_json(answer, api.Service).spec
     return ip_address(spec.clusterIP or "" if spec else "")
 
 
-def read_node_names(connection: Connection) -> tuple[tuple[str, ...], int]:
+def read_node_names(connection: "Connection") -> tuple[tuple[str, ...], int]:
     """Return the names of at most 250 Nodes, and how many more there are. Raises SourceError."""
     found = _list_nodes(connection)
     return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
 
 
-def _list_nodes(connection: Connection) -> _Nodes:
+def _list_nodes(connection: "Connection") -> _Nodes:
     answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
     return from_json(answer, _Nodes)
 
 
-def _nodes(connection: Connection) -> frozenset[IPAddress]:
+def _nodes(connection: "Connection") -> frozenset[IPAddress]:
     told = [
         each
         for node in _list_nodes(connection).items
@@ -140,8 +141,10 @@ def _nodes(connection: Connection) -> frozenset[IPAddress]:
     return frozenset(ip_address(each.address) for each in told if each.type in {"InternalIP", "ExternalIP"})
 
 
-def _policies(connection: Connection) -> str:
+def _policies(connection: "Connection") -> str:
     """Return the best version in which MutatingAdmissionPolicies are served; empty if they are not."""
+    from nodeagent.sources.kubernetes.discovery import served_plurals  # noqa: PLC0415 - asks a cluster
+
     for version in _POLICY_VERSIONS:
         with suppress(NotFoundError):
             if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     BadRequestError,
@@ -29,7 +29,6 @@ from nodeagent.sources.kubernetes.errors import (
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import Resource
 from nodeagent.sources.kubernetes.store import Store
-from nodeagent.sources.kubernetes.transport import Response
 from nodeagent.sources.kubernetes.watch_events import lines, read_event
 
 _LOG = logging.getLogger(__name__)
@@ -130,7 +129,7 @@ class Reflector:
         self._lost = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._stream: Response | None = None
+        self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
 
     @property
@@ -246,7 +245,7 @@ class Reflector:
         if changed:
             self._on_change()
 
-    def _open(self) -> Response:
+    def _open(self) -> Stream:
         query = {
             **self._requested.selector,
             "resourceVersion": str(self._version),
@@ -262,7 +261,7 @@ class Reflector:
         self.watches += 1
         return stream
 
-    def _follow(self, stream: Response) -> None:
+    def _follow(self, stream: Stream) -> None:
         """Apply the events of a watch until it ends."""
         began = time.monotonic()
         try:

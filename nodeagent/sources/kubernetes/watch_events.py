@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
+from nodeagent.sources.kubernetes.connection import Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ApiRequest,
@@ -15,7 +16,6 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.listing import ListMeta, decoded, number, read_item
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
-from nodeagent.sources.kubernetes.transport import Response
 from nodeagent.typed_values import from_json
 
 LONGEST_LINE = 4 * 1024 * 1024
@@ -28,7 +28,7 @@ _UNNAMED = ("", "(unnamed)")
 """The key of an object without a readable name: no object can have this name."""
 
 
-def lines(response: Response, count: Callable[[int], None]) -> Iterator[bytes]:
+def lines(response: Stream, count: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the lines of a watch as they arrive, without their ends; empty ones are left out.
 
     An unfinished last line is dropped, since half an event means nothing.

@@ -12,7 +12,9 @@ from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.typed_values import from_json
 
-_GOING_SECONDS = 2.0
+GOING_SECONDS = 20.0
+"""For all of an ending agent's attempts to learn why it ends: an API server may just be restarting."""
+_ATTEMPT_SECONDS = 5.0
 _FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
 """The object stays, with a deletionTimestamp, until the garbage collector has deleted its pods."""
 _BETWEEN_LOOKS = 1.0
@@ -22,13 +24,27 @@ def is_going(connection: Connection, daemonset: ObjectRef) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
     Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
-    starting, may answer 404 to everything.
+    starting, may answer 404 to everything. Each attempt is made over a new connection.
 
     Raises:
-        SourceError: the API did not answer within two seconds; RBAC: get this DaemonSet by name.
+        SourceError: the API did not answer within 20 seconds; RBAC: get this DaemonSet by name.
     """
+    deadline = time.monotonic() + GOING_SECONDS
+    while True:
+        # The other end of a kept connection may have died without a word.
+        connection.close()
+        try:
+            return _is_going(connection, daemonset)
+        except (UnreachableError, ServerTroubleError):
+            if time.monotonic() + _BETWEEN_LOOKS > deadline:
+                raise
+        time.sleep(_BETWEEN_LOOKS)
+
+
+def _is_going(connection: Connection, daemonset: ObjectRef) -> bool:
     try:
-        found = from_json(connection.get_json(object_path(daemonset), timeout=_GOING_SECONDS), Head)
+        answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
+        found = from_json(answer, Head)
     except NotFoundError as error:
         if error.object_name != daemonset.name:
             raise

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.sources.kubernetes.connection import Stream
 from nodeagent.sources.kubernetes.errors import TooLargeError
-from nodeagent.sources.kubernetes.transport import Response
 from nodeagent.sources.kubernetes.watch_events import LONGEST_LINE, lines
 
 LINES = st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: b"\n" not in line), max_size=8)
 
 
-class Pieces(Response):
+class Pieces(Stream):
     """An answer whose body arrives in these pieces."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
