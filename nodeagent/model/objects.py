@@ -245,10 +245,9 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class ListenerSet:
-    """Listeners that another object adds to a Gateway (GEP-1713); `group` is that of its API."""
+    """Listeners that another object adds to a Gateway (GEP-1713)."""
 
     ref: ObjectRef
-    group: str
     parent: ParentRef
     listeners: tuple[GatewayListener, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_none, hash=False)

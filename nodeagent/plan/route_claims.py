@@ -37,7 +37,7 @@ _KINDS_OF_PROTOCOL = {
 """Which of the Routes that are read here a listener takes. Controllers have protocols of their own
 (`example.com/quic`): with one of those, a listener takes what it lists."""
 
-_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
+_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet"})
 _OTHER_LISTENER = "has no listener with that name or port"
 _OTHER_KIND = "has no listener that accepts this kind"
 _OTHER_NAMESPACE = "accepts nothing from this namespace"
@@ -64,8 +64,8 @@ class Parents(Struct, frozen=True, eq=False):
 
     gateways: Mapping[tuple[str, str], Gateway]
     """By namespace and name."""
-    listener_sets: Mapping[tuple[str, str, str], ListenerSet]
-    """By API group, namespace and name."""
+    listener_sets: Mapping[tuple[str, str], ListenerSet]
+    """By namespace and name."""
     namespaces: Mapping[str, Namespace]
 
     @classmethod
@@ -78,7 +78,7 @@ class Parents(Struct, frozen=True, eq=False):
         """Return the objects by their names."""
         return cls(
             {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways},
-            {(found.group, found.ref.namespace, found.ref.name): found for found in listener_sets},
+            {(found.ref.namespace, found.ref.name): found for found in listener_sets},
             {namespace.name: namespace for namespace in namespaces},
         )
 
@@ -87,7 +87,7 @@ class Parents(Struct, frozen=True, eq=False):
         found: list[object] = [self.namespaces.get(route.ref.namespace)]
         listeners = 0
         for parent in route.parents:
-            listener_set = self.listener_sets.get((parent.group, parent.namespace, parent.name))
+            listener_set = self._listener_set(parent)
             gateway = self._gateway(listener_set.parent if listener_set else parent)
             found += (gateway, listener_set)
             if listener_set:
@@ -140,8 +140,8 @@ class Parents(Struct, frozen=True, eq=False):
         if gateway := self._gateway(parent):
             yield from (Attachment(gateway, listener) for listener in gateway.listeners)
             return
-        found = self.listener_sets.get((parent.group, parent.namespace, parent.name))
-        if found is None or found.ref.kind != parent.kind:
+        found = self._listener_set(parent)
+        if found is None:
             return
         gateway = self._gateway(found.parent)
         # The Gateway says who may add listeners to it.
@@ -151,6 +151,10 @@ class Parents(Struct, frozen=True, eq=False):
     def _gateway(self, parent: ParentRef) -> Gateway | None:
         is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
         return self.gateways.get((parent.namespace, parent.name)) if is_gateway else None
+
+    def _listener_set(self, parent: ParentRef) -> ListenerSet | None:
+        is_set = (parent.group, parent.kind) == (GATEWAY_API, "ListenerSet")
+        return self.listener_sets.get((parent.namespace, parent.name)) if is_set else None
 
     def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:

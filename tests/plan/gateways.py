@@ -75,14 +75,11 @@ def listener_set(
     *listeners: GatewayListener,
     namespace: str = "team",
     to: ParentRef | None = None,
-    group: str = GATEWAY_API,
     annotations: Mapping[str, str] = _NOTHING,
 ) -> ListenerSet:
     """A ListenerSet named `more`."""
-    kind = "ListenerSet" if group == GATEWAY_API else "XListenerSet"
-    return ListenerSet(
-        ObjectRef(kind, namespace, "more"), group, to or parent(), listeners or (listener(),), annotations
-    )
+    ref = ObjectRef("ListenerSet", namespace, "more")
+    return ListenerSet(ref, to or parent(), listeners or (listener(),), annotations)
 
 
 def route(  # noqa: PLR0913 - each test names the one or two that matter to it

@@ -163,7 +163,7 @@ class Maker:
 
     def listener_set(self) -> ListenerSet:
         """Adds a listener to any Gateway."""
-        return ListenerSet(self.ref("ListenerSet"), GATEWAY_API, self.parent(), listeners=(self.listener(),))
+        return ListenerSet(self.ref("ListenerSet"), self.parent(), listeners=(self.listener(),))
 
     def route(self) -> Route:
         """Attached to any Gateways."""

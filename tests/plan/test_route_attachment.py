@@ -11,7 +11,6 @@ from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, pare
 from tests.plan.made_up import Found, desired, ingress, of_name, service
 
 NAME = "www.example.com"
-EXPERIMENTAL = "gateway.networking.x-k8s.io"
 TRUSTED = LabelRule("team", "In", ("web", "shop"))
 
 
@@ -177,14 +176,6 @@ def test_a_gateway_says_whose_listener_sets_it_takes(allowed: AllowedNamespaces,
     """None, unless it says otherwise."""
     found = asked(gateway(listener("x.example.com"), allowed=allowed), listener_set(), _of_set())
     assert found == ({NAME} if taken else set())
-
-
-def test_a_listener_set_of_the_experimental_group_is_known_by_its_own_kind() -> None:
-    """Each kind of reference finds its own kind of object only."""
-    experimental = listener_set(group=EXPERIMENTAL)
-    to = parent("more", namespace="team", kind="XListenerSet", group=EXPERIMENTAL)
-    assert asked(gateway(allowed=ALL), experimental, _of_set(to)) == {NAME}
-    assert asked(gateway(allowed=ALL), experimental, _of_set()) == set()
 
 
 def test_same_is_the_listener_sets_own_namespace() -> None:

@@ -31,10 +31,8 @@ ISTIO = """\
 """
 
 
-@pytest.mark.parametrize("group", ["traefik.io", "traefik.containo.us"])
-def test_the_hosts_of_an_ingress_route_are_in_its_rules(tmp_path: Path, group: str) -> None:
-    """Also in the API group of Traefik before 2.10."""
-    (found,) = read(tmp_path, "IngressRoute", f"{group}/v1alpha1", TRAEFIK)
+def test_the_hosts_of_an_ingress_route_are_in_its_rules(tmp_path: Path) -> None:
+    (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", TRAEFIK)
     assert found.hosts == ("a.example.com", "b.example.com")
     assert (str(found.ref), found.controller) == ("IngressRoute web/site", "traefik.io/ingress-controller")
 

@@ -197,24 +197,19 @@ def test_a_parent_declines_a_route_if_no_controller_accepts_it_as_it_is_now(
     assert found.declined == (PARENTS[:1] if declined else ())
 
 
-@pytest.mark.parametrize(
-    ("kind", "group", "version"),
-    [("ListenerSet", GATEWAY_API, "v1"), ("XListenerSet", "gateway.networking.x-k8s.io", "v1alpha1")],
-)
-def test_a_listener_set(tmp_path: Path, kind: str, group: str, version: str) -> None:
+def test_a_listener_set(tmp_path: Path) -> None:
     """Its Gateway is looked for in its own namespace unless it says another."""
-    text = f"""
-kind: {kind}
-apiVersion: {group}/{version}
-metadata: {{name: more, namespace: team}}
+    text = """
+kind: ListenerSet
+apiVersion: gateway.networking.k8s.io/v1
+metadata: {name: more, namespace: team}
 spec:
-  parentRef: {{name: public}}
-  listeners: [{{name: a, port: 443, protocol: HTTPS, hostname: a.example.com}}]
+  parentRef: {name: public}
+  listeners: [{name: a, port: 443, protocol: HTTPS, hostname: a.example.com}]
 """
     assert read(tmp_path, text).listener_sets == (
         ListenerSet(
-            ObjectRef(kind, "team", "more"),
-            group,
+            ObjectRef("ListenerSet", "team", "more"),
             ParentRef(GATEWAY_API, "Gateway", "team", "public"),
             (GatewayListener("a", 443, "HTTPS", "a.example.com"),),
         ),

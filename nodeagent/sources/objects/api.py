@@ -246,7 +246,7 @@ class _ListenerSetSpec(Struct, rename="camel"):
 
 
 class ListenerSet(Head):
-    """ListenerSet, and XListenerSet of the experimental group."""
+    """gateway.networking.k8s.io/v1 ListenerSet."""
 
     spec: _ListenerSetSpec
 

@@ -58,18 +58,13 @@ def decode_gateway(raw: Raw) -> Gateway:
     )
 
 
-EXPERIMENTAL_GROUP = "gateway.networking.x-k8s.io"
-"""The API group of the Gateway API's experimental kinds."""
-
-
-def decode_listener_set(raw: Raw, kind: str = "ListenerSet", group: str = GATEWAY_API) -> ListenerSet:
-    """Return the ListenerSet, or the XListenerSet, its predecessor. Raises DecodingError."""
+def decode_listener_set(raw: Raw) -> ListenerSet:
+    """Return the ListenerSet. Raises DecodingError."""
     found = decode(raw, api.ListenerSet)
     check_size(raw, found.spec)
-    ref = ref_of(kind, found.metadata)
+    ref = ref_of("ListenerSet", found.metadata)
     return ListenerSet(
         ref=ref,
-        group=group,
         parent=_parent(found.spec.parent_ref, ref.namespace),
         listeners=tuple(map(_listener, found.spec.listeners or ())),
         annotations=deciding_annotations(found.metadata),

@@ -41,7 +41,6 @@ from nodeagent.sources.objects.decoding import (
     some_problems,
 )
 from nodeagent.sources.objects.gateway_api import (
-    EXPERIMENTAL_GROUP,
     decode_gateway,
     decode_listener_set,
     decode_route,
@@ -190,7 +189,7 @@ def _route(kind: str, *versions: str) -> OptionalKind:
     return OptionalKind(GATEWAY_API, versions, f"{kind.lower()}s", kind, partial(decode_route, kind=kind))
 
 
-def _traefik(group: str, kind: str) -> OptionalKind:
+def _traefik(kind: str) -> OptionalKind:
     read = partial(
         decode_controller_route,
         kind=kind,
@@ -198,7 +197,7 @@ def _traefik(group: str, kind: str) -> OptionalKind:
         hosts="spec.routes[].match",
         read=hosts_in_rule,
     )
-    return OptionalKind(group, ("v1alpha1",), f"{kind.lower()}s", kind, read)
+    return OptionalKind("traefik.io", ("v1alpha1",), f"{kind.lower()}s", kind, read)
 
 
 def _istio(kind: str, hosts: str, only_with: str = "") -> OptionalKind:
@@ -222,19 +221,9 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     _route("HTTPRoute", "v1", "v1beta1"),
     _route("GRPCRoute", "v1", "v1alpha2"),
     _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
-    OptionalKind(
-        EXPERIMENTAL_GROUP,
-        ("v1alpha1",),
-        "xlistenersets",
-        "XListenerSet",
-        partial(decode_listener_set, kind="XListenerSet", group=EXPERIMENTAL_GROUP),
-    ),
     OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range),
-    _traefik("traefik.io", "IngressRoute"),
-    _traefik("traefik.io", "IngressRouteTCP"),
-    # The group of Traefik before 2.10, which continued to serve it until 3.0.
-    _traefik("traefik.containo.us", "IngressRoute"),
-    _traefik("traefik.containo.us", "IngressRouteTCP"),
+    _traefik("IngressRoute"),
+    _traefik("IngressRouteTCP"),
     _istio("Gateway", "spec.servers[].hosts[]"),
     _istio("VirtualService", "spec.hosts[]", only_with="spec.gateways[]"),
 )
