@@ -95,11 +95,11 @@ class Invocation(Struct, frozen=True):
         """Return the API server's other data; manifests have none of that. Raises nothing."""
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
-            return ClusterAnswers(why=dict.fromkeys(("version", "images", "dns", "policies"), why))
+            return ClusterAnswers(why=dict.fromkeys(("version", "dns", "policies"), why))
         from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:
-            return ask_cluster(connection, self.node_name)
+            return ask_cluster(connection)
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
         """Return the objects, and the API servers (host, port) that provided them."""

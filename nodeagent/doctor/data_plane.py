@@ -6,6 +6,11 @@ from nodeagent.sources.node.service_proxy import KubeProxy
 
 _DATA_PLANE = "data plane"
 _PODS = "pods"
+_TRY_FROM_A_POD = (
+    "connect from a pod of this node to a hostname behind the load balancer:",
+    "$ kubectl run test --rm -it --restart=Never --image=curlimages/curl -- curl -v http://HOSTNAME/",
+    "if that is rejected, use the overlay cilium: its controllers let CoreDNS serve pods",
+)
 
 
 def data_plane_finding(
@@ -76,25 +81,16 @@ def pods_finding(
         return Finding.of(Code.PodsServed, _PODS, "served by DNAT, like the node itself")
     if by_coredns:
         return Finding.of(Code.PodsServed, _PODS, "served by CoreDNS: it answers with the relay's address")
-    try_it = (
-        "connect from a pod of this node to a hostname behind the load balancer:",
-        "$ kubectl run test --rm -it --restart=Never --image=curlimages/curl -- curl -v http://HOSTNAME/",
-    )
+    and_coredns = "" if by_coredns is None else ", and CoreDNS does not answer with the relay's address"
     if by_coredns is None and said:
         words = "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here"
-        return Finding.of(Code.PodsUnclear, _PODS, words, remedy=try_it)
-    and_coredns = "" if by_coredns is None else ", and CoreDNS does not answer with the relay's address"
+        return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)
     if redirected and not bypassed:
-        return Finding.of(
-            Code.PodsUnclear,
-            _PODS,
+        words = (
             "there is DNAT for them, but another data plane than kube-proxy's may handle their connections "
-            f"before it{and_coredns}",
-            remedy=(
-                *try_it,
-                "if that is rejected, use the overlay cilium: its controllers let CoreDNS serve pods",
-            ),
+            f"before it{and_coredns}"
         )
+        return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)
     why = "DNAT does not see their connections" if redirected else "there is no DNAT for them"
     return Finding.of(
         Code.PodsNotServed,

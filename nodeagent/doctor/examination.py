@@ -22,7 +22,6 @@ from nodeagent.doctor.names import (
     hosts_line_findings,
     name_finding,
     name_order_findings,
-    registry_of,
 )
 from nodeagent.doctor.paths import conclude, path_finding
 from nodeagent.doctor.probing import (
@@ -138,7 +137,7 @@ class _Examination:
         dnat = self._dnat()
         knowledge = Knowledge(
             relays=self._standing_relays(dnat),
-            redirected=frozenset(one.match for one in dnat.redirects) if dnat else None,
+            redirected=None if dnat is None else frozenset(one.match for one in dnat.redirects),
             in_rules=kube_proxy.held if kube_proxy.modes else None,
             led_to=led_to,
         )
@@ -165,8 +164,6 @@ class _Examination:
             and agent.finding.code == Code.AgentInSync
             and agent.serves >= len(self._sending)
         )
-        relays = {one.load_balancer: one.relay_addresses for one in self._desired.load_balancers}
-        images = {} if paths is None else self._images()
         seen = (
             LoadBalancerObservation(
                 service=service,
@@ -175,27 +172,10 @@ class _Examination:
                 provider=provider_of(service, node),
                 node_addresses=frozenset((*own, *cluster.nodes)),
                 by_fleet=by_fleet and paths is None,
-                images=tuple(
-                    dict.fromkeys(
-                        image
-                        for address in (*service.load_balancer_ips, *relays.get(service.ref, ()))
-                        for image in images.get(address, ())
-                    )
-                ),
             )
             for service in sorted(self._services, key=lambda service: service.ref)
         )
         return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
-
-    def _images(self) -> dict[IPAddress, list[str]]:
-        """Return the images of this node's pods by the address that their registry has here."""
-        images = self._question.cluster.images
-        led_to = ask_each(map(registry_of, images), self._resolve)
-        found: dict[IPAddress, list[str]] = {}
-        for image in images:
-            for address in led_to[registry_of(image)]:
-                found.setdefault(address, []).append(image)
-        return found
 
     def _dnat(self) -> DnatRules | None:
         """Return the DNAT rules in the kernel; None if they can't be read."""

@@ -215,5 +215,6 @@ def _healthy(findings: Sequence[Finding]) -> str:
     if fine:
         return "is not affected: its connections to PROXY load balancers work without a fix"
     if Code.NotProxy in codes or Code.NoAddress in codes or Code.Ignored in codes:
-        return "is not affected: no load balancer with an address is known to send the PROXY header"
+        but = ", besides those that are excluded" if Code.Ignored in codes else ""
+        return f"is not affected: no load balancer with an address is known to send the PROXY header{but}"
     return "is not affected: the cluster has no load balancer"

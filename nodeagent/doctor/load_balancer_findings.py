@@ -37,7 +37,7 @@ _SEEN = {
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
     Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
-    Code.LoadBalancerUnclear: "the connections from this node match no known case",
+    Code.LoadBalancerUnclear: "no connection from this node shows a known case",
 }
 
 _BY_FLEET = "short-circuited on every node, and fixed: all agents are in sync"
@@ -53,7 +53,6 @@ class LoadBalancerObservation(Struct, frozen=True):
         provider: its provider; None if unknown.
         node_addresses: those of all nodes that are known.
         by_fleet: whether the agents of all nodes report that they serve what they should.
-        images: those of this node's pods whose registry is behind it.
     """
 
     service: Service
@@ -62,7 +61,6 @@ class LoadBalancerObservation(Struct, frozen=True):
     provider: Provider | None
     node_addresses: frozenset[IPAddress] = frozenset()
     by_fleet: bool = False
-    images: tuple[str, ...] = ()
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
@@ -72,27 +70,23 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     if unknown.
     """
     code = _code(seen)
-    evidence = tuple(_evidence(seen, kubernetes))
+    evidence = _evidence(seen, kubernetes)
+    if code in {Code.ShortCircuited, Code.LoadBalancerRemedied} and seen.paths:
+        evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
     remedy = _remedy(code, seen, kubernetes, policy_api)
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
-    return Finding.of(code, seen.service.ref.path, words, evidence, remedy)
+    return Finding.of(code, seen.service.ref.path, words, tuple(evidence), remedy)
 
 
 def _code(seen: LoadBalancerObservation) -> Code:
     if seen.detected.code in LEFT_ALONE:
         return Code.Ignored
-    paths = seen.paths or ()
-    troubled = any(code.verdict is CheckVerdict.AFFECTED for code in paths)
     vip, absent = _short_circuited(seen.service)
     if seen.paths is None:
         return _off_node(seen, absent=None if vip else absent)
     if not seen.detected.proxy:
-        return Code.Troubled if troubled else Code.NotProxy
-    if vip:
-        return _of_paths(seen.paths, troubled=troubled)
-    if Code.ShortCircuitedAndCut in paths:
-        return Code.IPModeIgnored
-    return Code.Troubled if troubled else absent
+        return Code.Troubled if _troubled(seen.paths) else Code.NotProxy
+    return absent if absent is Code.NoAddress else _of_paths(seen.paths, None if vip else absent)
 
 
 def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
@@ -104,14 +98,19 @@ def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
     return absent or Code.ProxyUnknown
 
 
-def _of_paths(paths: Sequence[Code], *, troubled: bool) -> Code:
+def _of_paths(paths: Sequence[Code], absent: Code | None) -> Code:
+    """Return the code of one that sends PROXY; `absent` as above."""
     if Code.ShortCircuitedAndCut in paths:
-        return Code.ShortCircuited
-    if troubled:
+        return Code.IPModeIgnored if absent else Code.ShortCircuited
+    if _troubled(paths):
         return Code.Troubled
     if not paths or Code.PathUnclear in paths:
         return Code.LoadBalancerUnclear
-    return Code.LoadBalancerRemedied if _REMEDIED.intersection(paths) else Code.Tolerated
+    return absent or (Code.LoadBalancerRemedied if _REMEDIED.intersection(paths) else Code.Tolerated)
+
+
+def _troubled(paths: Sequence[Code]) -> bool:
+    return any(code.verdict is CheckVerdict.AFFECTED for code in paths)
 
 
 def _short_circuited(service: Service) -> tuple[bool, Code]:
@@ -138,10 +137,6 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     lines.append(seen.detected.reason)
     if seen.detected.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
-    if seen.images:
-        what = "1 image" if len(seen.images) == 1 else f"{len(seen.images)} images"
-        tried = f"crictl pull {shlex.quote(seen.images[0])}"
-        lines.append(f"{what} of this node's pods come through it; to try a pull: {tried}")
     return lines
 
 
@@ -162,17 +157,18 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
             f"list {seen.service.ref.path} in loadBalancers.services if it sends the header",
             "or run nodeagent doctor on a node: there, it connects and sees",
         )
+    if code is Code.LoadBalancerUnclear and not seen.paths:
+        return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:
         return ("if connections from nodes or pods time out nevertheless: docs/hostname-only.md",)
-    if code is Code.IPModeIgnored:
-        return (
-            "update what handles Services to a version that honors ipMode",
-            "(kube-proxy 1.30, Cilium 1.17 but not 1.18.0, kube-router 2.9, Antrea 2.0, Calico eBPF 3.30)",
-            "or let nodeagent serve it: it detects the short-circuiting in the kernel's rules",
-        )
-    return ()
+    return _UPDATE if code is Code.IPModeIgnored else ()
 
 
+_UPDATE = (
+    "update what handles Services to a version that honors ipMode",
+    "(kube-proxy 1.30, Cilium 1.17 but not 1.18.0, kube-router 2.9, Antrea 2.0, Calico eBPF 3.30)",
+    "or let nodeagent serve it: it detects the short-circuiting in the kernel's rules",
+)
 _SERVICELB = (
     "if the cloud's load balancer is in front, leave the status to its controller: switch ServiceLB off (k3s "
     "server --disable servicelb)"

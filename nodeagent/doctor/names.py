@@ -1,4 +1,4 @@
-"""The hostnames: where each leads, the hosts lines that decide it, and an image's registry. Pure."""
+"""The hostnames: where each leads, and the hosts lines that decide it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,16 +141,3 @@ def name_order_findings(order: Sequence[str]) -> list[Finding]:
     seen = f"hosts: {' '.join(order)}: DNS answers before the hosts file, so hosts lines have no effect"
     remedy = ("move files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",)
     return [Finding.of(Code.FilesNotFirst, "nsswitch.conf", seen, remedy=remedy)]
-
-
-_DOCKER_HUB = "docker.io"
-
-
-def registry_of(image: str) -> str:
-    """Return the registry's host in an image's name: its first part, if that has a dot or a colon.
-
-    As distribution/reference decides it, which every container runtime follows.
-    """
-    first, slash, _ = image.partition("/")
-    named = slash and ("." in first or ":" in first or first == "localhost")
-    return first.partition(":")[0] if named else _DOCKER_HUB

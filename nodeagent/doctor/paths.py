@@ -4,15 +4,7 @@ It compares a plain connection and one with the PROXY header, to the load balanc
 the ClusterIP (the ingress controller with nothing in front of it). If a plain connection works although the
 controller requires the header, something on the way added it.
 
-The ending of a connection has known signatures. These are of nginx 1.22, HAProxy 2.6 and, from its
-documentation, Envoy 1.3x:
-
-    request                     nginx `proxy_protocol`     HAProxy `accept-proxy`   Envoy's proxy_protocol
-    HTTP without the header     empty reply                empty reply or reset     empty reply
-    TLS without the header      reset in the handshake     reset or closed          closed in the handshake
-    HTTP with it, not wanted    400                        400                      400
-    TLS with it, not wanted     400 in plain HTTP          closed in the handshake  closed in the handshake
-    HTTP to a TLS port          400                        empty reply              empty reply
+The ending of a connection has known signatures: docs/doctor.md has them.
 """
 
 from dataclasses import dataclass
@@ -148,8 +140,12 @@ def _of_working(seen: PathObservation, wants: Demand) -> Code:
         return Code.RemediedByDnat
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.ThroughLoadBalancer
-    short = seen.target.vip if seen.in_rules is None else seen.in_rules
-    return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
+    return Code.ShortCircuitedAndFine if _short(seen) else Code.ThroughLoadBalancer
+
+
+def _short(seen: PathObservation) -> bool:
+    """Whether kube-proxy short-circuits the address: by the kernel's rules, else by the object."""
+    return seen.target.vip if seen.in_rules is None else seen.in_rules
 
 
 def _by_dnat(seen: PathObservation) -> bool:
@@ -188,12 +184,14 @@ def _unremedied(seen: PathObservation, wants: Demand) -> Code:
 
 
 def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:
-    if works(seen.load_balancer.plain) or wants is Demand.PLAIN:
-        short = seen.target.vip if seen.in_rules is None else seen.in_rules
-        return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
+    if works(seen.load_balancer.plain):
+        return Code.ShortCircuitedAndFine if _short(seen) else Code.ThroughLoadBalancer
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.Undetected
-    return Code.ControllerDown if wants is Demand.DOWN else Code.PathUnclear
+    if wants is Demand.DOWN:
+        return Code.ControllerDown
+    # The controller accepts what the load balancer, or what is in front of it, rejects.
+    return Code.LoadBalancerDown if wants is Demand.PLAIN and not _short(seen) else Code.PathUnclear
 
 
 _PATH_WORDS = {

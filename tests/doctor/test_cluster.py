@@ -1,4 +1,4 @@
-"""Against a live API: the cluster's version, its images, its DNS, and what RBAC keeps back."""
+"""Against a live API: the cluster's version, its DNS, and what RBAC keeps back."""
 
 import json
 import sys
@@ -12,16 +12,15 @@ import pytest
 from tests.apiserver import Rule, objects
 from tests.daemon.cluster_api import ClusterApi
 from tests.doctor.states import Scene
-from tests.testbed.addresses import LB, REGISTRY
+from tests.testbed.addresses import LB
 from tests.testbed.fixtures import needs_root
 from tests.testbed.namespaces import Host
 
 pytestmark = needs_root
 
 _ROOT = Path(__file__).parents[2]
-_IMAGE = f"{REGISTRY}/image1:latest"
 _READS = [
-    Rule([""], ["services", "nodes"], ["get", "list"]),
+    Rule([""], ["services", "nodes"], ["list"]),
     Rule(["networking.k8s.io"], ["ingresses", "ingressclasses"], ["list"]),
     Rule(["discovery.k8s.io"], ["endpointslices"], ["list"], ["kubernetes"]),
 ]
@@ -49,11 +48,8 @@ class Clinic:
 
 @pytest.fixture(scope="module")
 def clinic(scene: Scene) -> Iterator[Clinic]:
-    """The world's API server, with two pods on node1 whose images come through the load balancer, and DNS."""
+    """The world's API server, with DNS."""
     with ClusterApi(scene.world.lb, scene.world.tmp) as api:
-        api.store.create(_pod("web-1", _IMAGE))
-        api.store.create(_pod("web-2", f"{REGISTRY}/image2:1"))
-        api.store.create(_pod("web-3", f"{REGISTRY}/image3:1", node="node2"))
         # The world's DNS server takes the place of CoreDNS.
         dns = objects.Port("dns", 53, 53, protocol="UDP")
         api.store.create(objects.service("kube-dns", "kube-system", cluster_ips=[str(LB)], ports=[dns]))
@@ -73,8 +69,7 @@ def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
         "load-balancer.hetzner.cloud/hostname=lb.example.com"
     ) in balancer["remedy"]
     assert "nodeagent" not in balancer["remedy"][0]
-    come = "2 images of this node's pods come through it; to try a pull:"
-    assert f"{come} crictl pull {_IMAGE}" in balancer["evidence"]
+    assert any("crictl pull REF" in line for line in balancer["evidence"])
     assert found["NameAtLoadBalancer"]["evidence"] == [
         "this host's resolver: 203.0.113.10",
         "upstream DNS: 203.0.113.10",
@@ -90,7 +85,7 @@ def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> 
     finally:
         clinic.api.access.allow_all()
     assert exit_code == 2
-    assert not any("crictl" in line for line in found["ShortCircuited"]["evidence"])
+    assert "403" in found["NameAtLoadBalancer"]["evidence"][2]
     assert "ShortCircuitedAndCut" in found
 
 
@@ -99,12 +94,3 @@ def test_from_a_laptop_the_objects_alone_speak(clinic: Clinic) -> None:
     assert exit_code == 2
     assert found.keys() == {"ShortCircuitedByObject", "AgentAbsent", "NotThisNode"}
     assert "192.0.2.11" in found["NotThisNode"]["seen"]
-
-
-def _pod(name: str, image: str, node: str = "node1") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": image}]},
-    }

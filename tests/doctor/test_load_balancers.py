@@ -56,6 +56,10 @@ def _code(
         (NAMED, (Code.ThroughLoadBalancer,), Code.HostnameOnly),
         (NAMED, (Code.LoadBalancerDown,), Code.Troubled),
         (EMPTY, (), Code.NoAddress),
+        # Nothing was seen.
+        (PROXY, (), Code.LoadBalancerUnclear),
+        (NAMED, (), Code.LoadBalancerUnclear),
+        (PROXY, (Code.PathUnclear,), Code.LoadBalancerUnclear),
     ],
 )
 def test_what_is_said_of_a_load_balancer(found: Service, paths: tuple[Code, ...], code: Code) -> None:

@@ -1,4 +1,4 @@
-"""Names asked three ways, hosts lines, and the registry of an image: judged on values."""
+"""Names asked three ways, and hosts lines: judged on values."""
 
 from dataclasses import replace
 from ipaddress import ip_address
@@ -11,7 +11,6 @@ from nodeagent.doctor.names import (
     hosts_line_findings,
     name_finding,
     name_order_findings,
-    registry_of,
 )
 from nodeagent.model.facts import DnsOutcome, DnsReply, UserHostsLine
 from tests.plan.made_up import FACTS, config, desired, ingress, service
@@ -46,20 +45,6 @@ FOUND = NameObservation(
 )
 def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
     assert name_finding(seen).code == code
-
-
-@pytest.mark.parametrize(
-    ("image", "registry"),
-    [
-        ("nginx", "docker.io"),
-        ("library/nginx:1", "docker.io"),
-        ("registry.example.com/a/b@sha256:00", "registry.example.com"),
-        ("registry:5000/a", "registry"),
-        ("localhost/a", "localhost"),
-    ],
-)
-def test_the_registry_of_an_image(image: str, registry: str) -> None:
-    assert registry_of(image) == registry
 
 
 def test_a_line_that_leads_a_load_balancers_hostname_elsewhere_is_named_and_no_other() -> None:

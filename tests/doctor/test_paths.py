@@ -50,6 +50,8 @@ UNKNOWN = replace(BROKEN, target=replace(TARGET, proxy=None))
 BY_OBJECT = replace(TARGET, vip=False)
 OUTSIDE = replace(BROKEN, target=BY_OBJECT, in_rules=False)
 V2 = replace(TARGET, proxy="v2")
+OTHER = replace(OUTSIDE, target=replace(BY_OBJECT, proxy=None), controller=PLAIN)
+"""One that is not known to send the header, and whose controller does not want it."""
 MUTE = Answers(EMPTY, EMPTY, EMPTY)
 ALL_NOT_TLS = Answers(NOT_TLS, NOT_TLS, NOT_TLS)
 RELAY_ENDS = [
@@ -151,6 +153,11 @@ RELAY_ENDS = [
         ),
         # A load balancer that is not known to send the header.
         (Code.Undetected, [UNKNOWN]),
+        (
+            Code.LoadBalancerDown,
+            [replace(OTHER, load_balancer=DOWN), replace(OTHER, load_balancer=ALL_NOT_TLS)],
+        ),
+        (Code.PathUnclear, [replace(OTHER, load_balancer=DOWN, in_rules=True)]),
         (Code.ShortCircuitedAndFine, [replace(UNKNOWN, load_balancer=PLAIN, controller=Answers())]),
         (
             Code.ThroughLoadBalancer,

@@ -208,7 +208,7 @@ def test_the_server_is_asked_which_version_it_has(
     for version in served:
         api.store.serve(Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
-        answers = ask_cluster(connection, "node1")
+        answers = ask_cluster(connection)
     assert (answers.policy_api, answers.why.get("policies", "")) == (best, "")
 
 
@@ -218,7 +218,7 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
     api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
     api.faults.add(faults.Answer(503), path="/apis/admissionregistration*", times=None)
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
-        answers = ask_cluster(connection, "node1")
+        answers = ask_cluster(connection)
     assert answers.policy_api == ""
     assert "503" in answers.why["policies"] or "unable to handle" in answers.why["policies"]
 

@@ -1,4 +1,4 @@
-"""Other data of the API server: version, images of this node's pods, cluster DNS, policies, nodes.
+"""Other data of the API server: version, cluster DNS, policies, nodes.
 
 A denial is not an error here: the result says what is not available, and contains the rest.
 """
@@ -26,16 +26,14 @@ class ClusterAnswers(Struct, frozen=True):
 
     Attributes:
         version: the server's version, such as v1.33.2; empty if unknown.
-        images: those of this node's pods, sorted.
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
         nodes: the addresses of at most 250 nodes (InternalIP and ExternalIP).
-        why: what is not available, and why: "version", "images", "dns", "policies" or "nodes" to the reason.
+        why: what is not available, and why: "version", "dns", "policies" or "nodes" to the reason.
     """
 
     version: str = ""
-    images: tuple[str, ...] = ()
     dns: IPAddress | None = None
     policy_api: str = ""
     nodes: frozenset[IPAddress] = frozenset()
@@ -48,8 +46,6 @@ _POLICY_GROUP = "admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
 _SECONDS = 10.0
-_MOST_PODS = 500
-"""Kubernetes supports 110 pods per node; some clouds allow 256."""
 _MOST_NODES = 250
 """A Node is some 20 KB, most of it the names of images: their list stays within the largest answer."""
 
@@ -58,23 +54,6 @@ _Answer = TypeVar("_Answer")
 
 class _Version(Struct):
     gitVersion: str = ""  # noqa: N815 - the API's field
-
-
-class _Container(Struct):
-    image: str = ""
-
-
-class _PodSpec(Struct, rename="camel"):
-    containers: list[_Container] = field(default_factory=list)
-    init_containers: list[_Container] | None = None
-
-
-class _Pod(Struct):
-    spec: _PodSpec
-
-
-class _Pods(Struct):
-    items: list[_Pod]
 
 
 class _ListMetadata(Struct):
@@ -86,7 +65,7 @@ class _Nodes(Struct):
     metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
-def ask_cluster(connection: "Connection", node_name: str) -> ClusterAnswers:
+def ask_cluster(connection: "Connection") -> ClusterAnswers:
     """Ask all of it; change nothing, and raise nothing."""
     why: dict[str, str] = {}
 
@@ -100,19 +79,10 @@ def ask_cluster(connection: "Connection", node_name: str) -> ClusterAnswers:
     version = attempt(
         "version", lambda: from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
     )
-    images = attempt("images", lambda: _images(connection, node_name))
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
     nodes = attempt("nodes", lambda: _nodes(connection))
-    return ClusterAnswers(version or "", images or (), dns, policies or "", nodes or frozenset(), why)
-
-
-def _images(connection: "Connection", node_name: str) -> tuple[str, ...]:
-    query = {"fieldSelector": f"spec.nodeName={node_name}", "limit": str(_MOST_PODS)}
-    answer = connection.get_json("/api/v1/pods", query, timeout=_SECONDS)
-    specs = [pod.spec for pod in from_json(answer, _Pods).items]
-    containers = [one for spec in specs for one in (*(spec.init_containers or ()), *spec.containers)]
-    return tuple(sorted({one.image for one in containers if one.image}))
+    return ClusterAnswers(version or "", dns, policies or "", nodes or frozenset(), why)
 
 
 def _dns(connection: "Connection") -> IPAddress:
