@@ -39,14 +39,14 @@ def share_out(
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 
     Args:
-        services: those that send PROXY, on this node or on another one, in order of precedence.
+        services: those that send PROXY, on this node or on another one, in order of precedence, but those
+            that are too large.
         published: what all Services publish.
         rules: only those of every node are used.
         config: the limits, the relay's ranges, and the listed Services: only the total limit counts for them.
             Those that are served by their hostnames have the families of their ClusterIPs.
     """
     listed, named = listed_paths(config), own_hostnames(services, config)
-    refusals: dict[ObjectRef, Ruling] = {}
     candidates: list[_Candidate] = []
     for service in services:
         trusted = service.ref.path in listed
@@ -55,13 +55,10 @@ def share_out(
         usable = [address for address in addresses if by_name or not rules.never(address)]
         if not (usable and service.tcp_ports and service.cluster_ips):
             continue  # The decision on the Service itself says why.
-        ruling = None if trusted else _too_large(service, len(addresses), config.limits)
         ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
-        if ruling is not None:
-            refusals[service.ref] = ruling
-        elif by_name or any(owner(published, end) == service.ref for end in ends):
+        if by_name or any(owner(published, end) == service.ref for end in ends):
             candidates.append(_Candidate(service, frozenset(each.version for each in usable), trusted))
-    refusals |= _give_places(candidates, config.limits)
+    refusals = _give_places(candidates, config.limits)
     ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
     return Capacity(
         {
@@ -142,14 +139,26 @@ def _beyond_share(
     return None
 
 
-def _too_large(service: Service, addresses: int, limits: LimitOptions) -> Ruling | None:
-    ports = len(service.tcp_ports)
+_MOST_ENDPOINTS = 2048
+"""Addresses times ports of a Service: as many redirects."""
+
+
+def too_large(service: Service, limits: LimitOptions) -> Ruling | None:
+    """Why a Service that is not listed is not looked into, whatever it publishes; None if it is."""
+    ports, addresses = len(service.tcp_ports), len(service.load_balancer_ips)
+    if not addresses:
+        return None
     if ports > limits.ports_per_service:
         reason = f"it has {ports} TCP ports, more than {limits.ports_per_service} (limits.portsPerService)"
         return _refused("TooManyPorts", reason)
     if addresses > limits.addresses_per_service:
         most = f"more than {limits.addresses_per_service} (limits.addressesPerService)"
         return _refused("TooManyAddresses", f"it publishes {addresses} addresses, {most}")
+    if addresses * ports > _MOST_ENDPOINTS:
+        reason = (
+            f"it publishes {addresses} addresses with {ports} TCP ports, more than {_MOST_ENDPOINTS} pairs"
+        )
+        return _refused("TooManyAddresses", reason)
     return None
 
 

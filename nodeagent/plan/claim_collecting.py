@@ -120,7 +120,7 @@ class ClaimCollector:
     def __init__(self, limits: LimitOptions) -> None:
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._pool = HintsPool()
-        self._parents = Parents({}, {}, {})
+        self._parents = Parents()
         self._parents_made_of: tuple[object, ...] = ((), (), ())
         self._of_ingresses: Memory[int, tuple[Claim, ...]] = Memory()
         self._of_controller_routes: Memory[int, tuple[Claim, ...]] = Memory()
@@ -157,7 +157,7 @@ class ClaimCollector:
     def _claims_of_routes(self, snapshot: Snapshot) -> tuple[Mapping[int, tuple[Claim, ...]], list[str]]:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
-            self._parents, self._parents_made_of = Parents.of(*made_of), made_of
+            self._parents, self._parents_made_of = Parents(*made_of), made_of
         parents, pool = self._parents, self._pool
         considered = self._considered.results(
             lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents

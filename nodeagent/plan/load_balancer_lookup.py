@@ -26,6 +26,10 @@ _SERVED_OTHERWISE = frozenset(
 here must not get what is theirs; a pending one has nothing yet."""
 
 
+_Point = IPAddress | str
+"""An address, or a hostname, in the status of an object."""
+
+
 class Choice(Struct, frozen=True, eq=False):
     """Load balancers among which DNS can choose; one value is shared by all objects that have this choice.
 
@@ -249,7 +253,7 @@ def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choi
 
 
 def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
-    reported = sorted(_keys(hints.points))
+    reported = sorted(map(str, _keys(hints.points)))
     if reported:
         reason = (
             f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service with a TCP port has that"
@@ -260,21 +264,20 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
     return None
 
 
-def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
+def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[_Point, list[LoadBalancerPlan]]:
     """Return the load balancers with TCP ports at each address and hostname, by precedence."""
-    found: dict[str, list[LoadBalancerPlan]] = {}
+    found: dict[_Point, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=lambda plan: plan.rank):
         if not plan.service.tcp_ports:
             continue
         # Controllers report externalIPs too; those count for which the load balancer's own decision says so.
-        for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
+        for key in _keys(plan.service.points) | {*plan.decision.addresses}:
             found.setdefault(key, []).append(plan)
     return found
 
 
-def _keys(points: Iterable[LoadBalancerPoint]) -> set[str]:
-    points = tuple(points)
-    keys = {str(point.ip) for point in points if point.ip is not None}
+def _keys(points: Sequence[LoadBalancerPoint]) -> set[_Point]:
+    keys: set[_Point] = {point.ip for point in points if point.ip is not None}
     return keys | {point.hostname.lower().removesuffix(".") for point in points if point.hostname}
 
 

@@ -12,7 +12,7 @@ from nodeagent.model.desired import LoadBalancerDecision, Ruling, Verdict, skipp
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
-from nodeagent.plan.capacity import share_out
+from nodeagent.plan.capacity import share_out, too_large
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Refusal, examine
 from nodeagent.plan.precedence import by_precedence, listed_paths
@@ -104,11 +104,18 @@ class _Decisions:
             service.ref: detect(service, config.load_balancers, snapshot.node) for service in self.services
         }
         self._published = publications(self.services, self._listed)
+        too_large_ones = {
+            service.ref: Refusal(ruling, service.problems)
+            for service in self.services
+            if service.ref.path not in self._listed
+            if (ruling := too_large(service, config.limits))
+        }
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
         self._own_names = own_hostnames(self.services, config)
         self._examined = {
-            service.ref: examine(
+            service.ref: too_large_ones.get(service.ref)
+            or examine(
                 service,
                 found.versions,
                 self._rules,
@@ -122,7 +129,11 @@ class _Decisions:
         if config.relay.kind == "service":
             self._relay = ExistingRelay(snapshot, facts, config, self._published, self._examined)
         else:
-            reserved = [each for each in self.services if self._detections[each.ref].reserved]
+            reserved = [
+                each
+                for each in self.services
+                if self._detections[each.ref].reserved and each.ref not in too_large_ones
+            ]
             capacity = share_out(reserved, self._published, self._rules, config)
             self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
 
@@ -189,7 +200,6 @@ class _Decisions:
             proxy=self._detections[service.ref].proxy,
             decision=decision,
             rank=rank,
-            own_addresses=self._own(service, service.load_balancer_ips),
         )
 
     def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:

@@ -6,7 +6,7 @@ missing status means nothing: the rules show what the controller will decide.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -45,10 +45,11 @@ _REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
 
 
 class Attachment(Struct, frozen=True):
-    """A Route on one listener, by way of a ListenerSet or not."""
+    """A Route on one listener, by way of a ListenerSet or not; `hostname` is the listener's, canonical."""
 
     gateway: Gateway
     listener: GatewayListener
+    hostname: str | None
     listener_set: ListenerSet | None = None
 
 
@@ -59,50 +60,42 @@ class Considered(Struct, frozen=True):
     comparisons: int
 
 
-class Parents(Struct, frozen=True, eq=False):
-    """All that Routes can be attached to, and the namespaces' labels."""
+_MOST_REMEMBERED = 4096
+"""Thousands of Routes have the same parent: which of its listeners take them is found out once."""
 
-    gateways: Mapping[tuple[str, str], Gateway]
-    """By namespace and name."""
-    listener_sets: Mapping[tuple[str, str], ListenerSet]
-    """By namespace and name."""
-    namespaces: Mapping[str, Namespace]
 
-    @classmethod
-    def of(
-        cls,
-        gateways: Iterable[Gateway],
-        listener_sets: Iterable[ListenerSet],
-        namespaces: Iterable[Namespace],
-    ) -> Self:
-        """Return the objects by their names."""
-        return cls(
-            {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways},
-            {(found.ref.namespace, found.ref.name): found for found in listener_sets},
-            {namespace.name: namespace for namespace in namespaces},
-        )
+class Parents:
+    """All that Routes can be attached to, and the namespaces' labels. Immutable."""
+
+    def __init__(
+        self,
+        gateways: Iterable[Gateway] = (),
+        listener_sets: Iterable[ListenerSet] = (),
+        namespaces: Iterable[Namespace] = (),
+    ) -> None:
+        self._gateways = {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways}
+        self._listener_sets = {(found.ref.namespace, found.ref.name): found for found in listener_sets}
+        self._namespaces = {namespace.name: namespace for namespace in namespaces}
+        self._taken = lru_cache(_MOST_REMEMBERED)(self._find_taken)
 
     def considered(self, route: Route) -> Considered:
         """Return all that decides about what the Route claims, apart from itself."""
-        found: list[object] = [self.namespaces.get(route.ref.namespace)]
+        found: list[object] = [self._namespaces.get(route.ref.namespace)]
         listeners = 0
         for parent in route.parents:
             listener_set = self._listener_set(parent)
             gateway = self._gateway(listener_set.parent if listener_set else parent)
             found += (gateway, listener_set)
             if listener_set:
-                found.append(self.namespaces.get(listener_set.ref.namespace))
-            listeners += sum(1 for _ in self._of_parent(parent))
+                found.append(self._namespaces.get(listener_set.ref.namespace))
+            listeners += len((listener_set or gateway).listeners) if gateway else 0
         return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
 
     def attachments(self, route: Route) -> Iterator[Attachment]:
         """Yield every listener that the Route references and that takes it, whatever their hostnames."""
         for parent in route.parents:
-            if parent in route.declined:
-                continue
-            for attachment in self._of_parent(parent):
-                if not self._refusal(attachment, parent, route):
-                    yield attachment
+            if parent not in route.declined:
+                yield from self._taken(parent, route.ref.kind, route.ref.namespace)[0]
 
     def obstacle(self, route: Route) -> str:
         """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
@@ -117,28 +110,42 @@ class Parents(Struct, frozen=True, eq=False):
     def _obstacle(self, route: Route, parent: ParentRef) -> str:
         if parent in route.declined:
             return "does not accept it, according to its status"
-        refusals = [self._refusal(attachment, parent, route) for attachment in self._of_parent(parent)]
-        if not refusals:
-            gateway = parent.kind == "Gateway"
-            return "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
-        # The listener that comes closest says most: the others were never meant.
-        return max(refusals, key=_REFUSALS.index)
+        return self._taken(parent, route.ref.kind, route.ref.namespace)[1]
 
-    def _refusal(self, attachment: Attachment, parent: ParentRef, route: Route) -> str:
+    def _find_taken(self, parent: ParentRef, kind: str, whence: str) -> tuple[tuple[Attachment, ...], str]:
+        """Return the listeners of a parent that take such Routes; and why none does, if so."""
+        refusals: dict[str, None] = {}
+        taken: list[Attachment] = []
+        for attachment in self._of_parent(parent):
+            refusal = self._refusal(attachment, parent, kind, whence)
+            if refusal:
+                refusals[refusal] = None
+            else:
+                taken.append(attachment)
+        if taken or refusals:
+            # The listener that comes closest says most: the others were never meant.
+            return tuple(taken), "" if taken else max(refusals, key=_REFUSALS.index)
+        gateway = parent.kind == "Gateway"
+        return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
+
+    def _refusal(self, attachment: Attachment, parent: ParentRef, kind: str, whence: str) -> str:
         """Why a listener does not take a Route; empty when it does."""
         home = (attachment.listener_set or attachment.gateway).ref.namespace
         listener = attachment.listener
         if parent.section not in {None, listener.name} or parent.port not in {None, listener.port}:
             return _OTHER_LISTENER
-        if not _takes_kind(listener, route.ref.kind):
+        if not _takes_kind(listener, kind):
             return _OTHER_KIND
-        if not self._allows(listener.namespaces, home, route.ref.namespace):
+        if not self._allows(listener.namespaces, home, whence):
             return _OTHER_NAMESPACE
         return ""
 
     def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
         if gateway := self._gateway(parent):
-            yield from (Attachment(gateway, listener) for listener in gateway.listeners)
+            yield from (
+                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname))
+                for listener in gateway.listeners
+            )
             return
         found = self._listener_set(parent)
         if found is None:
@@ -146,15 +153,18 @@ class Parents(Struct, frozen=True, eq=False):
         gateway = self._gateway(found.parent)
         # The Gateway says who may add listeners to it.
         if gateway and self._allows(gateway.allowed_listeners, gateway.ref.namespace, found.ref.namespace):
-            yield from (Attachment(gateway, listener, found) for listener in found.listeners)
+            yield from (
+                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname), found)
+                for listener in found.listeners
+            )
 
     def _gateway(self, parent: ParentRef) -> Gateway | None:
         is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
-        return self.gateways.get((parent.namespace, parent.name)) if is_gateway else None
+        return self._gateways.get((parent.namespace, parent.name)) if is_gateway else None
 
     def _listener_set(self, parent: ParentRef) -> ListenerSet | None:
         is_set = (parent.group, parent.kind) == (GATEWAY_API, "ListenerSet")
-        return self.listener_sets.get((parent.namespace, parent.name)) if is_set else None
+        return self._listener_sets.get((parent.namespace, parent.name)) if is_set else None
 
     def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:
@@ -163,7 +173,7 @@ class Parents(Struct, frozen=True, eq=False):
             case "Same":
                 return home == whence
             case "Selector":
-                namespace = self.namespaces.get(whence)
+                namespace = self._namespaces.get(whence)
                 return namespace is not None and selects(allowed.selector, namespace.labels)
             case "None":
                 return False
@@ -201,14 +211,13 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
     reached: set[str] = set()
     claims: list[Claim] = []
     found = _names_by_gateway(route, attachments, hostnames)
-    for number, ((gateway, excluded, by), names) in enumerate(found.items()):
+    for number, (gateway, excluded, by, names) in enumerate(found):
         reached.update(names)
-        found_at = parents.gateways[gateway.namespace, gateway.name]
         hints = LoadBalancerHints(
-            points=found_at.points,
-            problems=found_at.problems,
-            status=f"status.addresses of {gateway}",
-            gateway=gateway,
+            points=gateway.points,
+            problems=gateway.problems,
+            status=f"status.addresses of {gateway.ref}",
+            gateway=gateway.ref,
         )
         claims.append(Claim(route.ref, age, tuple(names), pool.one(hints), excluded, by, number))
     # The hostnames by which no listener is reached, so that the reason is reported.
@@ -228,16 +237,18 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
 
 def _names_by_gateway(
     route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
-) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
+) -> list[tuple[Gateway, str | None, str, Iterable[str]]]:
     """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
     found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
+    gateways: dict[ObjectRef, Gateway] = {}
     for attachment in attachments:
-        listener = attachment.listener.hostname
-        names = common_hostnames(canonical(listener) if listener else None, hostnames)
+        names = common_hostnames(attachment.hostname, hostnames)
         if names:
-            key = (attachment.gateway.ref, *_exclusion(route, attachment))
+            gateway = attachment.gateway
+            gateways[gateway.ref] = gateway
+            key = (gateway.ref, *_exclusion(route, attachment))
             found.setdefault(key, {}).update(dict.fromkeys(names))
-    return found
+    return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in found.items()]
 
 
 def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:

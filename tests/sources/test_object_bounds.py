@@ -4,6 +4,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from ipaddress import ip_network
@@ -14,8 +15,20 @@ import pytest
 
 from nodeagent.config.options import Config
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ControllerRoute, Ingress, Service, ServiceRange, Snapshot
-from nodeagent.plan.planner import plan
+from nodeagent.model.objects import (
+    ControllerRoute,
+    Gateway,
+    Ingress,
+    IngressClass,
+    ListenerSet,
+    Namespace,
+    ObjectRef,
+    Route,
+    Service,
+    ServiceRange,
+    Snapshot,
+)
+from nodeagent.plan.planner import Planner, plan
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     MOST_HOSTS,
@@ -183,14 +196,14 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     """However many of them there are: neither a host nor the report of it can be long."""
     found = _ingress(["x" * 254, *("y" * 300 + str(number) for number in range(99)), "a.example.com"])
     assert found.hosts == ("a.example.com",)
-    assert found.problems == ("hosts longer than 253 characters: 100 not read",)
+    assert found.problems == ("hosts that are longer than 253 characters, or not ASCII: 100 not read",)
     odd = _service({"externalIPs": [f"no address {number}" for number in range(1001)]})
     assert len(odd.problems) == 11
     assert odd.problems[0] == "spec.externalIPs: the rest after 1000 entries is not read"
     assert odd.problems[-1] == "991 more problems like these"
     marks = {f"example.com/{number}": "x" * 4000 for number in range(20)}
     service = _service({}, annotations={**marks, "nodeagent.io/proxy-protocol": "v2"})
-    assert (len(service.annotations), service.annotations["nodeagent.io/proxy-protocol"]) == (9, "v2")
+    assert (len(service.annotations), service.annotations["nodeagent.io/proxy-protocol"]) == (8, "v2")
     assert "more than 32768 characters in all: not read" in service.problems[0]
 
 
@@ -216,7 +229,14 @@ def _only(hint: Any) -> Any:  # noqa: ANN401 - a type, or a generic one
     return next(one for one in typing.get_args(hint) if one is not type(None)) if union else hint
 
 
-_VALID = {"type": "LoadBalancer", "origin": "Selector", "operator": "In", "value": "2001:db8::{:x}"}
+_VALID = {
+    "type": "LoadBalancer",
+    "origin": "Selector",
+    "operator": "In",
+    "value": "2001:db8::{:x}",
+    "name": "n{}",
+    "namespace": "n{}",
+}
 _ADDRESSES = {"ip", "address", "addresses", "clusterIPs", "clusterIP", "externalIPs"}
 
 
@@ -230,14 +250,14 @@ def _filled(shape: type, grows: tuple[str, ...], count: int, number: int = 0) ->
         is_list = typing.get_origin(kind) is list
         inner = _only(typing.get_args(kind)[0]) if is_list else kind
         if inner is str:
-            word = "2001:db8::{:x}" if one.name in _ADDRESSES else _VALID.get(one.name, "n{}")
+            word = "2001:db8::{:x}" if one.name in _ADDRESSES else _VALID.get(one.name, "q{}")
             word = "2001:db8:{:x}::/64" if "idr" in one.name.lower() else word
             texts = [word.format(at if is_list else number) for at in range(times if is_list else 1)]
             made[one.encode_name] = texts if is_list else texts[0] + "x" * (times - 1)
         elif inner is int:
             made[one.encode_name] = number % 60_000 + 1
         elif typing.get_origin(inner) is dict:
-            made[one.encode_name] = {f"k{at}": f"v{at}" for at in range(times)}
+            made[one.encode_name] = {f"q{at}": f"q{at}" for at in range(times)}
         elif issubclass(inner, msgspec.Struct):
             items = [_filled(inner, within, count, at) for at in range(times)]
             made[one.encode_name] = items if is_list else items[0]
@@ -260,22 +280,106 @@ _SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
 ]
 
 
+_PER_BYTE = 10
+"""Bytes of memory, and calls of functions in a pass, that a byte of an object may cost."""
+_FIELDS = {
+    Service: "services",
+    Ingress: "ingresses",
+    IngressClass: "ingress_classes",
+    Namespace: "namespaces",
+    ServiceRange: "service_ranges",
+    Gateway: "gateways",
+    ListenerSet: "listener_sets",
+    Route: "routes",
+}
+
+
+@pytest.mark.parametrize("size", [20_000, LARGEST])
+@pytest.mark.parametrize("text", ["q", "\N{GRINNING FACE}q"], ids=ascii)
 @pytest.mark.parametrize(
     ("decode", "shape", "path"),
     [(decode, shape, path) for decode, shape in _SHAPES for path in _paths(shape)],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
 )
-def test_whatever_grows_in_an_object_it_costs_little_or_is_refused(
-    decode: Callable[[bytes], object | None], shape: type, path: tuple[str, ...]
+def test_whatever_grows_in_an_object_it_costs_little_for_each_byte_or_is_refused(
+    decode: Callable[[bytes], object | None], shape: type, path: tuple[str, ...], text: str, size: int
 ) -> None:
     one, two = (len(msgspec.json.encode(_filled(shape, path, count))) for count in (1, 2))
-    document = msgspec.json.encode(_filled(shape, path, LARGEST // (two - one + 5)))
+    document = msgspec.json.encode(_filled(shape, path, size // (two - one + 5)))
+    document = document.replace(b'"q', f'"{text}'.encode())
     try:
         value = decode(document)
     except DecodingError:
         return
-    assert held(value, set()) <= 1_500_000
+    assert held(value, set()) <= min(1_500_000, _PER_BYTE * len(document) + 4096)
     assert decode(msgspec.json.encode(_filled(shape, ("-",), 1))) is not None
+    if type(value) in _FIELDS and size < LARGEST:
+        assert calls_in_a_pass({_FIELDS[type(value)]: (value,)}) <= _PER_BYTE * len(document) + 4096
+
+
+def calls_in_a_pass(collections: Mapping[str, Any]) -> int:
+    """The calls of functions in a pass with these objects: they grow with the CPU time, and don't vary."""
+    count = 0
+
+    def see(_: types.FrameType, event: str, __: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    planner, snapshot = Planner(Config()), Snapshot(**collections)
+    sys.setprofile(see)
+    try:
+        planner.plan(snapshot, Facts("node1"))
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_addresses_of_load_balancers_are_not_looked_into_before_their_number_is() -> None:
+    addresses = [{"ip": f"198.18.{number // 250}.{number % 250}"} for number in range(MOST_POINTS)]
+    marked = {"nodeagent.io/proxy-protocol": "v2"}
+    found = _service({"ports": [{"port": 443}], "clusterIPs": ["10.96.0.1"]}, addresses, marked)
+    services = tuple(replace(found, ref=ObjectRef("Service", "team", f"lb{number}")) for number in range(3))
+    assert calls_in_a_pass({"services": services}) <= 40 * 3 * MOST_POINTS
+
+
+def test_routes_and_gateways_cost_little_for_each_comparison() -> None:
+    """32 Gateways of 64 listeners, each with a selector as large as it may be."""
+    rules = {"matchLabels": {f"label{number}": "x" for number in range(64)}}
+    allowed = {"namespaces": {"from": "Selector", "selector": rules}}
+    listeners = [
+        {"name": f"l{number}", "port": 443, "protocol": "HTTPS", "allowedRoutes": allowed}
+        for number in range(64)
+    ]
+    gateways = tuple(
+        decode_gateway({"metadata": {"name": f"g{number}"}, "spec": {"listeners": listeners}})
+        for number in range(32)
+    )
+    parents = [{"name": f"g{number}"} for number in range(32)]
+    routes = tuple(
+        decode_route(
+            {"metadata": {"name": f"r{n}"}, "spec": {"hostnames": [f"h{n}.test"], "parentRefs": parents}},
+            "HTTPRoute",
+        )
+        for n in range(50)
+    )
+    labels = {f"label{number}": "x" for number in range(64)}
+    collections = {"gateways": gateways, "namespaces": (Namespace("default", labels),)}
+    alone = calls_in_a_pass({**collections, "routes": routes[:1]})
+    assert alone <= 4 * 32 * 64 * 64
+    assert calls_in_a_pass({**collections, "routes": routes}) <= alone + 15 * 50 * 32 * 64
+
+
+def test_a_selector_with_very_many_rules_is_an_error_of_that_object() -> None:
+    def gateway(count: int, **expression: object) -> dict[str, Any]:
+        selector = {"matchLabels": {f"label{n}": "x" for n in range(count)}, "matchExpressions": [expression]}
+        allowed = {"namespaces": {"from": "Selector", "selector": selector}}
+        listener = {"name": "web", "port": 443, "protocol": "HTTPS", "allowedRoutes": allowed}
+        return {"metadata": {"name": "public"}, "spec": {"listeners": [listener]}}
+
+    values = [f"v{number}" for number in range(60)]
+    assert decode_gateway(gateway(3, key="a", operator="In", values=values)).listeners
+    with pytest.raises(DecodingError, match="more than 64 labels, expressions and values"):
+        decode_gateway(gateway(4, key="a", operator="In", values=values))
 
 
 def test_the_endpoints_of_a_slice_are_bounded_although_each_has_all_ports() -> None:

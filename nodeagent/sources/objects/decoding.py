@@ -63,13 +63,14 @@ _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""
 
 _MOST_ANNOTATIONS = 32 * 1024
-"""Characters of all annotations that are kept of an object."""
+"""Characters of all annotations that are kept of an object; each takes 100 besides."""
+_EACH_ANNOTATION = 100
 
 _LONGEST_LABEL = 63
 """Characters of a port's name (RFC 1123 label)."""
 
-_LONGEST_CLASS = 253
-"""Characters of a class's name, which is an object's."""
+_LONGEST_NAME = 253
+"""Characters of the name of a class or another object, and of other words without a bound of their own."""
 
 _MOST_PROBLEMS = 10
 """Problems of one object that are reported."""
@@ -100,7 +101,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
     gateway, gateway_namespace = _gateway_of(found.metadata)
     return Service(
         ref=ref_of("Service", found.metadata),
-        uid=found.metadata.uid or "",
+        uid=_cut(found.metadata.uid or ""),
         created=created_of(found.metadata),
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
@@ -113,7 +114,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         problems=some_problems(problems),
         gateway=gateway,
         gateway_namespace=gateway_namespace,
-        load_balancer_class=spec.loadBalancerClass,
+        load_balancer_class=spec.loadBalancerClass and _cut(spec.loadBalancerClass),
         local_only=spec.internalTrafficPolicy == "Local",
     )
 
@@ -131,7 +132,7 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     return Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
-        class_name=shared(spec.ingress_class_name),
+        class_name=shared(spec.ingress_class_name and _cut(spec.ingress_class_name)),
         hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
@@ -191,7 +192,11 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     none = api.Conditions()
     every = (
         RelayEndpoint(
-            address, name, port, endpoint.node_name, (endpoint.conditions or none).ready is not False
+            address,
+            name,
+            port,
+            endpoint.node_name and _cut(endpoint.node_name),
+            (endpoint.conditions or none).ready is not False,
         )
         for endpoint in found.endpoints or ()
         if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
@@ -256,9 +261,10 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
         if entry.ip and address is None:
             text = quoted(entry.ip)
             problems.append(f"status.loadBalancer.ingress[{index}].ip: {text} is not an IP address")
-        hostname = one_line(entry.hostname)[:LONGEST_HOST] if entry.hostname else None
+        hostname = entry.hostname if entry.hostname and entry.hostname.isascii() else None
+        hostname = hostname and one_line(hostname)[:LONGEST_HOST]
         if address is not None or hostname:
-            found.append(LoadBalancerPoint(address, hostname, entry.ip_mode))
+            found.append(LoadBalancerPoint(address, hostname, entry.ip_mode and _cut(entry.ip_mode)))
     return shared(tuple(found))
 
 
@@ -325,21 +331,26 @@ def created_of(metadata: api.Metadata) -> datetime | None:
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """Return the annotations that decide about claims: controllers write others all the time."""
     given = metadata.annotations or {}
-    found = {
-        # No class has such a name, cut or not.
-        key: value if len(value) <= _LONGEST_CLASS else f"{value[:_LONGEST_CLASS]}…"
-        for key, value in given.items()
-        if key in _DECIDING
-    }
+    found = {key: _cut(value) for key, value in given.items() if key in _DECIDING}
     return found or NO_ANNOTATIONS
 
 
+def _cut(text: str) -> str:
+    """Return the text, cut off if it is longer than any name: nothing has such a name, cut or not."""
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+
+
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Return the annotations but very long ones, and the longest of too many; `problems` lists these."""
+    """Return the annotations but very long ones, and the longest of too many; `problems` lists these.
+
+    No rule uses one that has other characters than ASCII, which would take up to four times the memory.
+    """
     found: dict[str, str] = {}
     left = _MOST_ANNOTATIONS
     for key, value in sorted(annotations.items(), key=lambda item: len(item[1])):
-        left -= len(key) + len(value)
+        if not (key.isascii() and value.isascii()):
+            continue
+        left -= len(key) + len(value) + _EACH_ANNOTATION
         if len(value) > _LONGEST_ANNOTATION:
             bound = f"longer than {_LONGEST_ANNOTATION} characters"
         elif left < 0:
@@ -361,21 +372,21 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
     found: dict[str, None] = {}
     left = _MOST_HOST_BYTES
-    long = 0
+    odd = 0
     for host in hosts:
-        if len(host) > LONGEST_HOST:
-            long += 1
+        if len(host) > LONGEST_HOST or not host.isascii():
+            odd += 1
             continue
         if host in found:
             continue
-        left -= len(host.encode("utf-8", "surrogatepass"))
+        left -= len(host)
         if left < 0 or len(found) == MOST_HOSTS:
             bound = f"{MOST_HOSTS} hosts" if left >= 0 else f"{_MOST_HOST_BYTES} bytes of hosts"
             problems.append(f"more than {bound}: the rest is not read")
             break
         found[host] = None
-    if long:
-        problems.append(f"hosts longer than {LONGEST_HOST} characters: {long} not read")
+    if odd:
+        problems.append(f"hosts that are longer than {LONGEST_HOST} characters, or not ASCII: {odd} not read")
     return tuple(found)
 
 

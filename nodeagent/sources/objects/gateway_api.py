@@ -144,9 +144,18 @@ def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
             raise DecodingError(f"namespaces.from: {quoted(other)} is not one of All, Same, Selector, None")
 
 
+_MOST_RULES = 64
+"""Labels, expressions and their values in one selector."""
+
+
 def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
+    expressions = selector.match_expressions or ()
+    values = sum(len(each.values or ()) for each in expressions)
+    if len(selector.match_labels or ()) + len(expressions) + values > _MOST_RULES:
+        # One that is cut off would mean something else.
+        raise DecodingError(f"a label selector has more than {_MOST_RULES} labels, expressions and values")
     rules = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
-    for found in selector.match_expressions or ():
+    for found in expressions:
         match found.operator:
             case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
                 rules.append(LabelRule(found.key, operator, tuple(found.values or ())))
