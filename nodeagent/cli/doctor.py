@@ -12,8 +12,8 @@ from nodeagent.cli.command_options import common_options, connect, option, outpu
 from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
-from nodeagent.doctor.examination import AgentReport, Question, detections, examine
-from nodeagent.doctor.findings import CheckVerdict, Code, Finding, Overall, Summary, summarize
+from nodeagent.doctor.examination import Question, detections, examine
+from nodeagent.doctor.findings import EXIT_CODES, CheckVerdict, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet.asking import Asking, NodeRow, ask_all, exit_code, read_own, worst_first
@@ -82,11 +82,12 @@ def doctor(
         return 0
     view = call.view(of_a_node=False)
     elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)
+    agent, served = None, 0
     if not elsewhere:
         file = status_file or status_path(Path(call.config.relay.run_dir))
-        agent: AgentReport | None = _own_agent(call, view.facts, file)
-    else:
-        agent = _fleet(call) if call.manifests is None else None
+        agent = _own_agent(call, view.facts, file)
+    elif call.manifests is None:
+        agent, served = _fleet(call)
     findings = examine(
         Question(
             config=call.config,
@@ -98,20 +99,23 @@ def doctor(
             elsewhere=elsewhere,
             host=host,
             agent=agent,
+            served=served,
         )
     )
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
-    summary = summarize(where, findings)
-    document = doctor_document(call.node_name, summary, findings, on_node=not elsewhere)
-    show_answer(output, document, doctor_lines(summary, findings))
-    return summary.exit_code
+    overall, sentence = summarize(where, findings)
+    document = DoctorDocument(
+        SCHEMA_VERSION, "Doctor", call.node_name, not elsewhere, overall, sentence, findings
+    )
+    show_answer(output, document, doctor_lines(document))
+    return EXIT_CODES[overall]
 
 
-def _own_agent(call: Invocation, facts: Facts, file: Path) -> AgentReport:
+def _own_agent(call: Invocation, facts: Facts, file: Path) -> Finding:
     """Return what the agent of this node says in its status file."""
     row = read_own(call.node_name, file)
     if row is not None:
-        return _of_rows([row], row.reason or "in sync", "$ nodeagent status")
+        return _agents([row], row.reason or "in sync", "$ nodeagent status")
     if any(address.ours for address in facts.addresses):
         seen = f"its relay addresses are on this node, but an agent's status file is not at {file}"
         remedy = (
@@ -120,32 +124,32 @@ def _own_agent(call: Invocation, facts: Facts, file: Path) -> AgentReport:
             "if nodeagent was only applied here, this shows what it keeps on this node:",
             "$ nodeagent status",
         )
-        return AgentReport(Finding.of(Code.AgentUnknown, _AGENT, seen, remedy=remedy))
+        return Finding.of(Code.AgentUnknown, _AGENT, seen, remedy=remedy)
     seen = f"no status file of an agent at {file}, and no relay address on this node"
-    return AgentReport(Finding.of(Code.AgentAbsent, _AGENT, seen))
+    return Finding.of(Code.AgentAbsent, _AGENT, seen)
 
 
-def _fleet(call: Invocation) -> AgentReport:
-    """Ask the agents of all nodes, as `nodeagent fleet` does."""
+def _fleet(call: Invocation) -> tuple[Finding, int]:
+    """Return what the agents of all nodes say, and the least number of load balancers that one serves."""
     try:
         with connect(call.kubeconfig) as connection:
             asking = Asking(connection, APP)
             rows = worst_first(ask_all(asking, read_roster(connection, asking.namespace)))
     except NotFoundError:
-        return AgentReport(Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"))
+        return Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"), 0
     except SourceError as error:
-        return AgentReport(Finding.of(Code.AgentUnknown, _AGENT, one_line(error)))
+        return Finding.of(Code.AgentUnknown, _AGENT, one_line(error)), 0
     others = [row for row in rows if row.state != "in-sync"]
     seen = f"{len(rows) - len(others)} of {len(rows)} nodes are in sync"
     evidence = (f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES])
-    return _of_rows(rows, seen, "$ nodeagent fleet", tuple(evidence))
+    served = (row.load_balancers.served if row.load_balancers else 0 for row in rows)
+    return _agents(rows, seen, "$ nodeagent fleet", tuple(evidence)), min(served, default=0)
 
 
-def _of_rows(rows: Sequence[NodeRow], seen: str, command: str, evidence: tuple[str, ...] = ()) -> AgentReport:
+def _agents(rows: Sequence[NodeRow], seen: str, command: str, evidence: tuple[str, ...] = ()) -> Finding:
     code = (Code.AgentInSync, Code.AgentUnknown, Code.AgentNotInSync)[exit_code(rows)]
     remedy = () if code is Code.AgentInSync else (command,)
-    served = (row.load_balancers.served if row.load_balancers else 0 for row in rows)
-    return AgentReport(Finding.of(code, _AGENT, seen, evidence, remedy), min(served, default=0))
+    return Finding.of(code, _AGENT, seen, evidence, remedy)
 
 
 GROUPS = {
@@ -182,18 +186,10 @@ class DoctorDocument(Struct, frozen=True, rename="camel"):
     findings: Sequence[Finding]
 
 
-def doctor_document(
-    node_name: str, summary: Summary, findings: Sequence[Finding], *, on_node: bool
-) -> DoctorDocument:
-    """Return the answer of `doctor`."""
-    return DoctorDocument(
-        SCHEMA_VERSION, "Doctor", node_name, on_node, summary.overall, summary.sentence, findings
-    )
-
-
-def doctor_lines(summary: Summary, findings: Sequence[Finding]) -> list[Line]:
+def doctor_lines(document: DoctorDocument) -> list[Line]:
     """Return the sentence, a table for each group of checks, and the fixes."""
-    lines: list[Line] = [Styled(summary.sentence, _OVERALL[summary.overall], bold=True), ""]
+    findings = document.findings
+    lines: list[Line] = [Styled(document.sentence, _OVERALL[document.overall], bold=True), ""]
     for title, checks in GROUPS.items():
         lines += section(title, _table([one for check in checks for one in findings if one.check == check]))
     lines += section("What to do", _remedies(findings))

@@ -44,16 +44,6 @@ from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.probes.connection_tests import ask_each
 
 
-class AgentReport(Struct, frozen=True):
-    """What the agent of this node says, or those of all nodes.
-
-    `serves` is the least number of load balancers that one of them serves.
-    """
-
-    finding: Finding
-    serves: int = 0
-
-
 class Question(Struct, frozen=True):
     """What the doctor examines, and what is known already.
 
@@ -68,6 +58,7 @@ class Question(Struct, frozen=True):
         host: the hostname to request; empty for those that the plan knows.
         agent: what the node's agent says; if this machine is not the node, those of all nodes. None if that
             was not asked.
+        served: the least number of load balancers that one of all agents serves.
     """
 
     config: Config
@@ -78,7 +69,8 @@ class Question(Struct, frozen=True):
     cluster: ClusterAnswers
     elsewhere: str
     host: str
-    agent: AgentReport | None = None
+    agent: Finding | None = None
+    served: int = 0
 
 
 def examine(question: Question) -> list[Finding]:
@@ -86,7 +78,7 @@ def examine(question: Question) -> list[Finding]:
     examination = _Examination(question)
     return [
         *(examination.off_node() if question.elsewhere else examination.on_node()),
-        *([question.agent.finding] if question.agent else []),
+        *([question.agent] if question.agent else []),
         *_unreadable(question.snapshot),
     ]
 
@@ -161,8 +153,8 @@ class _Examination:
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = (
             agent is not None
-            and agent.finding.code == Code.AgentInSync
-            and agent.serves >= len(self._sending)
+            and agent.code == Code.AgentInSync
+            and self._question.served >= len(self._sending)
         )
         seen = (
             LoadBalancerObservation(

@@ -3,7 +3,7 @@
 docs/doctor-codes.md explains each code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Literal, Self
 
@@ -142,27 +142,15 @@ class Finding(Struct, frozen=True):
 
 Overall = Literal["healthy", "affected", "cannot-tell"]
 
-_EXIT: dict[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
+EXIT_CODES: Mapping[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
 # Without these, it is unknown whether the node is affected; anything else that is unknown changes nothing.
 _DECISIVE = frozenset({Code.ProxyUnknown, Code.LoadBalancerUnclear, Code.PathUnclear, Code.ObjectsUnreadable})
 # What says most about a cause comes first in the sentence.
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject)
 
 
-class Summary(Struct, frozen=True):
-    """The result in a word, a sentence and an exit code: 0 healthy, 2 affected, 1 unknown."""
-
-    overall: Overall
-    sentence: str
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code for the shell."""
-        return _EXIT[self.overall]
-
-
-def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """Return the verdict on `where` ("node node1", "this cluster"); what could not be checked comes last."""
+def summarize(where: str, findings: Sequence[Finding]) -> tuple[Overall, str]:
+    """Return the verdict on `where` ("node node1", "this cluster"), and the sentence that says it and why."""
     affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
@@ -175,7 +163,7 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
         overall, words = "cannot-tell", f": could not determine: {_first(unknown)}"
     else:
         overall, words = "healthy", f" {_healthy(findings)}"
-    return Summary(overall, f"{where}{words}{_asides(findings)}")
+    return overall, f"{where}{words}{_asides(findings)}"
 
 
 def _asides(findings: Sequence[Finding]) -> str:

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
-from nodeagent.cli.doctor import doctor_document, doctor_lines
+from nodeagent.cli.doctor import DoctorDocument, doctor_lines
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
 from nodeagent.cli.terminal import Styled, block, table, terminal_text
@@ -112,9 +112,9 @@ def test_whatever_any_object_holds(
 @given(st.lists(st.tuples(st.sampled_from(Code), hostile, hostile), max_size=4), text_of_utf8)
 def test_whatever_the_doctor_saw(seen: list[tuple[Code, str, str]], said: str) -> None:
     findings = [Finding.of(code, one, other, (one, other), (other, one)) for code, one, other in seen]
-    summary = summarize(said, findings)
-    _assert_harmless(terminal_text(doctor_lines(summary, findings)))
-    assert json.loads(encode(doctor_document("node1", summary, findings, on_node=True)))["sentence"]
+    document = DoctorDocument("1", "Doctor", "node1", True, *summarize(said, findings), findings)  # noqa: FBT003 - on the node
+    _assert_harmless(terminal_text(doctor_lines(document)))
+    assert json.loads(encode(document))["sentence"]
 
 
 def _logged(message: str) -> str:

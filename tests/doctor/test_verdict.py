@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.doctor.findings import Code, Finding, summarize
+from nodeagent.doctor.findings import EXIT_CODES, Code, Finding, summarize
 
 
 def _found(*codes: Code) -> list[Finding]:
@@ -43,12 +43,12 @@ def _found(*codes: Code) -> list[Finding]:
     ],
 )
 def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int, words: str) -> None:
-    summary = summarize("node node1", _found(*codes))
-    assert summary.exit_code == exit_code
-    assert summary.sentence.startswith("node node1")
-    assert words in summary.sentence
+    overall, sentence = summarize("node node1", _found(*codes))
+    assert EXIT_CODES[overall] == exit_code
+    assert sentence.startswith("node node1")
+    assert words in sentence
 
 
 def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
     found = _found(Code.ShortCircuitedAndCut, Code.StaleHostsLine, Code.ShortCircuited)
-    assert "subject2: seen ShortCircuited" in summarize("node", found).sentence
+    assert "subject2: seen ShortCircuited" in summarize("node", found)[1]
