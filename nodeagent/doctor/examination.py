@@ -38,10 +38,10 @@ from nodeagent.model.desired import Desired, DnatRules, NameDecision, Verdict
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
+from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
-from nodeagent.sources.probes.connection_tests import ask_each
 
 
 class Question(Struct, frozen=True):

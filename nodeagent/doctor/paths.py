@@ -13,7 +13,7 @@ from enum import Enum
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion, Service, ServicePort
-from nodeagent.sources.probes.connection_tests import ProbeOutcome
+from nodeagent.sources.connection_tests import ProbeOutcome
 
 
 def works(outcome: ProbeOutcome | None) -> bool:

@@ -14,7 +14,7 @@ from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.plan.hostnames import is_wildcard
-from nodeagent.sources.probes.connection_tests import (
+from nodeagent.sources.connection_tests import (
     Probe,
     ProbeOutcome,
     arrives_at,

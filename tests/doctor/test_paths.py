@@ -8,7 +8,7 @@ import pytest
 from nodeagent.doctor.findings import CheckVerdict, Code
 from nodeagent.doctor.paths import Answers, PathObservation, Target, conclude, path_finding
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
+from nodeagent.sources.connection_tests import Ending, ProbeOutcome
 from tests.plan.made_up import point, service
 
 OK = ProbeOutcome(Ending.STATUS, 200)

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.connection_tests import (
+from nodeagent.sources.connection_tests import (
     Ending,
     Probe,
     ProbeOutcome,

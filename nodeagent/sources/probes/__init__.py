@@ -1,1 +1,0 @@
-"""Connections made to find out how they end: limited in time, and without any lasting effect."""

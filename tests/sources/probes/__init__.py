@@ -1,1 +1,0 @@
-"""Probes against servers that behave as the tests ask."""
