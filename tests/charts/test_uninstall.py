@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 NAMESPACE = "nodeagent"
 ADMINISTRATOR = "system:admin"
 _RBAC = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
-_MADE = (*_RBAC, "serviceaccounts", "configmaps", "daemonsets", "deployments", "poddisruptionbudgets", "jobs")
+_MADE = (*_RBAC, "serviceaccounts", "configmaps", "daemonsets", "deployments", "jobs")
 
 
 class Cluster:

@@ -29,6 +29,8 @@ def _locked(name: str) -> dict[str, Requirement]:
     rest = re.sub(r"^#.*\n", "", _ENTRY.sub("", text), flags=re.MULTILINE)
     assert rest.strip() == "", "every line is a version with its hashes"
     pins = [Requirement(match["pin"]) for match in _ENTRY.finditer(text)]
+    # Of two for one package, the one that counts with this Python comes last.
+    pins.sort(key=lambda pin: pin.marker is None or pin.marker.evaluate())
     return {pin.name: pin for pin in pins}
 
 
