@@ -229,7 +229,8 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
         ports_per_service: The TCP ports of one Service.
         addresses_per_service: The addresses that one Service publishes.
         hostnames: The hostnames that are written, or verified by DNS, in total.
-        hostnames_per_namespace: The hostnames that objects of one namespace can claim.
+        hostnames_per_namespace: The hostnames that objects of one namespace can claim. Each line of the hosts
+            file makes every lookup of a name on the node a little slower: 1,000 lines by 0.13 ms.
     """
 
     listeners: _Limit = 1000
@@ -238,7 +239,7 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     ports_per_service: _Limit = 64
     addresses_per_service: _Limit = 256
     hostnames: _Limit = 20_000
-    hostnames_per_namespace: _Limit = 5000
+    hostnames_per_namespace: _Limit = 1000
 
 
 class TelemetryOptions(Struct, frozen=True, rename="camel"):

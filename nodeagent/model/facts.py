@@ -44,8 +44,9 @@ _TELLING = frozenset({DnsOutcome.ADDRESSES, DnsOutcome.NO_ADDRESS, DnsOutcome.NX
 class DnsReply(Struct, frozen=True):
     """The outcome of one lookup of a hostname's A and AAAA records.
 
-    `addresses` are sorted, IPv4 first. `trouble` says in words why a query was not answered; `unanswered` are
-    its families if the addresses of the other family are known. `ttl` is in seconds, 0 if there was none.
+    `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
+    `trouble` says in words why a query was not answered; `unanswered` are its families if the addresses of
+    the other family are known. `ttl` is in seconds, 0 if there was none.
     """
 
     outcome: DnsOutcome
@@ -53,6 +54,7 @@ class DnsReply(Struct, frozen=True):
     trouble: str = ""
     unanswered: frozenset[Family] = frozenset()
     ttl: int = 0
+    more: int = 0
 
 
 class DnsAnswer(Struct, frozen=True):

@@ -135,7 +135,7 @@ def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Ruling:
     own = f"{load_balancer.service.ref} ({', '.join(known_by)})"
     return refused(
         "NotVerified",
-        f"not verified: DNS answers {_shown(reply.addresses)}, not an address of {own}",
+        f"not verified: DNS answers {_shown(reply.addresses, reply.more)}, not an address of {own}",
         f"not verified: DNS does not answer with an address of {own}",
     )
 
@@ -165,7 +165,7 @@ def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddres
     return tuple(address for address in reply.addresses if address in own)
 
 
-def _shown(addresses: Iterable[IPAddress]) -> str:
+def _shown(addresses: Iterable[IPAddress], more: int = 0) -> str:
     texts = [str(address) for address in addresses]
-    more = len(texts) - _MOST_SHOWN
+    more += max(len(texts) - _MOST_SHOWN, 0)
     return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

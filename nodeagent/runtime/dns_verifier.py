@@ -29,6 +29,7 @@ from nodeagent.runtime.lookup_queue import (
     lane_after,
     pause_after,
 )
+from nodeagent.sharing import shared
 
 if TYPE_CHECKING:
     from nodeagent.sources.dns import Resolver
@@ -51,6 +52,8 @@ _MOST_REMEMBERED: Final = 1024
 """If there are more, only the latest answer counts: the server can't take memory."""
 _DOUBT_SECONDS: Final = 0.5
 """An answer that differs from the one before is looked up again so much later, if it is in doubt."""
+_OTHERS: Final = 4
+"""Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
 """During this time, further changes next to a hostname don't bring forward the others again."""
 
@@ -61,7 +64,8 @@ class _Known:
 
     `same` counts the answers in a row that were the same as the one before, `failures` the failed ones.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
-    `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came.
+    `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came, and
+    `changed_at` when an answer, or the question, last changed something.
     """
 
     answer: DnsAnswer
@@ -71,6 +75,7 @@ class _Known:
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
     asked_at: float = -math.inf
     doubted_at: float | None = None
+    changed_at: float = -math.inf
 
 
 class DnsVerifier:
@@ -149,7 +154,7 @@ class DnsVerifier:
                     self._threads.append(thread)
             self._queue.hasten(changed, now, Lane.FIRST)
             for name in self._known.keys() & changed:
-                self._known[name].same = -1
+                self._known[name].same, self._known[name].changed_at = -1, now
             self._wanted = wanted
             self._news.notify()
 
@@ -194,6 +199,7 @@ class DnsVerifier:
             if taken is None:
                 return
             name, ask, began = taken
+            busy_before = time.thread_time()
             try:
                 reply = ask(name)
             except Exception as error:  # noqa: BLE001 - see below
@@ -202,7 +208,9 @@ class DnsVerifier:
                 _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
                 reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
             self._on_reply(reply.outcome)
+            busy = time.thread_time() - busy_before
             with self._lock:
+                self._queue.charge(name, busy, time.monotonic())
                 self._note(name, reply, began)
 
     def _await_turn(self) -> tuple[str, Ask, float] | None:
@@ -243,6 +251,8 @@ class DnsVerifier:
             seen |= dict.fromkeys(reply.addresses, now)
             outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
+        elif not question.every:
+            reply = _without_others(reply, question)
         told = before.answer.told if before else None
         moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
         if before and moved and not question.every and self._doubts(before, now):
@@ -251,6 +261,7 @@ class DnsVerifier:
         same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
         known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
         known.seen, known.asked_at = seen, began
+        known.changed_at = before.changed_at if before and not moved else now
         if before is None or known.answer != before.answer:
             self._answers = None
         if moved:
@@ -258,8 +269,8 @@ class DnsVerifier:
         if not same:
             self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        same_before = 0 if question.every else known.same
-        pause = pause_after(reply, known.failures, same_before, self._recheck_seconds)
+        same_before, unchanged = (0, 0.0) if question.every else (known.same, now - known.changed_at)
+        pause = pause_after(reply, known.failures, same_before, self._recheck_seconds, unchanged)
         self._queue.asked(name, now + pause, lane_after(pause))
         self._answered.notify_all()
 
@@ -290,6 +301,16 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
         return _Known(DnsAnswer(reply), same, 1, now)
     since = now if before.failing_since is None else before.failing_since
     return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
+
+
+def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
+    """Return the reply with few of the addresses that can't change a decision: it is kept in memory."""
+    others = [address for address in reply.addresses if address not in question.addresses]
+    left_out = frozenset(others[_OTHERS:])
+    if not left_out:
+        return reply
+    kept = tuple(address for address in reply.addresses if address not in left_out)
+    return replace(reply, addresses=shared(kept), more=len(left_out))
 
 
 def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:

@@ -2,7 +2,8 @@
 
 Namespaces take turns: thousands of hostnames of one of them don't delay those of others. Nor do hostnames
 whose servers take their time: of the lookups that are possible at once, a namespace may have as many as it
-leaves free, half of them if it is alone (the dynamic thresholds of Choudhury and Hahne).
+leaves free, half of them if it is alone (the dynamic thresholds of Choudhury and Hahne). And a namespace pays
+for the CPU time of its lookups, which its DNS servers can make as long as they like.
 
 No clock is read here: every method gets the time, in seconds that never go back.
 """
@@ -26,7 +27,12 @@ _STABLE_PER_SECOND: Final = 1.0
 _LONGEST_NEGATIVE_SECONDS: Final = 300.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 _LONGEST_RETRY_SECONDS: Final = 60.0
+_UNCHANGED_SECONDS: Final = 3600.0
 _SPREAD: Final = 0.2
+_CPU_PART: Final = 0.05
+"""Of a core, what the lookups of one namespace may take in the long run."""
+_CPU_SECONDS: Final = 10.0
+"""What they may take at once: 5,000 usual lookups."""
 
 
 class Lane(IntEnum):
@@ -44,18 +50,19 @@ _Entry = tuple[float, str, Lane]
 """When a name is due, the name, and where it waits."""
 
 
-def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> float:
+def pause_after(reply: DnsReply, failures: int, same: int, least: float, unchanged: float = 0.0) -> float:
     """Return the seconds until the next lookup, reduced by up to a fifth so that lookups don't coincide.
 
     After a failure 2 s, 4 s, 8 s up to a minute. Otherwise, at first its TTL (for a negative answer at most
     five minutes of it: a missing record mostly appears soon), then twice as long after each equal answer, up
-    to ten minutes.
+    to ten minutes. If nothing has changed for an hour, ten minutes in any case.
 
     Args:
         reply: The latest.
         failures: How many failures there were in a row.
         same: How many answers in a row were the same as the one before.
         least: The shortest interval.
+        unchanged: For so many seconds, no answer changed anything.
     """
     if not reply.outcome.tells:
         pause = backoff(failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
@@ -65,6 +72,8 @@ def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> floa
             ttl = min(ttl, _LONGEST_NEGATIVE_SECONDS)
         least /= 1 - _SPREAD
         pause = backoff(same + 1, max(least, ttl), max(least, LONGEST_SECONDS))
+    if unchanged >= _UNCHANGED_SECONDS:
+        pause = max(pause, LONGEST_SECONDS)
     return pause * random.uniform(1 - _SPREAD, 1)  # noqa: S311 - spreads load, guards nothing
 
 
@@ -96,6 +105,8 @@ class LookupQueue:
         # The hostnames that are being looked up, each with its namespace; and how many each namespace has.
         self._asking: dict[str, str] = {}
         self._busy: Counter[str] = Counter()
+        # The CPU seconds that each namespace has left.
+        self._cpu: dict[str, _Allowance] = {}
         # Each wanted hostname with its namespace.
         self._wanted: dict[str, str] = {}
         # The entry of each waiting hostname; one that is being looked up is not in it. It shows which entries
@@ -104,9 +115,9 @@ class LookupQueue:
         # Those that changed during their lookup.
         self._overtaken: set[str] = set()
         self._lanes = {
-            Lane.FIRST: _Queue(_Allowance(first_per_second)),
-            Lane.LIVELY: _Queue(_Allowance(_LIVELY_PER_SECOND)),
-            Lane.STABLE: _Queue(_Allowance(_STABLE_PER_SECOND)),
+            Lane.FIRST: _Queue(_Allowance(first_per_second, first_per_second)),
+            Lane.LIVELY: _Queue(_Allowance(_LIVELY_PER_SECOND, _LIVELY_PER_SECOND)),
+            Lane.STABLE: _Queue(_Allowance(_STABLE_PER_SECOND, _STABLE_PER_SECOND)),
         }
 
     def want(self, names: Mapping[str, str], now: float) -> None:
@@ -133,7 +144,7 @@ class LookupQueue:
         """Return the hostname to look up now, if there is one; `asked` must follow."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
-            name = queue.take(now, self._may_ask)
+            name = queue.take(now, self._wait)
             if name is not None:
                 del self._due[name]
                 self._ended(name)
@@ -146,7 +157,15 @@ class LookupQueue:
         """Return the seconds until `take` may return a hostname; infinite if all wait for `asked`."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
-        return min(queue.pause(now, self._may_ask) for queue in self._lanes.values())
+        return min(queue.pause(now, self._wait) for queue in self._lanes.values())
+
+    def charge(self, name: str, seconds: float, now: float) -> None:
+        """Note that the lookup of a name, which has just ended, took so much CPU time."""
+        namespace = self._asking.get(name)
+        if namespace is not None:
+            self._cpu.setdefault(namespace, _Allowance(_CPU_PART, _CPU_SECONDS)).spend(seconds, now)
+            if self._cpu[namespace].is_full(now):
+                del self._cpu[namespace]
 
     def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
         """Note that it was looked up; if wanted, it is due again then, or at once if it changed meanwhile."""
@@ -157,9 +176,13 @@ class LookupQueue:
             self._put(name, due, lane)
         self._overtaken.discard(name)
 
-    def _may_ask(self, namespace: str) -> bool:
+    def _wait(self, namespace: str, now: float) -> float:
+        """Return the seconds until a namespace may look up one more; infinite until one of its ends."""
         busy = self._busy.get(namespace, 0)
-        return busy == 0 or busy < self._at_once - len(self._asking)
+        if busy and busy >= self._at_once - len(self._asking):
+            return math.inf
+        cpu = self._cpu.get(namespace)
+        return cpu.pause(now, 0.0) if cpu else 0.0
 
     def _ended(self, name: str) -> None:
         namespace = self._asking.pop(name, None)
@@ -178,9 +201,10 @@ class LookupQueue:
 
 @dataclass(slots=True)
 class _Allowance:
-    """A token bucket: so many per second, and as many at once after a second of rest."""
+    """A token bucket: so many per second, and at most so many at once after a rest."""
 
     per_second: float
+    most: float
     _left: float = math.inf
     _counted_at: float = 0.0
 
@@ -190,11 +214,24 @@ class _Allowance:
         self._left -= 1
         return True
 
-    def pause(self, now: float) -> float:
-        """Return the seconds until one more is allowed."""
-        self._left = min(self.per_second, self._left + (now - self._counted_at) * self.per_second)
+    def spend(self, amount: float, now: float) -> None:
+        """Take so much, whether it is there or not."""
+        self._count(now)
+        self._left -= amount
+
+    def is_full(self, now: float) -> bool:
+        """Return whether nothing is missing."""
+        self._count(now)
+        return self._left >= self.most
+
+    def pause(self, now: float, least: float = 1.0) -> float:
+        """Return the seconds until there is so much."""
+        self._count(now)
+        return 0.0 if self._left >= least else (least - self._left) / self.per_second
+
+    def _count(self, now: float) -> None:
+        self._left = min(self.most, self._left + (now - self._counted_at) * self.per_second)
         self._counted_at = now
-        return 0.0 if self._left >= 1 else (1 - self._left) / self.per_second
 
 
 @dataclass(slots=True)
@@ -207,9 +244,9 @@ class _Queue:
     def put(self, namespace: str, entry: _Entry) -> None:
         heapq.heappush(self.heaps.setdefault(namespace, []), entry)
 
-    def take(self, now: float, may_ask: Callable[[str], bool]) -> str | None:
+    def take(self, now: float, wait: Callable[[str, float], float]) -> str | None:
         due = (namespace for namespace, heap in self.heaps.items() if heap[0][0] <= now)
-        turn = next(filter(may_ask, due), None)
+        turn = next((namespace for namespace in due if wait(namespace, now) <= 0), None)
         if turn is None or not self.allowance.take(now):
             return None
         heap = self.heaps.pop(turn)
@@ -218,10 +255,9 @@ class _Queue:
             self.heaps[turn] = heap  # It had its turn: the others come first.
         return name
 
-    def pause(self, now: float, may_ask: Callable[[str], bool]) -> float:
-        waiting = (heap[0][0] for namespace, heap in self.heaps.items() if may_ask(namespace))
-        first = min(waiting, default=math.inf)
-        return max(first - now, self.allowance.pause(now))
+    def pause(self, now: float, wait: Callable[[str, float], float]) -> float:
+        pauses = (max(heap[0][0] - now, wait(namespace, now)) for namespace, heap in self.heaps.items())
+        return max(min(pauses, default=math.inf), self.allowance.pause(now))
 
     def drop_stale(self, due: Mapping[str, _Entry]) -> None:
         """Drop entries of hostnames that are no longer wanted, or wait elsewhere or for another time."""

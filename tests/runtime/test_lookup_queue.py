@@ -63,6 +63,22 @@ def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
     assert queue.pause(101) == math.inf
 
 
+def test_a_namespace_pays_for_the_cpu_time_of_its_lookups() -> None:
+    """Answers that take long to read hold up the namespace's own lookups, and no others."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(1000)), NOW)
+    spent = 0.0
+    for name in iter(lambda: queue.take(100), None):
+        queue.charge(name, 0.45, 100)
+        queue.asked(name, due=100)
+        spent += 0.45
+    assert 10 <= spent < 11
+    assert 0 < queue.pause(100) < math.inf
+    queue.want(of_one(*names(1000)) | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
+    assert queue.take(101 + queue.pause(101)) is not None
+
+
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
     """Not while it is being asked, nor before its time."""
     queue = LookupQueue()
@@ -216,6 +232,22 @@ def test_a_name_is_asked_again_after_its_ttl_and_later_as_long_as_nothing_change
     pauses = [pause_after(reply, failures, same, LEAST) for _ in range(50)]
     assert 0.8 * seconds <= min(pauses) < max(pauses) <= seconds
     assert {lane_after(pause) for pause in pauses} == {Lane.STABLE if seconds == 600 else Lane.LIVELY}
+
+
+@pytest.mark.parametrize(
+    ("reply", "failures", "same"),
+    [
+        (DnsReply(DnsOutcome.TIMEOUT), 1, 0),
+        (DnsReply(DnsOutcome.SERVFAIL), 1000, 0),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0),
+    ],
+)
+def test_a_name_whose_answers_change_nothing_is_asked_rarely_whatever_they_are(
+    reply: DnsReply, failures: int, same: int
+) -> None:
+    """After an hour: thousands that always fail were asked each minute, five a second without an end."""
+    assert pause_after(reply, failures, same, LEAST, 3599) <= 60
+    assert lane_after(pause_after(reply, failures, same, LEAST, 3600)) is Lane.STABLE
 
 
 def test_no_name_is_asked_sooner_than_configured() -> None:
