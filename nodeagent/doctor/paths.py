@@ -13,7 +13,7 @@ from enum import Enum
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion, Service, ServicePort
-from nodeagent.sources.connection_tests import ProbeOutcome
+from nodeagent.sources.connection_tests import Ending, ProbeOutcome
 
 
 def works(outcome: ProbeOutcome | None) -> bool:
@@ -121,6 +121,9 @@ def demand(controller: Answers) -> Demand:
 
 def conclude(seen: PathObservation) -> Code:
     """Return the code for one address and port; the first rule that applies decides."""
+    plain = seen.load_balancer.plain
+    if plain is None or plain.ending is Ending.NOT_ASKED:
+        return Code.PathUnclear
     wants = demand(seen.controller)
     if seen.target.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
@@ -164,7 +167,9 @@ def _of_cut(seen: PathObservation, wants: Demand) -> Code:
     if wants is Demand.DOWN:
         return Code.ControllerDown
     if seen.redirected and not seen.bypassed:
-        return Code.RelayDown
+        # The relay works, and whether the connection arrived there is not known.
+        unmeasured = seen.relayed is None and _relay_works(seen)
+        return Code.PathUnclear if unmeasured else Code.RelayDown
     if seen.name and _relay_works(seen):
         return Code.RemediedByHosts
     if seen.bypassed:

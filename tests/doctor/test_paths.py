@@ -17,6 +17,7 @@ BAD = ProbeOutcome(Ending.STATUS, 400)
 EMPTY = ProbeOutcome(Ending.EMPTY_REPLY)
 RESET = ProbeOutcome(Ending.RESET_IN_HANDSHAKE)
 REFUSED = ProbeOutcome(Ending.REFUSED)
+UNTRIED = ProbeOutcome(Ending.NOT_ASKED)
 TIMEOUT = ProbeOutcome(Ending.CONNECT_TIMEOUT)
 NOT_TLS = ProbeOutcome(Ending.NOT_TLS)
 
@@ -149,6 +150,11 @@ RELAY_ENDS = [
                 replace(BROKEN, load_balancer=MUTE, controller=MUTE),
                 replace(UNKNOWN, load_balancer=MUTE, controller=MUTE),
                 PathObservation(TARGET, tls=False, load_balancer=Answers()),
+                # The relay works, and whether the connection arrived there could not be seen.
+                RELAYED,
+                # The time was used up: nothing was seen.
+                replace(RELAYED, load_balancer=Answers(UNTRIED, UNTRIED, UNTRIED)),
+                replace(UNREAD, load_balancer=Answers(UNTRIED, UNTRIED, UNTRIED)),
             ],
         ),
         # A load balancer that is not known to send the header.
