@@ -144,6 +144,36 @@ def test_tls_that_fails(
         connection.get_json(SERVICES)
 
 
+def test_what_is_replaced_is_used_with_the_next_connection(
+    secure: tuple[ApiServer, Path], tmp_path: Path
+) -> None:
+    """A CA or an address in the kubeconfig once TLS has failed, a certificate's file at once."""
+    api, kubeconfig = secure
+    good = yaml.safe_load(kubeconfig.read_text("utf-8"))["clusters"][0]["cluster"]
+    certificate(tmp_path, "stranger", "subjectAltName=IP:127.0.0.1")
+    stranger = tmp_path / "stranger.crt", tmp_path / "stranger.key"
+    with ApiServer(tls=Tls(*stranger, stranger[0])) as other:
+        changed(kubeconfig, {"server": other.url})
+        with connect(kubeconfig) as connection:
+            with pytest.raises(errors.UnreachableError):
+                connection.get_json(SERVICES)
+            changed(kubeconfig, {"server": api.url})
+            assert kinds(connection) == LIST
+            assert connection.server == ("127.0.0.1", api.port)
+    with connect(changed(kubeconfig, {"certificate-authority": "stranger.crt"})) as connection:
+        with pytest.raises(errors.UnreachableError):
+            connection.get_json(SERVICES)
+        changed(kubeconfig, good)
+        assert kinds(connection) == LIST
+        connection.close()
+        key = (tmp_path / "node.key").read_bytes()
+        (tmp_path / "node.key").write_bytes(stranger[1].read_bytes())
+        with pytest.raises(errors.UnreachableError):
+            connection.get_json(SERVICES)
+        (tmp_path / "node.key").write_bytes(key)
+        assert kinds(connection) == LIST
+
+
 def test_a_proxy_is_used_unless_it_is_disabled(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,98 @@
+"""The same client against a real kube-apiserver over etcd, where they are given.
+
+tests/apiserver/servers.py says how.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, UnauthorizedError
+from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.questions import ask_cluster
+from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
+from nodeagent.sources.kubernetes.watch_events import lines, read_event
+from nodeagent.sources.kubernetes.workloads import is_going
+from tests.apiserver import objects
+from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
+from tests.apiserver.wire import request as requested
+
+pytestmark = pytest.mark.skipif(not (KUBE_APISERVER and ETCD), reason="KUBE_APISERVER and ETCD are not given")
+_INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
+_CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp("kube-apiserver")
+    with real(folder) as running:
+        yield running, folder
+
+
+def _connected(server: tuple[Server, Path], token: str) -> Connection:
+    running, folder = server
+    cluster = {
+        "server": f"https://127.0.0.1:{running.admin.port}",
+        "certificate-authority": "apiserver.crt",
+        "tls-server-name": "kubernetes.default.svc",
+    }
+    document = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = folder / f"{token}.kubeconfig"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return connect(file)
+
+
+def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, Path]) -> None:
+    with _connected(server, ADMIN) as connection:
+        for number in range(300):
+            status, answer = requested(
+                server[0].admin,
+                "POST",
+                "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+                objects.ingress(f"i{number}", hosts=[f"i{number}.example.test"]),
+            )
+            assert status == 201, answer
+        listed = connection.get_json(_INGRESSES)
+        assert connection.compression
+        assert 0 < connection.bytes_read < len(listed) / 2
+        stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true"})
+        data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
+        assert connection.write("create", _CONFIG_MAPS, data).startswith(b'{"kind":"ConfigMap"')
+        assert any(b'"name":"new"' in line for line in lines(stream, connection.count))
+        stream.interrupt()
+        stream.close()
+
+
+def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
+    gone = ObjectRef("DaemonSet", "default", "nodeagent")
+    with _connected(server, ADMIN) as connection:
+        answers = ask_cluster(connection, "n1")
+        assert answers.version.startswith("v1.")
+        assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
+        assert is_going(connection, gone)
+    with (
+        _connected(server, LIMITED) as connection,
+        pytest.raises(ForbiddenError, match=r'resources: \["ingresses"\], verbs: \["list", "watch"\]'),
+    ):
+        connection.get_json(_INGRESSES)
+    with _connected(server, WRONG) as connection, pytest.raises(UnauthorizedError, match="401"):
+        connection.get_json(_INGRESSES)
+
+
+def test_a_forgotten_version_needs_a_new_list(server: tuple[Server, Path]) -> None:
+    server[0].compact()
+    query = {"watch": "true", "resourceVersion": "2"}
+    with _connected(server, ADMIN) as connection:
+        request = connection.request("watch", INGRESS_CLASSES.path)
+        line = next(lines(connection.open_stream(INGRESS_CLASSES.path, query), connection.count))
+        with pytest.raises(GoneError, match="a new list is needed"):
+            read_event(line, INGRESS_CLASSES, request)
