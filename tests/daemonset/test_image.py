@@ -174,7 +174,8 @@ def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot)
     (packages,) = image.path.glob("opt/nodeagent/lib/python3*/site-packages")
     for source in (packages / "nodeagent").rglob("*.py"):
         assert list((source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")) != [], source
-    assert not (packages / "kubernetes" / "aio").exists()
+    assert not [name for name in ("kubernetes/aio", "aiohttp", "attr") if (packages / name).exists()]
+    assert [file.name for file in (packages / "kubernetes/client/models").glob("*.py")] == ["__init__.py"]
     foreign = [file for file in image.path.rglob("opt/**/*") if file.lstat().st_uid != 0]
     assert foreign == [], "what the agent runs on is root's alone"
 
