@@ -16,7 +16,7 @@ STORM = "A storm"
 MEMORY_LATER = "Memory after many events"
 BYTES = "Read from the API"
 
-_MEMORY_GOALS = {1000: Goal("resident", 55.0), 10_000: Goal("resident", 90.0)}
+_MEMORY_GOALS = {1000: Goal("resident", 85.0), 10_000: Goal("resident", 120.0)}
 _IDLE_GOAL = Goal("percent", 0.2)
 _BUSY_GOALS = {10_000: Goal("percent", 30.0)}
 _STORM_SECONDS, _STORM_STEPS = 10.0, 40

@@ -75,7 +75,7 @@ def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, 
 def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
     gone = ObjectRef("DaemonSet", "default", "nodeagent")
     with _connected(server, ADMIN) as connection:
-        answers = ask_cluster(connection, "n1")
+        answers = ask_cluster(connection)
         assert answers.version.startswith("v1.")
         assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
         assert is_going(connection, gone)
