@@ -8,14 +8,14 @@ import pytest
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import each_over, in_a_few, in_one
+from tests.endtoend.matrix import each_over, in_one, in_two
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
 from tests.testbed.node import Node
 from tests.testbed.world import World
 
 
-@each_over(in_a_few)
+@each_over(in_two)
 @pytest.mark.parametrize("backend", [None, "none"], ids=["dnat", "hosts alone"])
 def test_a_neighbour_on_the_link_does_not_reach_the_relay(
     world: World, agent: Agent, backend: str | None

@@ -4,7 +4,6 @@ The API server accepts an IPv6 relay address there (169.254.0.0/16 it rejects), 
 """
 
 import re
-import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,24 +35,20 @@ connection.connect(sys.argv[1])
 connection.sendall(b"show info\\n")
 print(connection.makefile().read())
 """
-_SECONDS = 12.0
-"""A check every ten seconds at most."""
-_CHECKS = 40
+_CHECKS = 80
 """Ten a second at most while a server is down; one listener's are one each second."""
 
 
 def test_haproxy_does_not_connect_to_itself(world: World, agent: Agent) -> None:
     with _own_address(world, agent):
         before = _connections(agent)
-        select.select([], [], [], _SECONDS)
-        assert _connections(agent) - before <= _CHECKS
         page = f"http://{bracketed(SECOND_IP_6)}/"
         for host in (world.node1, world.pod1):
-            assert not host.curl(page, timeout=7).ok
+            assert not host.curl(page, timeout=4).ok
         # From another machine, by its NodePort: past the guard, and as the node, it would be.
         node_port = f"http://{bracketed(world.address(world.node1, 6))}:{SECOND_SERVICE.ports[0].node_port}/"
         assert not world.client.curl(node_port, timeout=3).ok
-        assert _connections(agent) - before <= 2 * _CHECKS
+        assert _connections(agent) - before <= _CHECKS
         assert_served(world, world.node1, *NAMED)
         assert_served(world, world.pod1, *NAMED)
 
