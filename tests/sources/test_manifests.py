@@ -2,7 +2,6 @@
 
 import json
 import os
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.model.objects import IngressClass, Service, ServicePort, Snapshot
+from nodeagent.model.objects import Service, Snapshot
 from nodeagent.sources.manifests import read_manifests
 
 
@@ -202,15 +201,6 @@ def test_a_custom_kind_needs_its_group(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("metadata", [{}, {"namespace": "ingress"}, None, [], {"name": 7}])
-def test_an_object_without_a_name_is_named_by_its_kind(tmp_path: Path, metadata: object) -> None:
-    """All that is known of it."""
-    snapshot = read(tmp_path, json.dumps({**load_balancer(), "metadata": metadata}))
-    assert not snapshot.services
-    (entry,) = snapshot.unreadable
-    assert entry.where.endswith("manifest.yaml:1: Service without a usable name")
-
-
 @pytest.mark.parametrize(
     ("spec", "at"),
     [
@@ -230,223 +220,6 @@ def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, obje
     (entry,) = snapshot.unreadable
     assert entry.where.endswith("manifest.yaml:1: Service ingress/controller")
     assert entry.reason.endswith(f"`{at}`")
-
-
-@pytest.mark.parametrize("status", [None, {}, {"loadBalancer": None}, {"loadBalancer": {"ingress": None}}])
-def test_a_status_without_an_address_is_no_error(tmp_path: Path, status: object) -> None:
-    """The provider has given none yet."""
-    assert only_service(read(tmp_path, json.dumps({**load_balancer(), "status": status}))).points == ()
-
-
-@pytest.mark.parametrize("number", [0, -1, 65536, 10**30])
-def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -> None:
-    """The other ports are used."""
-    service = only_service(read(tmp_path, json.dumps(load_balancer(ports=[{"port": number}, {"port": 443}]))))
-    assert service.ports == (ServicePort("", "TCP", 443),)
-    assert service.problems == (f"spec.ports: {number} is not a port number",)
-
-
-@pytest.mark.parametrize(
-    ("spec", "found", "problems"),
-    [
-        ({"clusterIP": "None", "clusterIPs": ["None"]}, [], []),
-        ({"clusterIPs": None}, ["10.96.0.7"], []),
-        (
-            {"clusterIPs": ["ten", "10.96.0.7"]},
-            ["10.96.0.7"],
-            ["spec.clusterIPs: 'ten' is not an IP address"],
-        ),
-    ],
-    ids=["headless", "from-before-dual-stack", "invalid"],
-)
-def test_cluster_ips(tmp_path: Path, spec: dict[str, Any], found: list[str], problems: list[str]) -> None:
-    service = only_service(read(tmp_path, json.dumps(load_balancer(**spec))))
-    assert [str(address) for address in service.cluster_ips] == found
-    assert list(service.problems) == problems
-
-
-@pytest.mark.parametrize(
-    "text", ["not-an-ip", "192.0.2.256", "192.0.2.1/32", "192.0.2.01", " 192.0.2.1", "fe80::1%eth0", "1\n"]
-)
-def test_an_address_that_is_none_is_left_out_and_named(tmp_path: Path, text: str) -> None:
-    """The other addresses of the load balancer are used."""
-    found = load_balancer()
-    found["status"] = {"loadBalancer": {"ingress": [{"ip": text}, {"ip": "192.0.2.1"}]}}
-    service = only_service(read(tmp_path, json.dumps(found)))
-    assert service.load_balancer_ips == (ip_address("192.0.2.1"),)
-    assert service.problems == (f"status.loadBalancer.ingress[0].ip: {text!r} is not an IP address",)
-
-
-@pytest.mark.parametrize("spec_type", ["ClusterIP", "NodePort", "ExternalName", None, "loadbalancer"])
-def test_of_services_of_another_type_only_the_cluster_ips_count(tmp_path: Path, spec_type: object) -> None:
-    """Without a word: a cluster is full of them. But no load balancer may have their addresses."""
-    found = read(tmp_path, json.dumps(load_balancer(type=spec_type)))
-    assert found == Snapshot(other_cluster_ips=frozenset({ip_address("10.96.0.7")}))
-
-
-def test_an_object_without_a_namespace_is_in_default(tmp_path: Path) -> None:
-    """As kubectl applies it."""
-    found = load_balancer()
-    del found["metadata"]["namespace"]
-    assert only_service(read(tmp_path, json.dumps(found))).ref.path == "default/controller"
-
-
-@pytest.mark.parametrize(
-    ("written", "created"),
-    [
-        ("2024-03-01T10:00:00Z", datetime(2024, 3, 1, 10, tzinfo=UTC)),
-        ('"2024-03-01T10:00:00Z"', datetime(2024, 3, 1, 10, tzinfo=UTC)),
-        ("null", None),
-    ],
-)
-def test_the_creation_time(tmp_path: Path, written: str, created: datetime | None) -> None:
-    """YAML's own idea of a date does not get in between; null as `kubectl create --dry-run` prints it."""
-    text = f"""\
-kind: Service
-metadata: {{name: a, creationTimestamp: {written}}}
-spec: {{type: LoadBalancer}}
-"""
-    assert only_service(read(tmp_path, text)).created == created
-
-
-def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
-    """Class, externalIPs and the cloud's name for the node; an invalid address is reported."""
-    text = """\
-kind: Service
-metadata: {name: lb, namespace: ingress}
-spec:
-  type: LoadBalancer
-  loadBalancerClass: service.k8s.aws/nlb
-  internalTrafficPolicy: Local
-  externalIPs: [203.0.113.7, nonsense, "2001:db8::7"]
----
-kind: Node
-metadata: {name: node1}
-spec: {providerID: "hcloud://4711"}
-"""
-    snapshot = read(tmp_path, text)
-    found = only_service(snapshot)
-    assert found.load_balancer_class == "service.k8s.aws/nlb"
-    assert found.local_only
-    assert [str(address) for address in found.external_ips] == ["203.0.113.7", "2001:db8::7"]
-    assert found.problems == ("spec.externalIPs: 'nonsense' is not an IP address",)
-    assert snapshot.node is not None
-    assert snapshot.node.provider_id == "hcloud://4711"
-
-
-def test_the_hosts_of_an_ingress_are_those_of_its_tls_and_its_rules(tmp_path: Path) -> None:
-    """Each once, as written, in their order; empty ones are the catch-all and no name."""
-    spec = {
-        "ingressClassName": "nginx",
-        "tls": [{"hosts": ["b.example.com", "A.example.com", ""]}, {"secretName": "s"}, {"hosts": None}],
-        "rules": [{"host": "c.example.com"}, {"http": {}}, {"host": "b.example.com"}, {"host": ""}],
-    }
-    (found,) = read(tmp_path, json.dumps(ingress(**spec))).ingresses
-    assert found.hosts == ("b.example.com", "A.example.com", "c.example.com")
-    assert (found.ref.path, found.class_name) == ("web/site", "nginx")
-
-
-def test_of_an_ingress_only_the_annotations_that_decide_are_kept(tmp_path: Path) -> None:
-    """Controllers write others all the time, and none of those is a change."""
-    ours = {"nodeagent.io/exclude": "true", "kubernetes.io/ingress.class": "nginx"}
-    found = ingress(rules=[{"host": "a.example.com"}])
-    found["metadata"]["annotations"] = {**ours, "cert-manager.io/issuer": "letsencrypt"}
-    (read_back,) = read(tmp_path, json.dumps(found)).ingresses
-    assert read_back.annotations == ours
-
-
-def test_an_ingress_class_is_read_with_its_controller_and_whether_it_is_the_default(tmp_path: Path) -> None:
-    """Only the word `true` makes a default, as the API server has it."""
-    text = "\n---\n".join(
-        f"""\
-kind: IngressClass
-apiVersion: networking.k8s.io/v1
-metadata: {{name: {name}, annotations: {{ingressclass.kubernetes.io/is-default-class: "{default}"}}}}
-spec: {{controller: k8s.io/ingress-nginx}}"""
-        for name, default in (("nginx", "true"), ("internal", "True"))
-    )
-    assert read(tmp_path, text).ingress_classes == (
-        IngressClass("nginx", "k8s.io/ingress-nginx", default=True),
-        IngressClass("internal", "k8s.io/ingress-nginx"),
-    )
-
-
-_GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
-_EG = "gateway.envoyproxy.io/owning-gateway"
-
-
-@pytest.mark.parametrize(
-    ("namespace", "labels", "expected"),
-    [
-        # Envoy Gateway in its own namespace, for Gateways of any.
-        ("envoy-gateway-system", {f"{_EG}-name": "public", f"{_EG}-namespace": "infra"}, ("public", "infra")),
-        # In the Gateway's namespace, it sets both kinds (1.5 and later).
-        (
-            "infra",
-            {f"{_EG}-name": "public", f"{_EG}-namespace": "infra", _GATEWAY_NAME: "public"},
-            ("public", ""),
-        ),
-        # NGINX Gateway Fabric, Istio, Cilium and others: in the Gateway's namespace.
-        ("infra", {_GATEWAY_NAME: "public"}, ("public", "")),
-        # Merged Gateways have the name of their class alone.
-        ("envoy-gateway-system", {"gateway.envoyproxy.io/owning-gatewayclass": "eg"}, (None, "")),
-        ("envoy-gateway-system", {f"{_EG}-name": "public"}, (None, "")),
-        ("envoy-gateway-system", {f"{_EG}-name": "", f"{_EG}-namespace": "infra"}, (None, "")),
-        # Another tenant's Service for the Gateway of others.
-        ("tenant", {f"{_EG}-name": "public", f"{_EG}-namespace": "infra"}, (None, "")),
-        ("infra", {}, (None, "")),
-    ],
-)
-def test_whose_gateway_a_service_was_made_for(
-    tmp_path: Path, namespace: str, labels: dict[str, str], expected: tuple[str | None, str]
-) -> None:
-    """As each implementation labels it; no namespace can say so of another one's, but Envoy Gateway's own."""
-    found = load_balancer()
-    found["metadata"] |= {"labels": labels, "namespace": namespace}
-    service = only_service(read(tmp_path, json.dumps(found)))
-    assert (service.gateway, service.gateway_namespace) == expected
-
-
-def node(name: str, **spec: object) -> dict[str, Any]:
-    """A Node as the API gives it."""
-    addresses = [
-        {"type": "InternalIP", "address": "198.51.100.1"},
-        {"type": "InternalIP", "address": "2001:db8:1::1"},
-        {"type": "ExternalIP", "address": "203.0.113.1"},
-        {"type": "Hostname", "address": name},
-        {"type": "InternalDNS", "address": f"{name}.internal"},
-    ]
-    return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {"addresses": addresses}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        (
-            {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:244::/64"]},
-            ["10.244.1.0/24", "fd00:244::/64"],
-        ),
-        ({"podCIDR": "10.244.1.0/24"}, ["10.244.1.0/24"]),
-    ],
-)
-def test_the_node_of_that_name_is_taken(tmp_path: Path, spec: dict[str, object], expected: list[str]) -> None:
-    """Its pod ranges, also from before dual stack, its own addresses and names."""
-    nodes = [node("node2"), node("node1", **spec)]
-    found = read(tmp_path, json.dumps({"kind": "NodeList", "items": nodes})).node
-    assert found is not None
-    assert [str(network) for network in found.pod_cidrs] == expected
-    assert found.addresses == (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))
-    assert found.external_addresses == (ip_address("203.0.113.1"),)
-    assert found.names == ("node1", "node1.internal")
-
-
-def test_a_node_with_a_pod_range_that_is_none_is_named(tmp_path: Path) -> None:
-    """Its pods would silently go unserved."""
-    snapshot = read(tmp_path, json.dumps(node("node1", podCIDRs=["10.244.1.0/24", "pods"])))
-    assert snapshot.node is None
-    (entry,) = snapshot.unreadable
-    assert entry.where.endswith("Node node1")
-    assert "spec.podCIDRs: 'pods'" in entry.reason
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:

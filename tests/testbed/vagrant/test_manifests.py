@@ -15,7 +15,7 @@ from tests.daemonset.manifests import configuration, containers, pod
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
 from tests.testbed.services import INGRESS_SERVICE
-from tests.testbed.vagrant.manifests import IMAGE, manifests
+from tests.testbed.vagrant.manifests import manifests
 from tests.testbed.vagrant.render import settings
 
 Object = dict[str, Any]
@@ -37,26 +37,6 @@ def test_kubernetes_knows_every_field(objects: list[Object]) -> None:
         kubernetes_validate.validate(obj, f"{major}.{minor}", strict=True)
 
 
-def test_each_object_is_applied_after_its_namespace(objects: list[Object]) -> None:
-    made = {"default"}
-    for obj in objects:
-        if obj["kind"] == "Namespace":
-            made.add(obj["metadata"]["name"])
-        assert obj["metadata"].get("namespace", "default") in made
-
-
-def test_services_find_their_pods_and_ports(objects: list[Object]) -> None:
-    deployments = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
-    services = [one for one in objects if one["kind"] == "Service"]
-    assert len(services) == 2
-    for service in services:
-        (template,) = (one for one in deployments if one["metadata"]["labels"] == service["spec"]["selector"])
-        (container,) = template["spec"]["containers"]
-        assert container["readinessProbe"]["tcpSocket"]["port"] in {
-            port["targetPort"] for port in service["spec"]["ports"]
-        }
-
-
 def test_the_service_is_that_of_the_namespaces_without_what_a_cluster_fills_in(objects: list[Object]) -> None:
     (service,) = (one for one in objects if one["metadata"]["name"] == INGRESS_SERVICE.name)
     assert service["spec"]["clusterIP"] == str(INGRESS_SERVICE.cluster_ip)
@@ -65,12 +45,6 @@ def test_the_service_is_that_of_the_namespaces_without_what_a_cluster_fills_in(o
         (port.port, port.node_port) for port in INGRESS_SERVICE.ports
     }
     assert not any("status" in one or "uid" in one["metadata"] for one in objects)
-
-
-def test_the_testbeds_own_image_is_never_pulled(objects: list[Object]) -> None:
-    for deployment in (one for one in objects if one["kind"] == "Deployment"):
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert (container["image"], container["imagePullPolicy"]) == (IMAGE, "Never")
 
 
 def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
