@@ -10,13 +10,12 @@ import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.incluster_config import InClusterConfigLoader
-from kubernetes.config.kube_config import KubeConfigMerger
+from kubernetes.config.kube_config import ConfigNode, KubeConfigMerger
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 from urllib3 import HTTPHeaderDict, HTTPSConnectionPool, disable_warnings, make_headers
 from urllib3.connection import HTTPSConnection
@@ -99,7 +98,7 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
     found = _configuration()
     try:
         config.load_kube_config(files, context or None, found, persist_config=False)
-        impersonation = _impersonation(KubeConfigMerger(files).config.value, context)
+        impersonation = _impersonation(KubeConfigMerger(files).config, context)
         _ = urlsplit(found.host).port
         _set_proxy(found)
     except _UNUSABLE as error:
@@ -148,17 +147,14 @@ def _in_words(error: Exception, files: str) -> str:
     return f"it has no {absent[2]} {quoted(absent[1])}" if absent else text
 
 
-def _impersonation(merged: Any, context: str) -> HTTPHeaderDict:  # noqa: ANN401 - a kubeconfig
+def _impersonation(merged: ConfigNode, context: str) -> HTTPHeaderDict:
     """Return the headers of a kubeconfig's `as` fields ("Authenticating: User impersonation").
 
     Without them, a request would be made, and allowed, as another user than kubectl's.
     """
-    named = {
-        kind: {entry.value["name"]: entry.value.get(one) or {} for entry in merged[kind]}
-        for kind, one in (("contexts", "context"), ("users", "user"))
-    }
-    chosen = named["contexts"].get(context or merged.get("current-context"), {})
-    user = named["users"].get(chosen.get("user"), {})
+    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    found = merged["users"].get_with_name(chosen.safe_get("user"), safe=True)
+    user = (found.value["user"] if found else None) or {}
     extra = user.get("as-user-extra") or {}
     headers = [
         ("Impersonate-User", user.get("as")),

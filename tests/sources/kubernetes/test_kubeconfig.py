@@ -71,6 +71,28 @@ def test_a_token_is_read_again_once_it_is_refused(api: ApiServer, tmp_path: Path
         assert kinds(connection) == LIST
 
 
+def test_a_plugins_token_is_renewed_before_it_expires(api: ApiServer, tmp_path: Path) -> None:
+    """Without a request that is refused first."""
+    token, plugin = tmp_path / "token", tmp_path / "plugin"
+    credential = (
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":'
+        '{"token":"%s","expirationTimestamp":"2026-01-01T00:00:00Z"}}'
+    )
+    plugin.write_text(f"#!/bin/sh\nprintf '{credential}' \"$(cat {token})\"\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
+    token.write_text("old", encoding="utf-8")
+    api.access.require_token("old")
+    with connect(kubeconfig) as connection:
+        assert kinds(connection) == LIST
+        api.access.require_token("new")
+        api.access.revoke_token("old")
+        token.write_text("new", encoding="utf-8")
+        assert kinds(connection) == LIST
+    assert len(api.traffic.seen("list", SERVICES)) == 2
+
+
 def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
     kubeconfig = api.write_kubeconfig(tmp_path / "config")
     api.access.require_token("secret")

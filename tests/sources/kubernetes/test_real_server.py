@@ -11,8 +11,9 @@ import yaml
 
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, UnauthorizedError
+from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.pod_exec import Container, execute
 from nodeagent.sources.kubernetes.questions import ask_cluster
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
 from nodeagent.sources.kubernetes.watch_events import lines, read_event
@@ -79,6 +80,8 @@ def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
         assert answers.version.startswith("v1.")
         assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
         assert is_going(connection, gone)
+        with pytest.raises(NotFoundError, match='pods "none" not found'):
+            execute(connection, Container("default", "none", "c"), ["true"], timeout=30)
     with (
         _connected(server, LIMITED) as connection,
         pytest.raises(ForbiddenError, match=r'resources: \["ingresses"\], verbs: \["list", "watch"\]'),
