@@ -2,8 +2,8 @@
 
 In the order in which an object passes through:
 
-- transport: connections and requests; credentials: where to, and as whom
-- connection: raw bytes over HTTP; errors: what else a server may answer
+- credentials: where to, and as whom; connection: requests, and the raw bytes of their answers
+- errors: what else a server may answer
 - resources: what is read, and how it becomes a Snapshot
 - listing: one collection in pages; watch_events: the lines of its watch
 - reflector: list, then watch, over and over; store: what is known

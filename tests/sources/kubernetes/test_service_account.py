@@ -127,6 +127,26 @@ def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
                 connection.get_json("/api/v1/namespaces/none")
 
 
+def test_certificates_without_an_authority_key_identifier(tmp_path: Path, account: Path) -> None:
+    """Clusters have them, and client-go accepts them; OpenSSL's strict checks, as in Python 3.13, do not."""
+    ca, ca_key = certificate(account, "ca", "keyUsage=critical,keyCertSign")
+    made, key = tmp_path / "server.crt", tmp_path / "server.key"
+    (tmp_path / "extensions").write_text(
+        f"{_NAMES}\nauthorityKeyIdentifier=none\nsubjectKeyIdentifier=none\n", encoding="ascii"
+    )
+    wanted = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    wanted += ["-keyout", str(key), "-subj", "/CN=server", "-out", str(tmp_path / "server.csr")]
+    subprocess.run(wanted, check=True, capture_output=True)
+    signed = ["openssl", "x509", "-req", "-in", str(tmp_path / "server.csr"), "-days", "1", "-out", str(made)]
+    signed += ["-CA", str(ca), "-CAkey", str(ca_key), "-extfile", str(tmp_path / "extensions")]
+    subprocess.run(signed, check=True, capture_output=True)
+    with ApiServer(tls=Tls(made, key, ca)) as server:
+        server.access.require_token("first")
+        environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
+        with Connection(lambda: service_account(environment, account)) as connection:
+            assert kinds(connection) == LIST
+
+
 def test_another_hosts_certificate(api: ApiServer, account: Path) -> None:
     environment = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(api.port)}
     with (
