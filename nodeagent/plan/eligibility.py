@@ -8,9 +8,11 @@ Addresses of a family that this node does not support are of no use to it.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
-from nodeagent.model.desired import Ruling, refused, skipped
+from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules
@@ -35,16 +37,22 @@ def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a load balancer is not relayed; `remarks` are notes on parts of it.
+class Relayed(Struct, frozen=True):
+    """What one load balancer needs on the node: nothing if it is not relayed, and `refusal` says why.
 
-    `taken` are the notes about ports that another program of this node holds.
+    `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:
+    empty if not all of its ports are relayed, since a hostname covers every port. `remarks` are notes on
+    parts of it, `taken` those about ports that another program of this node holds.
     """
 
-    ruling: Ruling
+    refusal: Ruling | None = None
     remarks: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
+    relay_addresses: tuple[RelayAddress, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    shown_at: tuple[IPAddress, ...] = ()
+    hosts_addresses: tuple[IPAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ def examine(
     *,
     listed: bool,
     own_names: Sequence[str] = (),
-) -> Eligible | Refusal:
+) -> Eligible | Relayed:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
     On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
@@ -112,14 +120,14 @@ def examine(
         )
         remarks = (*remarks, named)
     elif not addresses:
-        return Refusal(_without_address(service, rules), remarks)
+        return Relayed(_without_address(service, rules), remarks)
     if not service.ports:
-        return Refusal(refused("NoPorts", "the Service has no ports"), remarks)
+        return Relayed(refused("NoPorts", "the Service has no ports"), remarks)
     if not ports:
-        return Refusal(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
+        return Relayed(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay can connect to"
-        return Refusal(refused("NoClusterIP", reason), remarks)
+        return Relayed(refused("NoClusterIP", reason), remarks)
     plain = tuple(port for port in ports if port not in proxy_ports)
     with_proxy = tuple(port for port in ports if port in proxy_ports)
     return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names)
@@ -221,18 +229,13 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     return {family: reasons[family] for family in _FAMILIES if family not in spoken}
 
 
-def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Refusal:
+def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Relayed:
     """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
-    remarks = (
-        *eligible.remarks,
-        *(
-            f"{address}: not relayed: {unsupported[address.version]}"
-            for address in eligible.addresses
-            if address.version in unsupported
-        ),
-    )
+    left_out = [address for address in eligible.addresses if address.version in unsupported]
+    notes = (f"{address}: not relayed: {unsupported[address.version]}" for address in left_out)
+    remarks = (*eligible.remarks, *notes)
     addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
         reason = "this node supports no address family of its addresses: see the notes"
-        return Refusal(skipped("FamilyNotSupported", reason), remarks)
+        return Relayed(skipped("FamilyNotSupported", reason), remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)

@@ -14,9 +14,9 @@ from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
 from nodeagent.plan.capacity import share_out, too_large
 from nodeagent.plan.detection.decision import LISTED, detect
-from nodeagent.plan.eligibility import Refusal, examine
+from nodeagent.plan.eligibility import Eligible, Relayed, examine
 from nodeagent.plan.precedence import by_precedence, listed_paths
-from nodeagent.plan.relaying import ExistingRelay, OwnRelay, Relayed
+from nodeagent.plan.relaying import ExistingRelay, OwnRelay
 
 
 class LoadBalancerPlan(Struct, frozen=True):
@@ -105,7 +105,7 @@ class _Decisions:
         }
         self._published = publications(self.services, self._listed)
         too_large_ones = {
-            service.ref: Refusal(ruling, service.problems)
+            service.ref: Relayed(ruling, service.problems)
             for service in self.services
             if service.ref.path not in self._listed
             if (ruling := too_large(service, config.limits))
@@ -140,14 +140,24 @@ class _Decisions:
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
         detection = self._detections[service.ref]
-        eligible = self._examined.get(service.ref)
-        if eligible is None:
-            eligible = Refusal(detection.ruling, (*service.problems, *detection.remarks))
-        if isinstance(eligible, Refusal):
-            return self._refused(service, rank, eligible)
-        relayed = self._relay.relayed(service, detection.versions, eligible)
-        if isinstance(relayed, Refusal):
-            return self._refused(service, rank, relayed)
+        relayed = self._examined.get(service.ref)
+        if relayed is None:
+            relayed = Relayed(detection.ruling, (*service.problems, *detection.remarks))
+        eligible = None
+        if isinstance(relayed, Eligible):
+            eligible = relayed
+            relayed = self._relay.relayed(service, detection.versions, eligible)
+        decision = LoadBalancerDecision(
+            service.ref,
+            relayed.refusal or detection.ruling,
+            addresses=service.load_balancer_ips,
+            relay_addresses=relayed.shown_at,
+            remarks=some_notes(relayed.remarks),
+            uid=service.uid,
+            taken=some_notes(relayed.taken),
+        )
+        if relayed.refusal or eligible is None:
+            return LoadBalancerPlan(service, detection.proxy, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.told for answer in answers if answer.told]
@@ -155,25 +165,17 @@ class _Decisions:
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
         if own_names:
             addresses = self._of_names(address for reply in told for address in reply.addresses)
-        decision = LoadBalancerDecision(
-            service.ref,
-            detection.ruling,
-            addresses=addresses,
-            relay_addresses=relayed.shown_at,
-            remarks=some_notes((*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))),
-            uid=service.uid,
-            taken=some_notes(relayed.taken),
-        )
         without_lines = None
         if shared:
             without_lines = skipped("SharedAddress", shared)
         elif not relayed.hosts_addresses:
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
             without_lines = skipped("PartlyRelayed", reason)
+        remarks = (*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))
         return LoadBalancerPlan(
             service,
             proxy=True,
-            decision=decision,
+            decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
             rank=rank,
             own_addresses=addresses if own_names else self._own(service, addresses),
             at_nodes=not self._rules.own.isdisjoint(addresses),
@@ -184,22 +186,6 @@ class _Decisions:
             unresolved=next((answer.latest.trouble for answer in answers), "")
             if own_names and not told
             else None,
-        )
-
-    def _refused(self, service: Service, rank: int, refusal: Refusal) -> LoadBalancerPlan:
-        decision = LoadBalancerDecision(
-            service.ref,
-            refusal.ruling,
-            addresses=service.load_balancer_ips,
-            remarks=some_notes(refusal.remarks),
-            uid=service.uid,
-            taken=some_notes(refusal.taken),
-        )
-        return LoadBalancerPlan(
-            service,
-            proxy=self._detections[service.ref].proxy,
-            decision=decision,
-            rank=rank,
         )
 
     def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:

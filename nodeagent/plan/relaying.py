@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
-from msgspec import Struct
-
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
@@ -12,25 +10,7 @@ from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
 from nodeagent.plan.capacity import Capacity
-from nodeagent.plan.eligibility import Eligible, Refusal, supported_part, unsupported_families
-
-
-class Relayed(Struct, frozen=True):
-    """What one load balancer needs on the node: nothing if it is not relayed.
-
-    `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:
-    empty if not all of its ports are relayed, since a hostname covers every port. `taken` are the notes about
-    ports that another program of this node holds.
-    """
-
-    relay_addresses: tuple[RelayAddress, ...] = ()
-    listeners: tuple[Listener, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
-    remarks: tuple[str, ...] = ()
-    shown_at: tuple[IPAddress, ...] = ()
-    hosts_addresses: tuple[IPAddress, ...] = ()
-    taken: tuple[str, ...] = ()
-
+from nodeagent.plan.eligibility import Eligible, Relayed, supported_part, unsupported_families
 
 _NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
 
@@ -60,9 +40,7 @@ class OwnRelay:
         self._facts = facts
         self._ranges = {4: config.relay.ipv4, 6: config.relay.ipv6}
 
-    def relayed(
-        self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible
-    ) -> Relayed | Refusal:
+    def relayed(self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible) -> Relayed:
         """Return the relay for what is eligible; a port with an obstacle is left out with a note.
 
         `versions` says what is sent on which port. A port without PROXY is not redirected: kube-proxy's
@@ -73,9 +51,9 @@ class OwnRelay:
         """
         ruling = self._capacity.refusals.get(service.ref)
         if ruling is not None:
-            return Refusal(ruling, eligible.remarks)
+            return Relayed(ruling, eligible.remarks)
         supported = supported_part(eligible, self._unsupported)
-        if isinstance(supported, Refusal):
+        if isinstance(supported, Relayed):
             return supported
         families: list[int] = sorted({address.version for address in supported.addresses})
         places = {family: self._relay_address(service.ref, family) for family in families}
@@ -92,10 +70,10 @@ class OwnRelay:
         matches = [match for match in supported.endpoints if obstacles[match] is None]
         whole = not any(obstacles.values())
         if not matches or not (whole or supported.redirected):
-            return Refusal(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
+            return Relayed(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
         for place in places.values():
             if isinstance(place, Ruling):
-                return Refusal(place, remarks)
+                return Relayed(place, remarks)
         redirects = tuple(
             Redirect(match, Endpoint(relays[match.address.version], match.port), service.ref)
             for match in sorted(matches, key=Endpoint.sort_key)
@@ -194,7 +172,7 @@ class ExistingRelay:
         facts: Facts,
         config: Config,
         published: Publications,
-        examined: Mapping[ObjectRef, Eligible | Refusal],
+        examined: Mapping[ObjectRef, Eligible | Relayed],
     ) -> None:
         self._path = config.relay.service.path
         self._service = snapshot.relay_service
@@ -206,27 +184,25 @@ class ExistingRelay:
             for ref, eligible in examined.items()
             if isinstance(eligible, Eligible)
         }
-        self._holder = next((ref for ref, found in self._relayed.items() if isinstance(found, Relayed)), None)
+        self._holder = next((ref for ref, found in self._relayed.items() if not found.refusal), None)
 
-    def relayed(
-        self, service: Service, _: Mapping[int, ProxyVersion], eligible: Eligible
-    ) -> Relayed | Refusal:
+    def relayed(self, service: Service, _: Mapping[int, ProxyVersion], eligible: Eligible) -> Relayed:
         """Return what this node has for the load balancer, or why it has nothing."""
         found = self._relayed[service.ref]
-        if isinstance(found, Refusal) or self._holder == service.ref:
+        if found.refusal or self._holder == service.ref:
             return found
         reason = (
             f"the relay Service {self._path} serves one load balancer, and that is {self._holder}, "
             "which is listed or older: loadBalancers.services chooses; relay.kind: node serves all of them"
         )
-        return Refusal(skipped("RelayTaken", reason), eligible.remarks)
+        return Relayed(skipped("RelayTaken", reason), eligible.remarks)
 
-    def _relay(self, ref: ObjectRef, eligible: Eligible) -> Relayed | Refusal:
+    def _relay(self, ref: ObjectRef, eligible: Eligible) -> Relayed:
         """Return the redirects for what is eligible, and the addresses for its hostnames."""
         relay = self._service
         if relay is None or not relay.cluster_ips:
             reason = f"the relay Service {self._path} is missing or has no ClusterIP (relay.service)"
-            return Refusal(refused("NoRelayService", reason), eligible.remarks)
+            return Relayed(refused("NoRelayService", reason), eligible.remarks)
         plain = [
             f"port {port}: without PROXY, which {relay.ref} adds on every port: hostnames are left to DNAT"
             for port in eligible.plain_ports
@@ -237,7 +213,7 @@ class ExistingRelay:
         }
         chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
         if not chosen:
-            return Refusal(_NOTHING_LEFT, eligible.remarks)
+            return Relayed(_NOTHING_LEFT, eligible.remarks)
         return Relayed(
             redirects=tuple(
                 Redirect(match, target, ref)
