@@ -12,7 +12,7 @@ from nodeagent.plan.precedence import Age
 class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
     """What objects say about the load balancer that serves them.
 
-    All objects that say the same share one value (`HintsPool`), which is compared by identity: of ten
+    All objects that say the same share one value (`one_of`), which is compared by identity: of ten
     thousand Ingresses, most say the same, and hashing the addresses of each costs more than all else.
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
@@ -29,15 +29,12 @@ class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
     unattached: str = ""
 
 
-class HintsPool:
-    """Keeps each value of hints once, as long as a claim has it."""
+_HINTS: WeakValueDictionary[tuple[object, ...], LoadBalancerHints] = WeakValueDictionary()
 
-    def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[object, ...], LoadBalancerHints] = WeakValueDictionary()
 
-    def one(self, hints: LoadBalancerHints) -> LoadBalancerHints:
-        """Return the one value that says this."""
-        return self._known.setdefault(astuple(hints), hints)
+def one_of(hints: LoadBalancerHints) -> LoadBalancerHints:
+    """Return the one value that says this, as long as a claim has it."""
+    return _HINTS.setdefault(astuple(hints), hints)
 
 
 class Claim(Struct, frozen=True):

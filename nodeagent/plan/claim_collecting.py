@@ -6,8 +6,7 @@ before Kubernetes 1.18, and every controller still understands it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -21,11 +20,12 @@ from nodeagent.model.objects import (
     Route,
     Snapshot,
 )
-from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
+from nodeagent.plan.claim import Claim, LoadBalancerHints, one_of
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.memory import Memory
-from nodeagent.plan.precedence import beyond, by_age, opt_out
+from nodeagent.plan.precedence import by_age, opt_out
 from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
+from nodeagent.plan.shares import Shares
 
 
 class IngressClasses(Struct, frozen=True):
@@ -47,13 +47,13 @@ def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
     )
 
 
-def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool) -> tuple[Claim, ...]:
+def claims_of_ingress(ingress: Ingress, classes: IngressClasses) -> tuple[Claim, ...]:
     """Return the claim to the hosts of its rules and TLS section, served where its status or class says.
 
     The class is that of its spec, else of its annotation, else the default.
     """
     ingress_class = ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or classes.default
-    hints = pool.one(
+    hints = one_of(
         LoadBalancerHints(
             points=ingress.points,
             problems=ingress.problems,
@@ -64,15 +64,13 @@ def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool
     return (_claim(ingress, ingress.hosts, hints),)
 
 
-def claims_of_controller_route(
-    route: ControllerRoute, classes: IngressClasses, pool: HintsPool
-) -> tuple[Claim, ...]:
+def claims_of_controller_route(route: ControllerRoute, classes: IngressClasses) -> tuple[Claim, ...]:
     """Return the claim to its hosts; it has no status, so its class determines where it is served.
 
     The class is its own, or its controller's, if that has exactly one.
     """
     own = [name for name, serving in classes.controllers.items() if serving == route.controller]
-    hints = pool.one(
+    hints = one_of(
         LoadBalancerHints(
             status="its status",
             ingress_class=route.annotations.get(CLASS_ANNOTATION) or (own[0] if len(own) == 1 else None),
@@ -98,7 +96,7 @@ _Claiming = TypeVar("_Claiming", Ingress, Route, ControllerRoute, Claim)
 
 _TIMES = 4
 """Several objects may claim a hostname: for example, one for each of its paths."""
-_FEWEST = 10_000
+_FEWEST = 1000
 _MOST_COMPARISONS = 500_000
 """A Route with one hostname and a Gateway of 64 listeners takes 64."""
 
@@ -119,60 +117,57 @@ class ClaimCollector:
 
     def __init__(self, limits: LimitOptions) -> None:
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
-        self._pool = HintsPool()
         self._parents = Parents()
         self._parents_made_of: tuple[object, ...] = ((), (), ())
         self._of_ingresses: Memory[int, tuple[Claim, ...]] = Memory()
+        self._of_routes: Memory[int, tuple[Claim, ...]] = Memory()
         self._of_controller_routes: Memory[int, tuple[Claim, ...]] = Memory()
         self._considered: Memory[int, Considered] = Memory()
-        self._of_routes: Memory[int, tuple[Claim, ...]] = Memory()
-        self._routes_left_out: Memory[str, frozenset[int]] = Memory()
-        self._claims_left_out: Memory[str, frozenset[int]] = Memory()
+        self._route_shares: Shares[int, Route] = Shares(_MOST_COMPARISONS, lambda _, route: by_age(route))
+        self._claim_shares: Shares[int, Claim] = Shares(self._most, _order)
 
     def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
         """Return the claims, and a note on each namespace of which something is not considered."""
-        classes, pool = ingress_classes(snapshot.ingress_classes), self._pool
-        of_routes, notes = self._claims_of_routes(snapshot)
+        classes = ingress_classes(snapshot.ingress_classes)
         of_ingresses = self._of_ingresses.results(
-            lambda _, ingress: claims_of_ingress(ingress, classes, pool),
+            lambda _, ingress: claims_of_ingress(ingress, classes),
             _by_id(snapshot.ingresses),
             context=classes,
         )
         of_controller_routes = self._of_controller_routes.results(
-            lambda _, route: claims_of_controller_route(route, classes, pool),
+            lambda _, route: claims_of_controller_route(route, classes),
             _by_id(snapshot.controller_routes),
             context=classes,
         )
+        of_routes, notes = self._claims_of_routes(snapshot)
         parts = (of_ingresses.values(), of_routes.values(), of_controller_routes.values())
         claims = [claim for part in parts for each in part for claim in each]
         weights = [len(claim.names) for claim in claims]
-        left_out = _left_out(self._claims_left_out, self._most, claims, weights, _order)
-        for namespace, each in left_out.items():
-            notes.append(
-                f"namespace {namespace}: {len(each)} of its claims to hostnames are not considered: older "
-                f"ones name {self._most} or more (limits.hostnamesPerNamespace)"
-            )
-        return _without(claims, left_out), notes
+        claims, left_out = _within(self._claim_shares, claims, weights)
+        notes += [
+            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+            f"name {self._most} or more (limits.hostnamesPerNamespace)"
+            for namespace, count in left_out.items()
+        ]
+        return claims, notes
 
     def _claims_of_routes(self, snapshot: Snapshot) -> tuple[Mapping[int, tuple[Claim, ...]], list[str]]:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
             self._parents, self._parents_made_of = Parents(*made_of), made_of
-        parents, pool = self._parents, self._pool
+        parents = self._parents
         considered = self._considered.results(
             lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
-        left_out = _left_out(self._routes_left_out, _MOST_COMPARISONS, snapshot.routes, weights, by_age)
+        routes, left_out = _within(self._route_shares, snapshot.routes, weights)
         found = self._of_routes.results(
-            lambda _, route, __: claims_of_route(route, parents, pool),
-            _by_id(_without(snapshot.routes, left_out)),
-            considered,
+            lambda _, route, __: claims_of_route(route, parents), _by_id(routes), considered
         )
         return found, [
-            f"namespace {namespace}: {len(each)} of its Routes are not considered: older ones take "
+            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
             f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, each in left_out.items()
+            for namespace, count in left_out.items()
         ]
 
 
@@ -181,35 +176,22 @@ def _by_id(objects: Iterable[_Claiming]) -> dict[int, _Claiming]:
     return {id(each): each for each in objects}
 
 
-def _order(claim: Claim) -> tuple[object, ...]:
+def _order(_: int, claim: Claim) -> tuple[object, ...]:
     # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
     return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
 
 
-def _left_out(
-    memory: Memory[str, frozenset[int]],
-    share: int,
-    items: Sequence[_Claiming],
-    weights: Sequence[int],
-    order: Callable[[_Claiming], tuple[object, ...]],
-) -> Mapping[str, frozenset[int]]:
-    """Return, of each namespace whose items weigh more than its share, the ids of those beyond it."""
-    if sum(weights) <= share:
-        return {}
+def _within(
+    shares: Shares[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
+) -> tuple[list[_Claiming], Mapping[str, int]]:
+    """Return the items within the shares of their namespaces, and how many of each are left out."""
     totals: Counter[str] = Counter()
     for item, weight in zip(items, weights, strict=True):
         totals[item.ref.namespace] += weight
-    groups: dict[str, dict[int, tuple[_Claiming, int]]] = {
-        namespace: {} for namespace, total in totals.items() if total > share
-    }
-    for item, weight in zip(items, weights, strict=True):
-        if item.ref.namespace in groups:
-            groups[item.ref.namespace][id(item)] = (item, weight)
-    return memory.results(
-        lambda _, group: beyond(share, group, lambda _, each: order(each[0]), itemgetter(1)), groups
+    pairs = zip(items, weights, strict=True)
+    left_out = shares.left_out(
+        totals, ((each.ref.namespace, id(each), each, weight) for each, weight in pairs)
     )
-
-
-def _without(items: Sequence[_Claiming], left_out: Mapping[str, frozenset[int]]) -> list[_Claiming]:
     ids = frozenset().union(*left_out.values())
-    return [each for each in items if id(each) not in ids]
+    within = [each for each in items if id(each) not in ids]
+    return within, {namespace: len(each) for namespace, each in left_out.items()}

@@ -25,7 +25,7 @@ from nodeagent.plan.claim_matching import MatchedClaim
 from nodeagent.plan.hostname_contest import Contender, Outcome, decide, obstacle
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Memory
-from nodeagent.plan.precedence import beyond
+from nodeagent.plan.shares import Shares
 from nodeagent.sharing import shared
 
 
@@ -68,11 +68,11 @@ class HostnamePlanner:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        limits = config.limits
+        self._shares: Shares[str, MatchedClaim] = Shares(limits.hostnames_per_namespace, _place)
+        self._limit: Shares[str, MatchedClaim] = Shares(limits.hostnames, _place)
         self._contests: Memory[str, _Contest] = Memory()
-        self._beyond_share: Memory[str, frozenset[str]] = Memory()
         self._decided: Memory[str, _Decided] = Memory()
-        self._beyond_limit: Memory[str, frozenset[str]] = Memory()
-        self._limited: Memory[str, _Decided] = Memory()
         self._plan = HostnamePlan()
 
     def plan(
@@ -119,18 +119,13 @@ class HostnamePlanner:
 
     def _left_out_of_shares(self, contests: Mapping[str, _Contest]) -> Mapping[str, frozenset[str]]:
         """Return the namespaces in whose shares a hostname finds no place, by hostname."""
-        most = self._config.limits.hostnames_per_namespace
-        counts = Counter(chain.from_iterable(contest.places for contest in contests.values()))
-        groups: dict[str, dict[str, MatchedClaim]] = {
-            namespace: {} for namespace, count in counts.items() if count > most
-        }
-        for name, contest in contests.items() if groups else ():
-            for namespace, matched in contest.places.items():
-                if namespace in groups:
-                    groups[namespace][name] = matched
-        beyond_share = self._beyond_share.results(lambda _, group: beyond(most, group, _place), groups)
+        places = ((name, contest.places) for name, contest in contests.items())
+        left_out = self._shares.left_out(
+            Counter(chain.from_iterable(contest.places for contest in contests.values())),
+            ((namespace, name, each, 1) for name, wanted in places for namespace, each in wanted.items()),
+        )
         found: dict[str, frozenset[str]] = {}
-        for namespace, names in beyond_share.items():
+        for namespace, names in left_out.items():
             for name in names:
                 found[name] = found.get(name, frozenset()) | {namespace}
         return found
@@ -175,21 +170,20 @@ class HostnamePlanner:
 
     def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
-        most = self._config.limits.hostnames
         served = {name: each.served for name, each in decided.items() if each.served}
-        if len(served) <= most:
+        items = (("", name, matched, 1) for name, matched in served.items())
+        left_out = self._limit.left_out({"": len(served)}, items).get("")
+        if not left_out:
             return decided
-        left_out = self._beyond_limit.results(lambda _, group: beyond(most, group, _place), {"": served})[""]
+        most = self._config.limits.hostnames
         reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
         ruling = refused("TooManyHostnames", reason)
-
-        def limited(_: str, each: _Decided, is_left_out: object) -> _Decided:
-            if not is_left_out:
-                return each
-            won, *lost = each.decisions
-            return _Decided((dataclasses.replace(won, ruling=ruling), *lost), question=each.question)
-
-        return self._limited.results(limited, decided, dict.fromkeys(left_out, True))
+        limited: dict[str, _Decided] = {}
+        for name in left_out:
+            won, *lost = decided[name].decisions
+            decisions = (dataclasses.replace(won, ruling=ruling), *lost)
+            limited[name] = _Decided(decisions, question=decided[name].question)
+        return {**decided, **limited}
 
     def _collected(self, decided: Mapping[str, _Decided]) -> HostnamePlan:
         before, in_order = self._plan, [decided[name] for name in sorted(decided)]

@@ -4,8 +4,7 @@ The oldest does, so that a newer one never displaces another; of Services, first
 listed. And which objects their owners exclude.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
 
 from nodeagent.config.options import Config
 from nodeagent.errors import quoted
@@ -29,30 +28,6 @@ def by_precedence(services: Iterable[Service], config: Config) -> tuple[Service,
     """
     listed = listed_paths(config)
     return tuple(sorted(services, key=lambda service: (service.ref.path not in listed, by_age(service))))
-
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Item = TypeVar("_Item")
-
-
-def beyond(
-    share: int,
-    items: Mapping[_Key, _Item],
-    order: Callable[[_Key, _Item], Any],
-    weight: Callable[[_Item], int] = lambda _: 1,
-) -> frozenset[_Key]:
-    """Return the keys of the items that are left out: those before them weigh as much as the share, or more.
-
-    `order` returns a key that sorts the items, the first one first. Pure.
-    """
-    taken = 0
-    left_out: list[_Key] = []
-    for key in sorted(items, key=lambda key: (order(key, items[key]), key)):
-        if taken < share:
-            taken += weight(items[key])
-        else:
-            left_out.append(key)
-    return frozenset(left_out)
 
 
 def listed_paths(config: Config) -> frozenset[str]:

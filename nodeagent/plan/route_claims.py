@@ -23,7 +23,7 @@ from nodeagent.model.objects import (
     ParentRef,
     Route,
 )
-from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
+from nodeagent.plan.claim import Claim, LoadBalancerHints, one_of
 from nodeagent.plan.hostnames import canonical, is_wildcard
 from nodeagent.plan.precedence import by_age, opt_out
 
@@ -203,7 +203,7 @@ def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
             return rule.key not in labels
 
 
-def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Claim, ...]:
+def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
     """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
     attachments = tuple(parents.attachments(route))
     hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
@@ -219,7 +219,7 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
             status=f"status.addresses of {gateway.ref}",
             gateway=gateway.ref,
         )
-        claims.append(Claim(route.ref, age, tuple(names), pool.one(hints), excluded, by, number))
+        claims.append(Claim(route.ref, age, tuple(names), one_of(hints), excluded, by, number))
     # The hostnames by which no listener is reached, so that the reason is reported.
     left_over = tuple(
         hostname
@@ -230,7 +230,7 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
         "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
     )
     if left_over and reason:
-        unattached = pool.one(LoadBalancerHints(unattached=bounded(reason)))
+        unattached = one_of(LoadBalancerHints(unattached=bounded(reason)))
         claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))
     return tuple(claims)
 

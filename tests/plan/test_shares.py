@@ -45,6 +45,15 @@ def test_the_youngest_claims_beyond_the_share_are_left_out() -> None:
     assert len(considered(*tenant, limits=LimitOptions(hostnames_per_namespace=5000))) == 4
 
 
+def test_what_crosses_the_share_is_considered_and_nothing_is_reported() -> None:
+    """Of three claims, the second fills the share: only the third is beyond it."""
+    found = [claiming("tenant", number, 5000) for number in range(3)]
+    found[1] = replace(found[1], hosts=(*MANY[5000], "one-more.example.com"))
+    collector = ClaimCollector(LIMITS)
+    assert collector.collect(Snapshot(ingresses=tuple(found[:2])))[1] == []
+    assert len(collector.collect(Snapshot(ingresses=tuple(found)))[1]) == 1
+
+
 def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
     ingresses = [claiming("tenant", number, 5000) for number in range(2)]
     late = replace(ingress("late.example.com", created=9), ref=ObjectRef("Ingress", "tenant", "late"))
