@@ -150,7 +150,6 @@ class Controller:
             errors = [f"{type(error).__name__}: {error}"]
         self._board.beat()
         if errors:
-            self._metrics.count("pass_failures_total")
             self._board.component_failed(NAMES, "; ".join(errors))
         else:
             self._metrics.set("last_sync_timestamp_seconds", time.time())
@@ -166,8 +165,6 @@ class Controller:
             self._next_pass = now + backoff(self._writes, _EVERY_SECONDS, _LONGEST_SECONDS)
         self._verifier.want(done.desired.questions)
         self._reporter.report(done)
-        served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
-        self._metrics.set("names", served)
         return [*done.errors.values()]
 
     def _reload_config(self, *, at_once: bool) -> None:
@@ -240,11 +237,4 @@ def coredns_metrics() -> Metrics:
     The names begin with `nodeagent_coredns_`: alerts for agents do not count them, and vice versa.
     """
     sync = "Unix time when CoreDNS's configuration was last in the desired state; 0 if never."
-    return Metrics(
-        "nodeagent_coredns_",
-        [Metric("pass_failures_total", "Total number of passes that failed or left an error.")],
-        (
-            Metric("last_sync_timestamp_seconds", sync),
-            Metric("names", "Number of hostnames that CoreDNS answers with a relay's address."),
-        ),
-    )
+    return Metrics("nodeagent_coredns_", (), (Metric("last_sync_timestamp_seconds", sync),))
