@@ -11,9 +11,10 @@ from itertools import islice
 import msgspec
 
 from . import statuses
+from .history import Version
 from .resources import Resource
 from .selecting import Selector
-from .store import Store, Version
+from .store import Store
 
 
 class _Token(msgspec.Struct):

@@ -6,19 +6,17 @@ versions"). A write is seen by all readers at once or not at all. Objects go in 
 
 import threading
 import uuid
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
 from . import statuses
+from .history import Change, Receiver, Shelf, Snapshot, Version, encode
 from .resources import RESOURCES, Object, Resource
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -28,62 +26,6 @@ class Part(Enum):
     WHOLE = "whole"
     MAIN = "main"
     STATUS = "status"
-
-
-class Version:
-    """An object as it was from one revision on; never changed once made.
-
-    `key` is its place among its like, `item` its JSON with everything but kind and apiVersion.
-    """
-
-    __slots__ = ("_obj", "item", "key", "revision")
-
-    def __init__(self, key: str, revision: int, item: bytes) -> None:
-        self.key = key
-        self.revision = revision
-        self.item = item
-        self._obj: Object | None = None
-
-    @property
-    def obj(self) -> Object:
-        """The same as `item`, decoded when first asked for: it must not be changed."""
-        if self._obj is None:
-            self._obj = msgspec.json.decode(self.item, type=Object)
-        return self._obj
-
-    def typed(self, resource: Resource) -> bytes:
-        """Give the object as JSON with its kind and apiVersion."""
-        head = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}",'
-        return head.encode() + self.item[1:]
-
-    def copy(self, resource: Resource) -> Object:
-        """Give the object with its kind and apiVersion, as a copy."""
-        return msgspec.json.decode(self.typed(resource), type=Object)
-
-    def at(self, revision: int) -> "Version":
-        """Give the same content under a later revision, as DELETED events carry it."""
-        obj = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(revision)}}
-        return Version(self.key, revision, _encode(obj))
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One write: the object before and after it; `new` is None for a deletion."""
-
-    revision: int
-    old: Version | None
-    new: Version | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All objects of a resource at one revision, in the order of their keys."""
-
-    revision: int
-    versions: Sequence[Version]
-
-
-Receiver = Callable[[Change], None]
 
 
 def merged(target: object, patch: object) -> object:
@@ -107,42 +49,12 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Shelf:
-    """What the store keeps of one resource."""
-
-    def __init__(self) -> None:
-        self.current: dict[str, Version] = {}
-        self.history: list[Change] = []
-        self.receivers: list[Receiver] = []
-
-    def record(self, change: Change) -> None:
-        if change.new is not None:
-            self.current[change.new.key] = change.new
-        elif change.old is not None:
-            del self.current[change.old.key]
-        self.history.append(change)
-        for receive in self.receivers:
-            receive(change)
-
-    def after(self, revision: int) -> list[Change]:
-        return self.history[bisect_right(self.history, revision, key=lambda change: change.revision) :]
-
-    def ordered_at(self, revision: int) -> list[Version]:
-        past = dict(self.current)
-        for change in reversed(self.after(revision)):
-            if change.old is not None:
-                past[change.old.key] = change.old
-            elif change.new is not None:
-                past.pop(change.new.key, None)
-        return [past[key] for key in sorted(past)]
-
-
 class Store:
     """The cluster's objects; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._exist(RESOURCES)
-        self._shelves: defaultdict[str, _Shelf] = defaultdict(_Shelf)
+        self._shelves: defaultdict[str, Shelf] = defaultdict(Shelf)
         self._revision = 1000  # A real cluster's is never near zero.
         self._compacted = 0
         self._lock = threading.RLock()
@@ -276,7 +188,7 @@ class Store:
         """
         resource = self.resource_of(obj)
         with self._lock:
-            return self._replace(resource, _decode(_encode(obj)), part).copy(resource)
+            return self._replace(resource, _decode(encode(obj)), part).copy(resource)
 
     def patch(
         self, plural: str, name: str, namespace: str, change: Object, *, part: Part = Part.WHOLE
@@ -358,7 +270,7 @@ class Store:
         metadata = obj["metadata"]
         obj = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         obj["metadata"] = metadata | {"resourceVersion": str(self._revision)}
-        new = Version(_key(resource, metadata), self._revision, _encode(obj))
+        new = Version(_key(resource, metadata), self._revision, encode(obj))
         self._shelves[resource.qualified].record(Change(self._revision, old, new))
         return new
 

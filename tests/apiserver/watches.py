@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import faults, statuses
+from .history import Change, Version
 from .routes import TRUE, Asked
 from .selecting import Selector
-from .store import Change, Version
 from .traffic import OpenWatch
 
 if TYPE_CHECKING:
