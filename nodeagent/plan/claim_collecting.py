@@ -185,6 +185,8 @@ def _within(
     shares: Shares[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
 ) -> tuple[list[_Claiming], Mapping[str, int]]:
     """Return the items within the shares of their namespaces, and how many of each are left out."""
+    if sum(weights) <= shares.share:
+        return list(items), {}
     totals: Counter[str] = Counter()
     for item, weight in zip(items, weights, strict=True):
         totals[item.ref.namespace] += weight

@@ -74,6 +74,7 @@ class HostnamePlanner:
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, _Decided] = Memory()
         self._plan = HostnamePlan()
+        self._collected_from: Mapping[str, _Decided] = {}
 
     def plan(
         self, claims: Iterable[MatchedClaim], load_balancers: Iterable[LoadBalancerPlan], facts: Facts
@@ -119,6 +120,8 @@ class HostnamePlanner:
 
     def _left_out_of_shares(self, contests: Mapping[str, _Contest]) -> Mapping[str, frozenset[str]]:
         """Return the namespaces in whose shares a hostname finds no place, by hostname."""
+        if len(contests) <= self._shares.share:
+            return {}
         places = ((name, contest.places) for name, contest in contests.items())
         left_out = self._shares.left_out(
             Counter(chain.from_iterable(contest.places for contest in contests.values())),
@@ -170,6 +173,8 @@ class HostnamePlanner:
 
     def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
+        if len(decided) <= self._limit.share:
+            return decided
         served = {name: each.served for name, each in decided.items() if each.served}
         items = (("", name, matched, 1) for name, matched in served.items())
         left_out = self._limit.left_out({"": len(served)}, items).get("")
@@ -186,6 +191,9 @@ class HostnamePlanner:
         return {**decided, **limited}
 
     def _collected(self, decided: Mapping[str, _Decided]) -> HostnamePlan:
+        if decided is self._collected_from:
+            return self._plan
+        self._collected_from = decided
         before, in_order = self._plan, [decided[name] for name in sorted(decided)]
         names = tuple(decision for each in in_order for decision in each.decisions)
         hosts = tuple(line for each in in_order for line in each.lines)

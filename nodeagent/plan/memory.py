@@ -1,6 +1,6 @@
 """What pure functions returned before: nothing is decided again while what it depends on stays the same."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import compress
 from operator import is_not
 from typing import Generic, TypeVar
@@ -31,7 +31,7 @@ class Memory(Generic[_Key, _Result]):
     def __init__(self) -> None:
         self._parts: tuple[Mapping[_Key, object], ...] = ()
         self._context: object = None
-        self._results: Mapping[_Key, _Result] = {}
+        self._results: dict[_Key, _Result] = {}
 
     def results(
         self, function: Callable[..., _Result], *parts: Mapping[_Key, object], context: object = None
@@ -44,17 +44,17 @@ class Memory(Generic[_Key, _Result]):
             context: whatever else the results depend on.
         """
         keyed, known = parts[0], self._results
-        if context != self._context or len(parts) != len(self._parts):
-            changed = {*known, *keyed}
-        else:
+        again: Iterable[_Key] = keyed
+        if context == self._context and len(parts) == len(self._parts):
             pairs = zip(self._parts, parts, strict=True)
-            first, *others = (changed_keys(before, after) for before, after in pairs)
-            changed = first.union(*(other & keyed.keys() for other in others))
-        if changed:
-            self._results = {
-                key: known[key] if key not in changed else self._computed(function, key, parts)
-                for key in keyed
-            }
+            again = keyed.keys() & set().union(*(changed_keys(before, after) for before, after in pairs))
+        computed = {key: self._computed(function, key, parts) for key in again}
+        gone = known.keys() - keyed.keys()
+        if gone or any(known.get(key) is not result for key, result in computed.items()):
+            # Copied as a whole: most of them stay.
+            self._results = {**known, **computed}
+            for key in gone:
+                del self._results[key]
         self._parts, self._context = parts, context
         return self._results
 

@@ -14,13 +14,15 @@ class Shares(Generic[_Key, _Item]):
 
     An item is left out if those of its namespace before it weigh as much as the share, or more.
 
-    Args:
+    Attributes:
         share: of each namespace.
+
+    Args:
         order: returns what sorts the items, the first one first; it depends on the item and its key alone.
     """
 
     def __init__(self, share: int, order: Callable[[_Key, _Item], Any]) -> None:
-        self._share = share
+        self.share = share
         self._order = order
         self._left_out: Memory[str, frozenset[_Key]] = Memory()
 
@@ -34,7 +36,7 @@ class Shares(Generic[_Key, _Item]):
             items: the namespace, key and weight of each; not looked at if no namespace has too many.
         """
         groups: dict[str, dict[_Key, tuple[_Item, int]]]
-        groups = {namespace: {} for namespace, total in totals.items() if total > self._share}
+        groups = {namespace: {} for namespace, total in totals.items() if total > self.share}
         for namespace, key, item, weight in items if groups else ():
             if namespace in groups:
                 groups[namespace][key] = (item, weight)
@@ -45,7 +47,7 @@ class Shares(Generic[_Key, _Item]):
         taken = 0
         left_out: list[_Key] = []
         for key in sorted(group, key=lambda key: (self._order(key, group[key][0]), key)):
-            if taken < self._share:
+            if taken < self.share:
                 taken += group[key][1]
             else:
                 left_out.append(key)

@@ -18,6 +18,8 @@ NameChanges = tuple[list[NameDecision], list[NameDecision]]
 
 def changed_names(after: Desired, before: Desired | None) -> NameChanges:
     """Return the decisions on hostnames that differ between two plans: a planner keeps the others. Pure."""
+    if before and before.names is after.names:
+        return [], []
     old, new = ({id(each): each for each in plan.names} if plan else {} for plan in (before, after))
     gone, found = old.keys() - new.keys(), new.keys() - old.keys()
     return [old[key] for key in old if key in gone], [new[key] for key in new if key in found]
