@@ -123,8 +123,16 @@ def _copy_attributes(source: int, target: int) -> None:
     given = _attributes(target)
     for name, value in wanted.items():
         # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
-        if given.get(name) != value:
+        if given.get(name) == value:
+            continue
+        try:
             os.setxattr(target, name, value)
+        except OSError as error:
+            # A security module's attribute may be left from a kernel that had it. Without the module, it has
+            # no meaning, and only CAP_SYS_ADMIN may write it (cap_inode_setxattr()); an active one says
+            # EACCES.
+            if not name.startswith("security.") or error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
+                raise
     if _ACL in given and _ACL not in wanted:
         os.removexattr(target, _ACL)  # from the directory's default ACL
 

@@ -2,11 +2,16 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nodeagent.atomic_file import drafted, remove_drafts, replace_file
+from tests.root import needs_root
+
+_ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -58,3 +63,27 @@ def test_the_next_write_removes_the_drafts_of_a_crashed_one_of_the_same_file(tmp
     kept.touch()
     remove_drafts(path)
     assert sorted(tmp_path.iterdir()) == [of_another, path]
+
+
+_REPLACE = """
+import sys
+from pathlib import Path
+from nodeagent.atomic_file import drafted
+
+path = Path(sys.argv[1])
+with drafted(path, b"new", durable=False, like=path) as draft:
+    draft.rename(path)
+"""
+
+
+@needs_root
+def test_an_attribute_of_a_security_module_that_is_not_active_is_left_behind(tmp_path: Path) -> None:
+    """Only CAP_SYS_ADMIN may write one, which the agent's container lacks."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    os.setxattr(path, "security.absent", b"a label")
+    os.setxattr(path, "user.note", b"kept")
+    without = ["setpriv", "--bounding-set", "-sys_admin"]
+    subprocess.run([*without, sys.executable, "-c", _REPLACE, str(path)], cwd=_ROOT, check=True)
+    assert path.read_bytes() == b"new"
+    assert os.listxattr(path) == ["user.note"]
