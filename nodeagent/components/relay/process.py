@@ -8,7 +8,6 @@ process, and a HAProxy whose run directory was deleted is still found.
 
 import os
 import resource
-import select
 import signal
 import subprocess
 import tempfile
@@ -24,6 +23,7 @@ _CHECK_SECONDS = 10.0
 # HAProxy tries to bind for two seconds before it gives up.
 _START_SECONDS = 15.0
 _TERMINATE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.005
 _STDIN = "/proc/self/fd/0"
 
 
@@ -169,18 +169,10 @@ def _arguments(pid: int) -> list[bytes]:
 
 
 def _signal(pid: int, config: Path, number: signal.Signals) -> None:
-    """Signal a process only if it is nodeagent's; the descriptor pins it, so its pid can't be recycled."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
+    """Signal a process if it is nodeagent's still."""
+    with suppress(ProcessLookupError):
         if _is_ours(pid, config):
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(descriptor)
+            os.kill(pid, number)
 
 
 def _gone(config: Path, seconds: float) -> bool:
@@ -189,21 +181,19 @@ def _gone(config: Path, seconds: float) -> bool:
     Each that was seen is awaited: one that is ending has no program any more, but its sockets are still open.
     """
     deadline = time.monotonic() + seconds
-    while pids := running(config):
-        if not all(_has_ended(pid, deadline) for pid in pids):
+    left = {*running(config)}
+    while left:
+        if time.monotonic() >= deadline:
             return False
+        time.sleep(_PAUSE_SECONDS)
+        left = {pid for pid in left if _exists(pid)} | {*running(config)}
     return True
 
 
-def _has_ended(pid: int, deadline: float) -> bool:
-    """Wait for the end of a process, until then at most (monotonic seconds)."""
+def _exists(pid: int) -> bool:
+    """Whether a process has not ended; one that its parent has not collected has (proc_pid_stat(5))."""
     try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
-    finally:
-        os.close(descriptor)
+        status = Path("/proc", str(pid), "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
