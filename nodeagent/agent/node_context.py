@@ -81,7 +81,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
         api_server_names=context.api.names,
         source_addresses=context.source_addresses,
         port_holders=context.port_holders,
-        ipv6_off=ipv6_switched_off(),
+        ipv6_off=ipv6_switched_off(config.relay.interface if config.relay.kind == "node" else "lo"),
         user_names=user_names,
         standing_names=standing_names,
         dns=dns,

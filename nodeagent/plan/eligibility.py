@@ -220,8 +220,8 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     if snapshot.node is not None:
         told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
     spoken = on_interfaces | told if on_interfaces else set(_FAMILIES)
-    if facts.ipv6_off and 6 not in on_interfaces:
-        # The kernel's setting counts more than what the cluster recorded while IPv6 was on.
+    if facts.ipv6_off:
+        # The relay could have no address, whatever the node has, or the cluster recorded while IPv6 was on.
         spoken.discard(6)
     reasons = {family: f"this node has no IPv{family} address of its own" for family in _FAMILIES}
     if facts.ipv6_off:

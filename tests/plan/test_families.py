@@ -25,7 +25,7 @@ FOUR, SIX = "198.51.100.11/24 eth0", "2001:db8:5::11/64 eth0"
 ALWAYS = ("127.0.0.1/8 lo", "::1/128 lo", "fe80::1/64 eth0", "169.254.20.10/32 nodelocaldns")
 DUAL = service(ips=("192.0.2.1", "2001:db8::1"), ports=("443", "80"))
 BARE = replace(NODE, addresses=(), pod_cidrs=())
-SYSCTL = "sysctl net.ipv6.conf.all.disable_ipv6"
+SYSCTL = "sysctl net.ipv6.conf.default.disable_ipv6"
 
 
 def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:

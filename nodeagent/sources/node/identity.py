@@ -37,16 +37,26 @@ def source_addresses() -> tuple[IPAddress, ...]:
     return tuple(found)
 
 
-def ipv6_switched_off(proc: Path = _ROOT) -> str:
-    """Return what switches IPv6 off in this thread's network namespace, for a person; empty if it is on.
+def ipv6_switched_off(device: str, proc: Path = _ROOT) -> str:
+    """Return what keeps this device of the thread's network namespace from having IPv6 addresses.
 
-    A kernel booted with `ipv6.disable=1` has none of IPv6's files. The sysctl `all/disable_ipv6` removes the
-    addresses from every interface and prevents new ones (Documentation/networking/ip-sysctl.rst).
+    A kernel booted with `ipv6.disable=1` has none of IPv6's files. The sysctl `disable_ipv6` of a device
+    keeps them from it; that of `default` is what a new device begins with, and that of `all` is written to
+    both (Documentation/networking/ip-sysctl.rst).
+
+    Args:
+        device: The one that holds the relay addresses; it need not exist yet.
+        proc: Where /proc is.
+
+    Returns:
+        The reason, for a person; empty if nothing does.
     """
     if not (proc / "thread-self/net/if_inet6").exists():
         return "ipv6.disable=1, or a kernel without IPv6"
+    settings = proc / "sys/net/ipv6/conf"
+    name = device if (settings / device).exists() else "default"
     try:
-        value = (proc / "sys/net/ipv6/conf/all/disable_ipv6").read_text(encoding="ascii")
+        value = (settings / name / "disable_ipv6").read_text(encoding="ascii")
     except OSError:
         return ""  # /proc/sys is hidden from this process: the addresses tell
-    return "" if value.strip() == "0" else "sysctl net.ipv6.conf.all.disable_ipv6"
+    return "" if value.strip() == "0" else f"sysctl net.ipv6.conf.{name}.disable_ipv6"
