@@ -16,7 +16,6 @@ import msgspec
 
 from benchmarks.api import ingress
 from benchmarks.figures import Figure, spread
-from nodeagent.agent.reconciler import changed_components
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.config.options import LimitOptions
 from nodeagent.config.reading import read_config
@@ -46,7 +45,6 @@ def measure(names: int) -> Iterator[Figure]:
         path = Path(directory) / "hosts"
         path.write_bytes(b"127.0.0.1\tlocalhost\n")
         hosts = Hosts(path, (_CONFIG.relay.ipv4, _CONFIG.relay.ipv6), path.parent / "run", adopt=False)
-        wanted = None
         for turn in range(_TURNS):
             with _timed(seconds["facts: the hosts file's names"]):
                 user_names = hosts.read().user_names
@@ -55,13 +53,10 @@ def measure(names: int) -> Iterator[Figure]:
                 plan(snapshots[turn % 2], facts, _CONFIG)
             with _timed(seconds["plan() by a planner that remembers (first one alone)"]):
                 desired = planner.plan(snapshots[turn % 2], facts)
-            with _timed(seconds["compared with the last plan"]):
-                changed_components(wanted, desired)
-            wanted = desired
             with _timed(seconds["hosts file: change worked out"]):
                 change = hosts.diff(hosts.read(), desired)
             with _timed(seconds["hosts file: written"]):
-                change.shrink.apply()
+                hosts.apply(change, "additions" if change.additions else "removals")
             content = path.read_bytes()
             with _timed(seconds["floor: the same bytes written, fsync, rename"]):
                 _write(path, content)

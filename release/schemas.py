@@ -27,7 +27,6 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from nodeagent.agent.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 from nodeagent.cli.doctor import DoctorDocument
 from nodeagent.cli.fleet import FleetDocument
 from nodeagent.cli.report import SCHEMA_VERSION, Document
@@ -44,6 +43,7 @@ from nodeagent.config.option_types import (
 )
 from nodeagent.config.options import Config
 from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.runtime.status import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 
 CONFIG_SCHEMA_VERSION = "1"
 """Raised whenever an option is removed or changes its meaning; new options alone do not raise it."""

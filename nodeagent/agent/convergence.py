@@ -9,26 +9,18 @@ Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard i
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.components.component import COMPONENTS, Change, ComponentName, PartlyAppliedError, State
-from nodeagent.components.dnat.state import DnatState
-from nodeagent.components.node import ActualState, Components, Known, ready_listeners
-from nodeagent.components.relay.state import RelayState
+from nodeagent.components.component import COMPONENTS, ComponentName, Diff, Half
+from nodeagent.components.node import ActualState, Components, UndoneError
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, Listener
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired
 from nodeagent.plan.planner import defer_until_ready
-from nodeagent.runtime.repair_conflicts import ConflictStatus
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
-
-_Aim = Callable[[Desired, ActualState], Desired | None]
-"""The target of one step, from the desired and the actual state; None for no step."""
 
 
 class AppliedChange(Struct, frozen=True):
@@ -42,36 +34,23 @@ class AppliedChange(Struct, frozen=True):
     displaced: bool = False
 
 
-class Repair(Struct, frozen=True):
-    """Drift that was repaired: the trigger, and whether another program keeps reverting the repair."""
-
-    found: str
-    verdict: ConflictStatus
-
-
 @dataclass(slots=True)
 class NodePass:
     """What one pass did, in order, and the failures, by component.
 
     `desired` is the plan as far as a relay is ready for it: the rest says in its reasons that it waits.
-    `ready` are the ready listeners. `left` are the states in which the components were left, if known, and
-    only of those that were checked. `blocking` are those whose errors leave their state open. `seconds` is
-    the duration of each.
-
-    `components` were checked. An agent's passes also have the `repairs`, and the components that `recovered`:
-    they had failed before.
+    `left_alone` are the components that were neither changed nor relied on to be in the desired state, and
+    `blocking` those, and the ones whose errors leave their state open; in `undone` are those of them whose
+    change another program reverted at once. `seconds` is the duration of each.
     """
 
     desired: Desired
-    ready: AbstractSet[Endpoint] = frozenset()
+    left_alone: frozenset[ComponentName] = frozenset()
     changes: list[AppliedChange] = field(default_factory=list)
     errors: dict[ComponentName, str] = field(default_factory=dict)
     seconds: dict[ComponentName, float] = field(default_factory=dict)
-    left: dict[ComponentName, State] = field(default_factory=dict)
     blocking: set[ComponentName] = field(default_factory=set)
-    components: AbstractSet[ComponentName] = ALL
-    repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
-    recovered: AbstractSet[ComponentName] = frozenset()
+    undone: set[ComponentName] = field(default_factory=set)
 
     def failed(self, component: ComponentName, reason: str) -> None:
         """Take note of an error, once for each reason."""
@@ -85,10 +64,8 @@ class NodePass:
 def _guard(desired: Desired, actual: ActualState) -> Desired | None:
     """Return the guard alone, before anything listens that other hosts should not reach."""
     guard = replace(desired.dnat, redirects=(), pods=())
-    if not guard:
-        return None
-    superseded = actual.dnat.state().superseded
-    if superseded is not None and superseded[1].rules.redirects:
+    leftover = actual.dnat.state().leftover
+    if not guard or (leftover and leftover[1].rules.redirects):
         # The other backend's guard is there, with redirects that hold until this one's take over.
         return None
     return replace(desired, dnat=guard)
@@ -102,85 +79,71 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
     return replace(desired, dnat=replace(desired.dnat, guarded=held.guarded, admitted=held.admitted))
 
 
-def _reachable(desired: Desired, actual: ActualState) -> Desired:
-    """Return the desired and actual listeners, except those without their address.
-
-    HAProxy refuses a whole configuration if it can't bind a part of it.
-    """
-    held = frozenset(address.address for address in actual.addresses.state().ours)
-    relay = actual.relay.state()
-    actual.relay = Known(actual.components.relay, replace(relay, listeners=_on(held, relay.listeners)))
-    return replace(desired, listeners=_on(held, desired.listeners))
-
-
-def _on(held: AbstractSet[IPAddress], listeners: Iterable[Listener]) -> tuple[Listener, ...]:
-    return tuple(listener for listener in listeners if listener.bind.address in held)
-
-
 class _Step(Struct, frozen=True):
-    """One half of a change of one component; not made if one of `unless` has failed."""
+    """One half of a change of one component, towards `aim`; not made if one of `unless` has failed."""
 
     component: ComponentName
-    half: Literal["grow", "shrink"]
-    aim: _Aim = lambda desired, _: desired
+    half: Half
+    aim: Callable[[Desired, ActualState], Desired | None] = lambda desired, _: desired
     unless: frozenset[ComponentName] = frozenset()
 
 
 _PREPARE = (
-    _Step("dnat", "grow", _guard),
-    _Step("addresses", "grow"),
-    _Step("relay", "grow", _reachable),
+    _Step("dnat", "additions", _guard, unless=frozenset({"dnat"})),
+    _Step("addresses", "additions", unless=frozenset({"addresses"})),
+    _Step("relay", "additions", unless=frozenset({"relay"})),
 )
 # A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
 _POINT = (
-    _Step("dnat", "grow", unless=frozenset({"dnat"})),
-    _Step("hosts", "grow"),
+    _Step("dnat", "additions", unless=frozenset({"dnat"})),
+    _Step("hosts", "additions", unless=frozenset({"hosts"})),
 )
 # Something may still point at a listener that is to be removed: it stays until a pass succeeds.
 _POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
 _REMOVE = (
-    _Step("hosts", "shrink", unless=frozenset({"hosts"})),
-    _Step("dnat", "shrink", _but_guard, unless=frozenset({"dnat"})),
-    _Step("relay", "shrink", _reachable, unless=_POINTING),
-    _Step("addresses", "shrink", unless=ALL),
-    _Step("dnat", "shrink", unless=ALL),
+    _Step("hosts", "removals", unless=frozenset({"hosts"})),
+    _Step("dnat", "removals", _but_guard, unless=frozenset({"dnat"})),
+    _Step("relay", "removals", unless=_POINTING | {"relay"}),
+    _Step("addresses", "removals", unless=ALL),
+    _Step("dnat", "removals", unless=ALL),
 )
 
 
-def converge(
-    desired: Desired,
-    actual: ActualState,
-    components: AbstractSet[ComponentName] = ALL,
-    ready: AbstractSet[Endpoint] | None = None,
+def apply_plan(
+    desired: Desired, actual: ActualState, left_alone: frozenset[ComponentName] = frozenset()
 ) -> NodePass:
     """Bring the node to the desired state; idempotent: a second call finds nothing to do.
 
     Args:
         desired: The plan.
-        actual: What is known of the node, and its components.
-        components: Those to check; the others are assumed to be in the desired state.
-        ready: The listeners known to be ready; None checks each.
+        actual: The node.
+        left_alone: The components that are not changed now: they may not be in the desired state.
 
     Returns:
         The result. Failures of components are in its `errors`; nothing is raised for them.
     """
-    done = NodePass(desired, components=components)
-    _run(_PREPARE if "relay" in components else _PREPARE[1:], done, actual, components)
-    if ready is None:
-        ready = ready_listeners(desired, actual)
-        actual.components.relay.steer(ready)
-    done.ready = ready
-    done.desired = desired
-    silent = {listener.bind for listener in desired.listeners} - ready
-    if silent:
+    done = NodePass(desired, left_alone, blocking={*left_alone})
+    relay = actual.components.relay
+    _run(_PREPARE, done, actual)
+    try:
+        relay.hold_ports(desired.listeners)
+    except ApplyError as error:
+        done.failed("relay", str(error))
+    ready = actual.ready(desired)
+    relay.steer(ready)
+    waiting = {listener.bind for listener in desired.listeners} - ready
+    if waiting:
         # The new pod of an upgrade takes nothing away from the node while its own HAProxy is late or fails.
-        served = actual.components.relay.served_by_another(silent)
+        served = relay.served_by_another(waiting)
         done.desired = defer_until_ready(desired, ready | served)
-        for binds, meanwhile in ((silent - served, "nothing new points there"), (served, "another one does")):
+        for binds, meanwhile in (
+            (waiting - served, "nothing new points there"),
+            (served, "another one does"),
+        ):
             if binds:
                 text = ", ".join(map(str, sorted(binds, key=Endpoint.sort_key)))
                 done.failed("relay", f"HAProxy does not listen on {text}: until it does, {meanwhile}")
-    _run((*_POINT, *_REMOVE), done, actual, components)
+    _run((*_POINT, *_REMOVE), done, actual)
     return done
 
 
@@ -192,8 +155,7 @@ def clean_up(components: Components) -> NodePass:
     """
     done = NodePass(Desired())
     components.relay.own_launched()
-    actual = ActualState(components)
-    _run(_REMOVE, done, actual, ALL)
+    _run(_REMOVE, done, ActualState(components))
     if done.blocking & _POINTING:
         done.failed("relay", "kept, with its addresses: what could not be cleaned up might still point there")
     elif "relay" not in done.errors:
@@ -204,11 +166,9 @@ def clean_up(components: Components) -> NodePass:
     return done
 
 
-def _run(
-    steps: Iterable[_Step], done: NodePass, actual: ActualState, components: AbstractSet[ComponentName]
-) -> None:
+def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
     for step in steps:
-        if step.component in components and not step.unless & done.blocking:
+        if not step.unless & done.blocking:
             began = time.monotonic()
             try:
                 _make(step, done, actual)
@@ -219,36 +179,33 @@ def _run(
 
 def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
     name = step.component
-    displaced = False
     try:
         aim = step.aim(done.desired, actual)
         if aim is None:
             return
-        half = actual[name].apply(step.half, aim)
-        applied, displaced = half.text, half.displaced
-    except PartlyAppliedError as error:
-        applied = error.applied
-        done.failed(name, str(error))
+        applied = actual[name].apply(step.half, aim)
     except ApplyError as error:
-        done.left.pop(name, None)
         done.blocking.add(name)
         done.failed(name, str(error))
+        if isinstance(error, UndoneError):
+            done.undone.add(name)
         return
-    done.left[name] = actual[name].state()
-    if applied:
-        done.changes.append(AppliedChange(name, applied, displaced))
+    if applied.failure:
+        done.failed(name, applied.failure)
+    if applied.text:
+        done.changes.append(AppliedChange(name, applied.text, applied.displaced))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The changes that are true, by component; one that can't be read has an error instead.
+    """The differences that are true, by component; one that can't be read has an error instead.
 
     `written_names` are those that the managed block of the hosts file has now; None if it could not be read.
     `notes` are what else a person should know. `hidden` is what this user is not permitted to read, and why;
-    the change of such a component is the one from nothing.
+    the difference of such a component is the one from nothing.
     """
 
-    changes: Mapping[ComponentName, Change[State, object]]
+    changes: Mapping[ComponentName, Diff]
     errors: Mapping[ComponentName, str]
     dnat_backend: str
     written_names: frozenset[str] | None = None
@@ -273,19 +230,19 @@ class Comparison:
 
 def compare(desired: Desired, actual: ActualState) -> Comparison:
     """Work out the changes; change nothing."""
-    changes: dict[ComponentName, Change[State, object]] = {}
+    changes: dict[ComponentName, Diff] = {}
     errors: dict[ComponentName, str] = {}
     notes: list[str] = []
     hidden: dict[ComponentName, str] = {}
     for name in COMPONENTS:
         try:
             state = actual[name].state()
-            change = actual[name].change(desired)
+            change = actual[name].diff(desired)
         except ApplyError as error:
             errors[name] = str(error)
             continue
         notes += state.notes
-        if isinstance(state, RelayState | DnatState) and state.unreadable:
+        if state.unreadable:
             hidden[name] = state.unreadable
         if change:
             changes[name] = change

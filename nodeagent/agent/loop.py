@@ -4,19 +4,20 @@ import gc
 import logging
 import signal
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
+from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.drift.node_watch import NodeWatch
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.node_context import NodeContext, read_node_context
+from nodeagent.agent.pace import Pace
 from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.status_file import StatusFile, status_path
-from nodeagent.agent.watch_status import API, ApiState, WatcherHealth
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, build_components
@@ -25,13 +26,13 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.decision_log import Fields, say
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.driver import BEAT_SECONDS, Driver
 from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.health import DRIFT, HealthBoard
+from nodeagent.runtime.status import DRIFT, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
-from nodeagent.runtime.triggers import Triggers, seconds_until_pass
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.workloads import is_going
@@ -40,12 +41,9 @@ from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 
-# Events report drift. What no event reports (such as a relay that stopped answering) is checked rarely.
-_EVERYTHING_SECONDS = 600.0
 
-
-class DaemonSettings(Struct, frozen=True):
-    """What the daemon was started with.
+class AgentSettings(Struct, frozen=True):
+    """What the agent was started with.
 
     `config_file` is reloaded when it changes and on SIGHUP; None means all defaults. `telemetry` is the
     address of the agent's pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
@@ -61,54 +59,54 @@ class DaemonSettings(Struct, frozen=True):
     status_file: Path | None = None
 
 
-class Daemon:
+class Agent:
     """One agent, from start to end (runtime.driver.Work); `config` is the configuration as first read."""
 
-    def __init__(self, settings: DaemonSettings, config: Config, connection: Connection) -> None:
+    def __init__(self, settings: AgentSettings, config: Config, connection: Connection) -> None:
         self._settings = settings
         self._config = config
         self._connection = connection
         run_dir = Path(config.relay.run_dir)
-        self.triggers = Triggers()
+        self.bell = Bell()
         self._metrics = AgentMetrics()
-        self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
-        self._api = ApiState(connection, self._metrics, self._board)
-        self._watcher_health = WatcherHealth(self._metrics, self._board)
+        self._status = Status([API, PLAN, *sorted(COMPONENTS), DRIFT])
+        self._api = ApiState(connection, self._metrics, self._status)
         self._events = EventRecorder(connection, settings.node_name)
-        self._reporter = PassReporter(self._metrics, self._board, self._events)
+        self._reporter = PassReporter(self._metrics, self._status, self._events)
         self._cluster = Cluster(
             connection,
             settings.node_name,
             config.relay.existing_service,
-            on_change=self.triggers.cluster_changed,
+            on_change=self.bell.ring,
         )
         self._status_file = StatusFile(
-            settings.status_file or status_path(run_dir), settings.node_name, self._board
+            settings.status_file or status_path(run_dir), settings.node_name, self._status
         )
         self._components = build_components(config, adopt=settings.adopt)
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
-            on_change=self.triggers.dns_changed,
+            on_change=self.bell.ring,
             spread_seconds=SPREAD_SECONDS,
             on_reply=partial(self._metrics.count, "dns_names_asked_total"),
         )
         self._metrics.failing_since = self._verifier.failing_since
         self.service = TelemetryServer(
-            pages(self._board, self._metrics.exposition),
+            pages(self._status, self._metrics.exposition),
             settings.telemetry.endpoint,
             own_names(settings.node_name),
         )
         self._server_lookups = ServerLookups()
-        self._last_pass = (0.0, 0.0)
-        self._last_everything: float | None = None
-        self._reconciler, self._watch = self._new_reconciler(), self._new_watch()
+        self._pace = Pace()
+        self._asked_for = True
+        self._settled = False
+        self._reconciler = self._new_reconciler()
         self._election = WriterElection(run_dir)
         self.driver = Driver(
             self,
             self._election,
-            self.triggers,
-            self._board,
+            self.bell,
+            self._status,
             self._metrics,
             ConfigFile(settings.config_file, config, AGENT),
         )
@@ -138,7 +136,8 @@ class Daemon:
 
     def become_standby(self) -> None:
         """Release what only the writer holds."""
-        self._watch.stop()
+        self._reconciler.stop_watching()
+        self._reporter.report_watches(None)
         self._verifier.want({})
         self._components.relay.release()
 
@@ -148,71 +147,57 @@ class Daemon:
         self._components.relay.release()
         self._components = build_components(config, adopt=self._settings.adopt)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
+        self._reconciler.stop_watching()
         if self.driver.writing:
-            self._watch.stop()
             self._begin()
 
     def seconds_until_pass(self) -> float:
-        """Return how long there is no reason for a pass; 0 or less: one is due."""
+        """Return how long there is no reason for a pass, or how long it must wait; 0 or less: one is due."""
         if not self._cluster.known:
             return BEAT_SECONDS
-        if self._last_everything is None:
-            return 0.0
-        now, due, waiting = time.monotonic(), self._reconciler.next_due(), self.triggers.waiting()
-        until = self._last_everything + _EVERYTHING_SECONDS
-        until = until if due is None else min(until, due)
-        pause = until - now
-        return pause if waiting is None else min(pause, seconds_until_pass(waiting, self._last_pass, now))
+        now = time.monotonic()
+        if self._asked_for or self.bell.rung or self._reconciler.notice():
+            return self._pace.next_at() - now
+        due = max(self._reconciler.next_due(), self._pace.next_at())
+        return min(due, self._reconciler.next_notice()) - now
+
+    def descriptors(self) -> Iterable[int]:
+        """Return those of the kernel's notifications; none while a pass that is due has to wait."""
+        return () if self._pace.next_at() > time.monotonic() else self._reconciler.descriptors()
 
     def make_pass(self) -> None:
-        """Make one, of everything if that is due."""
-        began, last = time.monotonic(), self._last_everything
-        everything = last is None or began - last >= _EVERYTHING_SECONDS
-        try:
-            with self._watch.own_changes():
-                batch = self.triggers.take()
-                snapshot = self._cluster.snapshot()
-                if snapshot is None:
-                    return
-                done = self._reconciler.reconcile(snapshot, batch.drift, everything=everything)
-                self._watch.expect(done.left)
-                self._verifier.want(done.desired.questions)
-        finally:
-            self._last_pass = (began, time.monotonic())
-        if everything:
-            self._last_everything = began
-        if self._watch.dnat_backend != self._components.dnat.backend:  # one that was missing exists now
-            self._watch.stop()
-            self._watch = self._new_watch()
-            self._watch.start()
-        self._reporter.report(done, batch, self._reconciler)
-        self._status_file.record(done.desired, self._reconciler.conflicting)
-        if last is None:
+        """Make one. What rings after its beginning asks for another."""
+        event_at, self._asked_for = self.bell.answer(), False
+        self._pace.began(time.monotonic())
+        snapshot = self._cluster.snapshot()
+        if snapshot is None:
+            return
+        result = self._reconciler.reconcile(snapshot)
+        self._verifier.want(result.done.desired.questions)
+        self._reporter.report(result, self._reconciler, event_at)
+        if not self._settled:
             # All objects that exist now are excluded from later collections. Modules alone are 70,000: a full
             # collection traversed all of them in 35 ms, at 1,000 hostnames in the middle of three passes of a
             # hundred (docs/performance.md). An object is still freed when nothing refers to it any more; only
             # a cycle of objects that exist now is not found when it becomes garbage later.
+            self._settled = True
             gc.collect()
             gc.freeze()
 
     def pass_failed(self, error: str) -> None:
-        """Check everything in the next pass."""
-        self._board.component_failed(PLAN, error)
-        self._last_everything = None
+        """Note that a pass raised an error: the next one knows nothing of this one."""
+        self._status.component_failed(PLAN, error)
+        self._reconciler.stop_watching()
+        self._begin()
 
     def rest(self) -> None:
-        """Retry the watches that failed, and report the state of all of them."""
+        """Report the state of all watches."""
         self._api.update(self._cluster.states())
-        if self.driver.writing:
-            self._watch.start()
-            self._watcher_health.update(self._watch.states(), self._reconciler.relay_notes)
-        else:
-            self._watcher_health.update(())
 
     def stop(self) -> None:
         """Leave the node as it is, so that a restart or an upgrade drops nothing; or clean it up."""
         self._cluster.stop()
-        self._watch.stop()
+        self._reconciler.stop_watching()
         # Before its first turn, it has no role, but an earlier pod's agent may have left something to remove.
         if (self.driver.writing or self._election.is_writer()) and self._is_leaving_for_good():
             done = clean_up(self._components)
@@ -236,9 +221,9 @@ class Daemon:
         self._status_file.close()
 
     def _begin(self) -> None:
-        self._reconciler, self._watch = self._new_reconciler(), self._new_watch()
-        self._watch.start()
-        self._last_everything = None
+        self._reconciler = self._new_reconciler()
+        self._reconciler.start_watching()
+        self._asked_for = True
 
     def _new_reconciler(self) -> Reconciler:
         return Reconciler(
@@ -249,9 +234,6 @@ class Daemon:
             read_dns=self._verifier.answers,
             adopt=self._settings.adopt,
         )
-
-    def _new_watch(self) -> NodeWatch:
-        return NodeWatch(self._config, self._components.dnat.backend, self.triggers.drifted)
 
     def _read_node_context(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []

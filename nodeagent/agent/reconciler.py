@@ -1,67 +1,65 @@
-"""A reconcile pass: plan, choose the components to check, apply."""
+"""A reconcile pass: plan, then read, compare and apply each component."""
 
+import math
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from nodeagent.agent.convergence import ALL, NodePass, Repair, converge
+from msgspec import Struct
+
+from nodeagent.agent.convergence import ALL, NodePass, apply_plan
 from nodeagent.agent.node_context import NodeContext, gather_facts
 from nodeagent.backoff import backoff
-from nodeagent.components.component import ComponentName
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import Planner
-from nodeagent.runtime.repair_conflicts import RepairConflicts
+from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
 
+_CONTEXT_SECONDS = 600.0
+"""How long the facts that no event reports hold."""
 _PORTS_SECONDS = 15.0
-"""How often to check whether a port that another program holds is free."""
+"""How often to check whether a port that another program holds is free: no event reports it."""
 _FIRST_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 60.0
+_LONGEST_RETRY_SECONDS = 300.0
 _JITTER = 0.2
 
 
-class Retries:
-    """When the components that failed last time are tried again.
+class Repair(Struct, frozen=True):
+    """What was repaired though nothing else was desired: the observation, and whether it was a conflict."""
 
-    Attributes:
-        due_at: Of each component that has not succeeded since, in monotonic seconds.
-    """
+    found: str
+    status: ConflictStatus
 
-    def __init__(self) -> None:
-        self.due_at: dict[ComponentName, float] = {}
-        self._attempts: Counter[ComponentName] = Counter()
 
-    def failed(self, component: ComponentName, now: float) -> None:
-        """Note a failure; the retry is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
-        self._attempts[component] += 1
-        pause = backoff(self._attempts[component], _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
-        pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
-        self.due_at[component] = now + pause
+class PassResult(Struct, frozen=True):
+    """One pass of an agent, with its repairs, and the components that had failed before."""
 
-    def succeeded(self, component: ComponentName) -> bool:
-        """Forget the component's failures; return whether there were any."""
-        del self._attempts[component]
-        return self.due_at.pop(component, None) is not None
+    done: NodePass
+    repairs: Mapping[ComponentName, Repair]
+    recovered: frozenset[ComponentName]
 
-    def due(self, now: float) -> frozenset[ComponentName]:
-        """Return the components that are due."""
-        return frozenset(component for component, due in self.due_at.items() if due <= now)
+
+class _Failure(Struct):
+    """A component that failed so often in a row; in the state that it had then, it is left alone for now."""
+
+    attempts: int = 0
+    until: float = 0.0
+    state: object = None
 
 
 class Reconciler:
     """Keeps one node in the state that the cluster's objects require.
 
-    Between passes it remembers only the desired state and which listeners answered, to check only components
-    that have a reason; the actual state is read from the node each time.
+    Every pass plans everything and compares all components. What was read of the node holds as long as
+    nothing reports a change of it (`components.node.CachedState`).
 
     Args:
         node_name: This node.
@@ -86,106 +84,114 @@ class Reconciler:
     ) -> None:
         self._node_name = node_name
         self._config = config
-        self._components = components
         self._read_node_context = read_node_context
         self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
-        self._meanwhile = ThreadPoolExecutor(1, "reading")
+        self._planner = Planner(config)
+        self._wanted_names: Mapping[str, tuple[IPAddress, ...]] = {}
         self._context: NodeContext | None = None
         self._context_of: object = None
-        self._planner = Planner(config)
-        self._wanted: Desired | None = None
-        self._wanted_names: Mapping[str, tuple[IPAddress, ...]] = {}
-        self._answering: AbstractSet[Endpoint] = frozenset()
-        self._unfinished: frozenset[ComponentName] = frozenset()
-        self._held: dict[ComponentName, tuple[float, str]] = {}
-        self._ports_due: float | None = None
+        self._context_until = 0.0
+        self._retry_at = math.inf
+        self._before: Desired | None = None
+        self._desired: Desired | None = None
+        self._seen: dict[ComponentName, str] = {}
+        self._failures: dict[ComponentName, _Failure] = {}
         self._conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
-        self.retries = Retries()
-        self.relay_notes: tuple[str, ...] = ()
+        self.actual = ActualState(components, clock)
 
     @property
-    def conflicting(self) -> frozenset[str]:
+    def conflicting(self) -> frozenset[ComponentName]:
         """The components that another program keeps reverting now."""
         return self._conflicts.conflicting()
 
-    def next_due(self) -> float | None:
-        """When something that failed, is held or is taken is due (monotonic seconds); None for nothing."""
-        times = {name: when for name, (when, _) in self._held.items()}
-        # A held component is not tried before its time, whatever else is wrong with it.
-        times = self.retries.due_at | times
-        relay, context, now = self._components.relay, self._context, self._clock()
-        ports_due = self._ports_due is not None and self._ports_due <= now
-        if ports_due and context and relay.port_holders() == context.port_holders:
-            self._ports_due = now + _PORTS_SECONDS
-        others = () if self._ports_due is None else (self._ports_due,)
-        return min([*times.values(), *others], default=None)
+    @property
+    def failing(self) -> bool:
+        """Whether a component has failed and has not succeeded since."""
+        return bool(self._failures)
 
-    def reconcile(
-        self, snapshot: Snapshot, drift: Mapping[ComponentName, str], *, everything: bool = False
-    ) -> NodePass:
-        """Run one pass. Failures of components are in the result; nothing is raised for them.
+    def start_watching(self) -> None:
+        """Begin to watch what nodeagent keeps by the configuration."""
+        relay = self._config.relay.kind == "node"
+        watched = {
+            "addresses": relay,
+            "relay": relay,
+            "dnat": relay or self._config.dnat.backend != "none",
+            "hosts": self._config.hosts.enabled,
+        }
+        for name in COMPONENTS:
+            if watched[name]:
+                self.actual[name].start_watching()
 
-        Args:
-            snapshot: The cluster as it is now.
-            drift: The components that something has touched, and the observation.
-            everything: Check every component, whether or not there is a reason.
-        """
-        observed = frozenset(drift)
-        drift, held = self._admitted(drift)
-        due = self.retries.due(self._clock()) - held
-        ports_due = self._ports_due is not None and self._ports_due <= self._clock()
-        actual = ActualState(self._components)
-        context = self._refreshed(snapshot, actual, anew=everything or bool(drift or due) or ports_due)
-        desired = self._plan(snapshot, actual, context)
-        # No event reports that another program has released a port.
-        taken = any(decision.taken for decision in desired.load_balancers)
-        self._ports_due = self._clock() + _PORTS_SECONDS if taken else None
-        changed = changed_components(self._wanted, desired)
-        unfinished = self._unfinished if due else frozenset[ComponentName]()
-        # A repair that is held waits; what leads to the missing part does not, and is withdrawn.
-        components = with_dependents(changed | observed | set(drift) | due | unfinished)
-        if everything:
-            components = ALL
-        components -= held - changed
-        answering = None if "relay" in components or "relay" in with_dependents(held) else self._answering
-        done = converge(desired, actual, components, answering)
-        if self._wanted is None or desired.hosts is not self._wanted.hosts:
+    def stop_watching(self) -> None:
+        """Stop to watch. Idempotent."""
+        for name in COMPONENTS:
+            self.actual[name].stop_watching()
+
+    def notice(self) -> bool:
+        """Take the kernel's notifications, without waiting; return whether a component may have changed."""
+        for name in COMPONENTS:
+            if seen := self.actual[name].notice():
+                self._seen.setdefault(name, seen)
+        return bool(self._seen)
+
+    def next_due(self) -> float:
+        """Return when a pass is due even if nothing happens (the clock's seconds)."""
+        return min(self._context_until, self._retry_at)
+
+    def descriptors(self) -> list[int]:
+        """Return what becomes readable when `notice` has something to take."""
+        found = (self.actual[name].fileno() for name in COMPONENTS)
+        return [descriptor for descriptor in found if descriptor >= 0]
+
+    def next_notice(self) -> float:
+        """Return when `notice` is due even if nothing becomes readable (the clock's seconds)."""
+        return min(self.actual[name].due_at() for name in COMPONENTS)
+
+    def reconcile(self, snapshot: Snapshot) -> PassResult:
+        """Run one pass. Failures of components are in the result; nothing is raised for them."""
+        for name in COMPONENTS:
+            self.actual[name].begin_pass()
+        self.notice()
+        seen, self._seen = self._seen, {}
+        # Addresses, and the holders of ports; what failed may have failed for one of them.
+        anew = bool(self._failures or seen.keys() & {"addresses", "relay"})
+        context = self._refreshed(snapshot, anew=anew)
+        desired = self._plan(snapshot, context)
+        if any(decision.taken for decision in desired.load_balancers):
+            self._context_until = min(self._context_until, self._clock() + _PORTS_SECONDS)
+        left_alone = frozenset(name for name in COMPONENTS if self._is_left_alone(name, desired))
+        done = apply_plan(desired, self.actual, left_alone)
+        repairs = self._repairs(done, seen)
+        recovered = self._count_failures(done)
+        waits = [failure.until for failure in self._failures.values()]
+        waits += (until for name in COMPONENTS if (until := self._left_alone_until(name)))
+        self._retry_at = min(waits, default=math.inf)
+        if self._desired is None or desired.hosts is not self._desired.hosts:
             self._wanted_names = wanted_names(desired.hosts)
-        self._wanted = desired
-        self._answering = done.ready
-        if "relay" in done.left:
-            self.relay_notes = done.left["relay"].notes
-        self._unfinished = (self._unfinished | components) if done.errors else frozenset()
-        done.repairs = self._repairs(done, drift, changed)
-        for name in done.errors.keys() & components:
-            # A component that was not checked did not fail again: its next retry stays as it was.
-            self.retries.failed(name, self._clock())
-        fine = components - done.errors.keys()
-        done.recovered = frozenset(name for name in fine if self.retries.succeeded(name))
-        return done
+        self._before, self._desired = done.desired, desired
+        return PassResult(done, repairs, recovered)
 
-    def _refreshed(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> NodeContext:
+    def _refreshed(self, snapshot: Snapshot, *, anew: bool) -> NodeContext:
         inputs = (snapshot.services, snapshot.node, snapshot.api_servers)
-        if inputs != self._context_of:
-            # Probably a load balancer: nft lists the rules while the rest is read and decided.
-            actual.dnat.begin(self._meanwhile)
-        if self._context is None or anew or inputs != self._context_of:
-            context = self._read_node_context(snapshot, actual)
+        now = self._clock()
+        if self._context is None or anew or now >= self._context_until or inputs != self._context_of:
+            context = self._read_node_context(snapshot, self.actual)
             if self._context is not None:  # what could be read earlier, but can't be now, still counts
                 rules = context.service_rules.after(self._context.service_rules)
                 context = replace(context, service_rules=rules)
             self._context, self._context_of = context, inputs
+            self._context_until = now + _CONTEXT_SECONDS
         return self._context
 
-    def _plan(self, snapshot: Snapshot, actual: ActualState, context: NodeContext) -> Desired:
-        wanted = self._wanted.hosts if self._wanted else ()
+    def _plan(self, snapshot: Snapshot, context: NodeContext) -> Desired:
+        wanted = self._desired.hosts if self._desired else ()
         facts = gather_facts(
             self._node_name,
             context,
             self._config,
-            actual,
+            self.actual,
             adopt=self._adopt,
             dns=self._read_dns(),
             wanted=wanted,
@@ -194,53 +200,66 @@ class Reconciler:
             facts = replace(facts, wanted_names=self._wanted_names)
         return self._planner.plan(snapshot, facts)
 
-    def _admitted(
-        self, drift: Mapping[ComponentName, str]
-    ) -> tuple[dict[ComponentName, str], frozenset[ComponentName]]:
-        """Return the drift to repair now, with what was held and is due; and the components still held."""
+    def _left_alone_until(self, name: ComponentName) -> float:
+        """Return until when the component waits, after a failure or in a conflict; 0 if it does not."""
         now = self._clock()
-        due = {name: what for name, (when, what) in self._held.items() if when <= now}
-        self._held = {name: entry for name, entry in self._held.items() if entry[0] > now}
-        all_drift = due | dict(drift)
-        return {name: all_drift[name] for name in all_drift if name not in self._held}, frozenset(self._held)
+        failure = self._failures.get(name)
+        until = max(failure.until if failure else 0.0, now + self._conflicts.remaining(name))
+        return until if until > now else 0.0
 
-    def _repairs(
-        self, done: NodePass, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
-    ) -> dict[ComponentName, Repair]:
-        """Return the components in which something was repaired although no desired change required it."""
-        mended = {change.component for change in done.changes} & set(drift) - changed
+    def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:
+        """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""
+        if not self._left_alone_until(name) or not _same(name, self._desired, desired):
+            return False
+        failure = self._failures.get(name)
+        return failure is None or failure.until <= self._clock() or self._state(name) == failure.state
+
+    def _repairs(self, done: NodePass, seen: Mapping[ComponentName, str]) -> dict[ComponentName, Repair]:
+        """Return the components in which something was changed although the same was desired before."""
         repairs = {}
-        for name in sorted(mended):
-            displaced = all(change.displaced for change in done.changes if change.component == name)
-            verdict = self._conflicts.repaired(name, displaced=displaced)
-            repairs[name] = Repair(drift[name], verdict)
-            if verdict.delay > 0:
-                self._held[name] = (self._clock() + verdict.delay, drift[name])
+        for name in COMPONENTS:
+            if name in done.undone:
+                repairs[name] = Repair("it was reverted at once", self._conflicts.repaired(name))
+                continue
+            changes = [change for change in done.changes if change.component == name]
+            if not changes or name in self._failures or not _same(name, self._before, done.desired):
+                continue
+            # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,
+            # they undo nothing of each other's, and waiting would leave nodeagent's without effect.
+            displaced = all(change.displaced for change in changes)
+            status = ConflictStatus() if displaced else self._conflicts.repaired(name)
+            repairs[name] = Repair(seen.get(name, "found by this pass"), status)
         return repairs
 
+    def _count_failures(self, done: NodePass) -> frozenset[ComponentName]:
+        """Have what failed wait, longer each time; return what had failed and succeeded now."""
+        for name in (ALL - done.left_alone) & done.errors.keys():
+            failure = self._failures.setdefault(name, _Failure())
+            failure.attempts += 1
+            pause = backoff(failure.attempts, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+            pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
+            failure.until = self._clock() + pause
+            failure.state = self._state(name)
+        recovered = (ALL - done.left_alone - done.errors.keys()) & self._failures.keys()
+        for name in recovered:
+            del self._failures[name]
+        return recovered
 
-# A component's change can affect what depends on it: the relay on addresses, DNAT and hosts on the relay.
-_RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
-    "addresses": ALL,
-    "relay": frozenset({"relay", "dnat", "hosts"}),
-    "dnat": frozenset({"dnat"}),
-    "hosts": frozenset({"hosts"}),
-}
+    def _state(self, name: ComponentName) -> object:
+        try:
+            return self.actual[name].state()
+        except ApplyError as error:
+            return str(error)
 
 
-def changed_components(before: Desired | None, after: Desired) -> frozenset[ComponentName]:
-    """Return the components whose desired state differs; all of them without a `before`."""
+def _same(name: ComponentName, before: Desired | None, after: Desired) -> bool:
+    """Whether the same is desired of the component."""
     if before is None:
-        return ALL
-    compared: dict[ComponentName, bool] = {
-        "addresses": before.addresses != after.addresses,
-        "relay": before.listeners != after.listeners,
-        "dnat": before.dnat != after.dnat,
-        "hosts": before.hosts != after.hosts,
+        return False
+    parts: Mapping[ComponentName, Callable[[Desired], object]] = {
+        "addresses": lambda desired: desired.addresses,
+        "relay": lambda desired: desired.listeners,
+        "dnat": lambda desired: desired.dnat,
+        "hosts": lambda desired: desired.hosts,
     }
-    return frozenset(name for name, differs in compared.items() if differs)
-
-
-def with_dependents(components: Iterable[ComponentName]) -> frozenset[ComponentName]:
-    """Return the components and all that depend on them."""
-    return frozenset(dependent for name in components for dependent in _RESTS_ON_IT[name])
+    return parts[name](before) == parts[name](after)

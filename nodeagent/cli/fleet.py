@@ -8,7 +8,6 @@ from typing import Literal
 import click
 from msgspec import Struct
 
-from nodeagent.agent.status_file import VerdictCounts
 from nodeagent.cli.command_options import (
     connect,
     kubeconfig_option,
@@ -20,6 +19,7 @@ from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, table
 from nodeagent.fleet.asking import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, worst_first
 from nodeagent.fleet.roster import read_roster
+from nodeagent.runtime.status import VerdictCounts
 
 namespace_option = option(
     "--namespace",

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from nodeagent.agent.convergence import clean_up, compare, converge
-from nodeagent.agent.status_file import UnreadableStatusError, parse_status, remove_status, status_path
+from nodeagent.agent.convergence import apply_plan, clean_up, compare
+from nodeagent.agent.status_file import remove_status, status_path
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
@@ -24,7 +24,7 @@ from nodeagent.cli.report import convergence_lines, report, report_lines, show_a
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
-from nodeagent.runtime.health import DRIFT
+from nodeagent.runtime.status import DRIFT, UnreadableStatusError, parse_status
 from nodeagent.sources.node.identity import default_node_name
 
 
@@ -61,7 +61,7 @@ def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
     call = invocation(**options)
     with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
         view = call.view()
-        done = converge(view.desired, view.actual)
+        done = apply_plan(view.desired, view.actual)
     show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
     return 1 if done.errors or done.desired.unreadable else 0
 

@@ -109,10 +109,7 @@ def report(
         in_sync=comparison.in_sync,
         changes={
             name: ComponentChange(
-                change.grow.text.splitlines(),
-                change.shrink.text.splitlines(),
-                (preview := change.preview()).how,
-                preview.text,
+                change.additions.splitlines(), change.removals.splitlines(), change.how, change.text
             )
             for name, change in comparison.changes.items()
         },

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.agent.loop import Daemon, DaemonSettings
+from nodeagent.agent.loop import Agent, AgentSettings
 from nodeagent.cli.command_options import (
     adopt_option,
     connect,
@@ -60,7 +60,7 @@ def run(  # noqa: PLR0913 - the options
     """
     configure(log_format, log_level)
     options = read_config(config)
-    settings = DaemonSettings(
+    settings = AgentSettings(
         node or default_node_name(),
         config,
         kubeconfig,
@@ -73,5 +73,5 @@ def run(  # noqa: PLR0913 - the options
         server = f"{connection.server[0]}:{connection.server[1]}"
         told = {"node": settings.node_name, "server": server, "config": str(config or "defaults")}
         _LOG.info("Starting nodeagent", extra={"fields": {"version": __version__, **told}})
-        Daemon(settings, options, connection).run()
+        Agent(settings, options, connection).run()
     return 0

@@ -1,23 +1,19 @@
 """The protocol of the four components of a node: addresses, relay, DNAT, hosts.
 
-A pass, `plan`, `status`, `cleanup`, drift and metrics are loops over components. Each reads its actual state,
+A pass, `plan`, `status`, `cleanup` and metrics are loops over components. Each reads its actual state,
 compares it with the desired state, and applies the difference in two halves, so that nothing ever points at
-something that does not exist yet or no longer exists: first all components grow, in one order, then they
-shrink in reverse.
+something that does not exist yet or no longer exists: first all components add, in one order, then they
+remove in reverse.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Literal, Protocol, TypeVar
 
-from msgspec import Struct
-
-from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 
 ComponentName = Literal["addresses", "relay", "dnat", "hosts"]
 COMPONENTS: tuple[ComponentName, ...] = ("addresses", "relay", "dnat", "hosts")
-"""In the order in which they grow: each may point only at what the earlier ones provide."""
+"""In the order in which they add: each may point only at what the earlier ones provide."""
 TITLES: Mapping[ComponentName, str] = {
     "addresses": "Relay addresses",
     "relay": "Relay (HAProxy)",
@@ -26,20 +22,8 @@ TITLES: Mapping[ComponentName, str] = {
 }
 """Their names for a person."""
 
-
-class PartlyAppliedError(ApplyError):
-    """A half of a change was applied only in part: the text says what was not and why.
-
-    Args:
-        reason: What was not applied, for a person.
-        state: The actual state that it left.
-        applied: What was applied, for a person; empty for nothing.
-    """
-
-    def __init__(self, reason: str, state: "State", applied: str = "") -> None:
-        super().__init__(reason)
-        self.state = state
-        self.applied = applied
+Half = Literal["additions", "removals"]
+"""The halves of a difference: what is added, altered and repaired; and what is removed."""
 
 
 class State(Protocol):
@@ -49,51 +33,71 @@ class State(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What else a person should know: what could not be read, what is damaged, what is old."""
 
+    @property
+    def unreadable(self) -> str:
+        """Why this user can't read it, so that it counts as empty; otherwise empty."""
 
-class Preview(Struct, frozen=True):
-    """What would be done, as a person can read it, and how: for example, "nftables transaction"."""
 
-    text: str
-    how: str = ""
+class Diff(Protocol):
+    """The difference between the actual and the desired state; false if there is none."""
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def additions(self) -> str:
+        """What is added, altered and repaired, a line each, for a person; empty for nothing."""
+
+    @property
+    def removals(self) -> str:
+        """What is removed, in the same way."""
+
+    @property
+    def text(self) -> str:
+        """All of it as a person can check it: a transaction, a diff of files."""
+
+    @property
+    def how(self) -> str:
+        """How it is applied, for example "nftables transaction"."""
+
+    @property
+    def problem(self) -> str:
+        """What of the desired state can't be reached and why, for a person; empty if all can."""
+
+    @property
+    def displaced(self) -> bool:
+        """Whether it only moves nodeagent's rules before another program's again."""
+
+
+class Watch(Protocol):
+    """Notifications that something may have changed a component. Used by one thread."""
+
+    @property
+    def seconds(self) -> float:
+        """After how long to drain it again even if nothing arrives; infinite if that is never needed."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll for reading; -1 if there is nothing to wait for now."""
+
+    def drain(self) -> str:
+        """Take all that has arrived, without waiting.
+
+        Returns:
+            What concerned the component, for a person; empty for nothing.
+
+        Raises:
+            OSError: the watch is broken, or something was lost.
+        """
+
+    def close(self) -> None:
+        """Stop watching."""
 
 
 StateT = TypeVar("StateT", bound=State)
-StateT_co = TypeVar("StateT_co", bound=State, covariant=True)
-DetailT_co = TypeVar("DetailT_co", covariant=True)
+DiffT = TypeVar("DiffT", bound=Diff)
+DiffT_co = TypeVar("DiffT_co", bound=Diff, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Half(Generic[StateT_co]):
-    """One half of a change.
-
-    `text` is what it does, for a person; empty for nothing. `apply` does it, and returns the state it left.
-    It is idempotent; it raises PartlyAppliedError if only a part was applied, otherwise ApplyError, whose
-    text says what is there now. `displaced`: it only moves nodeagent's rules before another program's again.
-    """
-
-    text: str
-    apply: Callable[[], StateT_co]
-    displaced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[StateT_co, DetailT_co]):
-    """The difference between the actual and the desired state; false if there is none.
-
-    `detail` is the difference as a value of the component's own, for reports. `grow` adds, alters and
-    repairs, `shrink` removes. `preview` returns what both would do; it is pure.
-    """
-
-    detail: DetailT_co
-    grow: Half[StateT_co]
-    shrink: Half[StateT_co]
-    preview: Callable[[], Preview]
-
-    def __bool__(self) -> bool:
-        return bool(self.detail)
-
-
-class Component(Protocol[StateT, DetailT_co]):
+class Component(Protocol[StateT, DiffT]):
     """One component of the node."""
 
     @property
@@ -107,9 +111,26 @@ class Component(Protocol[StateT, DetailT_co]):
             ApplyError: it can't be read.
         """
 
-    def diff(self, actual: StateT, desired: Desired) -> Change[StateT, DetailT_co]:
-        """Return the change from `actual` to `desired`. Pure.
+    def diff(self, actual: StateT, desired: Desired) -> DiffT:
+        """Return the difference from `actual` to `desired`. Pure.
 
         Raises:
-            ApplyError: no change can lead to the desired state.
+            ApplyError: nothing can lead to the desired state.
+        """
+
+    def apply(self, diff: DiffT, half: Half) -> str:
+        """Apply one half of a difference. Idempotent: once applied and computed again, it is empty.
+
+        Returns:
+            What of it was not applied and why, for a person; empty if all of it was.
+
+        Raises:
+            ApplyError: it was not applied; the text says what is there now.
+        """
+
+    def watch(self) -> Watch:
+        """Return notifications of what other programs do to it.
+
+        Raises:
+            OSError: the kernel gives none.
         """

@@ -1,34 +1,35 @@
-"""The components that a configuration requires, their actual state, and the status of listeners.
+"""The components that a configuration requires, their actual state, and the status of listeners."""
 
-Each state is read at most once while it holds.
-"""
-
-from concurrent.futures import Executor, Future
+import math
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, Literal, cast
+from typing import Generic, cast
 
 from msgspec import Struct
 
 from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.component import (
-    Change,
     Component,
     ComponentName,
-    DetailT_co,
+    Diff,
+    DiffT,
     Half,
-    PartlyAppliedError,
     State,
-    StateT_co,
+    StateT,
+    Watch,
 )
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Unreachable
+from nodeagent.components.relay.state import RelayState
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, Listener
 
 
 class Components(Struct, frozen=True):
@@ -61,59 +62,206 @@ def build_components(config: Config, *, adopt: bool) -> Components:
     )
 
 
-class Known(Generic[StateT_co, DetailT_co]):
-    """A component and its actual state, read when it is first needed unless it is given, then kept."""
+_LONGEST_SECONDS = 600.0
+"""So long a state holds at most. What no notification reports is found that late."""
+_UNWATCHED_SECONDS = 10.0
+"""So often a component is read of which the kernel gives no notifications now."""
 
-    def __init__(self, component: Component[StateT_co, DetailT_co], state: StateT_co | None = None) -> None:
+
+class Applied(Struct, frozen=True):
+    """What became of one half of a difference, for a person: what was done, and what was not and why."""
+
+    text: str = ""
+    failure: str = ""
+    displaced: bool = False
+
+
+class UndoneError(ApplyError):
+    """A change was accepted, but is not there: another program changes the component, too.
+
+    Args:
+        asked: What was applied, for a person.
+        left: What of it is not there.
+    """
+
+    def __init__(self, asked: str, left: str) -> None:
+        super().__init__(
+            "the change was accepted, but the node is not in the desired state: another program changes it, "
+            f"too, or does not write what it was given. What still differs:\n{left}"
+        )
+        self.asked = asked
+
+
+class CachedState(Generic[StateT, DiffT]):
+    """A component and its actual state, which holds from its reading until something may have changed it.
+
+    Own changes are not distinguished from others': after each, all notifications are taken, and then the
+    state is read. What another program does after that reading causes another notification; what it did
+    before is in what was read.
+    """
+
+    def __init__(
+        self, component: Component[StateT, DiffT], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._component = component
-        self._state = state
-        self._begun: Future[StateT_co] | None = None
+        self._clock = clock
+        self._state: StateT | None = None
+        self._looked_at = 0.0
+        self._watch: Watch | None = None
+        self._retry_at: float | None = None
+        self.error = ""
+        """Why the component is not watched; empty if it is, or need not be."""
 
-    def begin(self, meanwhile: Executor) -> None:
-        """Read the state in a thread; `state` waits for it."""
-        self._begun = meanwhile.submit(self._component.read)
-
-    def state(self) -> StateT_co:
+    def state(self) -> StateT:
         """Return the state; raises ApplyError if it can't be read."""
         if self._state is None:
-            begun, self._begun = self._begun, None
-            self._state = begun.result() if begun else self._component.read()
+            self._state = self._component.read()
+            self._looked_at = self._clock()
         return self._state
 
-    def change(self, desired: Desired) -> Change[StateT_co, DetailT_co]:
-        """Return the change to the desired state; raises ApplyError."""
+    def diff(self, desired: Desired) -> DiffT:
+        """Return the difference from the desired state; raises ApplyError."""
         return self._component.diff(self.state(), desired)
 
-    def apply(self, half: Literal["grow", "shrink"], desired: Desired) -> Half[StateT_co]:
-        """Apply one half of the change to the desired state, and return it.
+    def apply(self, half: Half, desired: Desired) -> Applied:
+        """Apply one half of the difference from the desired state, and read what it left.
 
         Raises:
-            PartlyAppliedError: only a part was applied.
+            UndoneError: it was applied, but is not there.
             ApplyError: it was not applied; the next `state` is read again.
         """
-        change = self.change(desired)
+        diff = self.diff(desired)
+        asked: str = getattr(diff, half)
+        problem = diff.problem if half == "additions" else ""
+        if not asked:
+            return Applied(failure=problem)
         self._state = None
-        applied = change.grow if half == "grow" else change.shrink
         try:
-            self._state = applied.apply()
-        except PartlyAppliedError as error:
-            self._state = cast("StateT_co", error.state)  # it is the component's own
-            raise
-        return applied
+            failure = "\n".join(filter(None, (problem, self._component.apply(diff, half))))
+        finally:
+            self._drain()
+        left: str = getattr(self.diff(desired), half)
+        if left and not failure:
+            self._state = None
+            raise UndoneError(asked, left)
+        missing = {*left.splitlines()}
+        done = "\n".join(line for line in asked.splitlines() if line not in missing)
+        return Applied(done, failure, diff.displaced)
+
+    def begin_pass(self) -> None:
+        """Forget the state if nothing reports its changes now."""
+        if self._watch is None and self._retry_at is not None:
+            self._state = None
+
+    def start_watching(self) -> None:
+        """From now on, `notice` is to be called, and the state is read again when something has happened."""
+        self._retry_at = 0.0
+
+    def stop_watching(self) -> None:
+        """End that; the state is read when it is needed next. Idempotent."""
+        self._retry_at = None
+        self._close()
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll before the next `notice`; -1 for none."""
+        return self._watch.fileno() if self._watch else -1
+
+    def due_at(self) -> float:
+        """Return when `notice` is to be called even if nothing happens (the clock's seconds)."""
+        if self._retry_at is None:
+            return math.inf
+        now = self._clock()
+        if self._watch is None:
+            return self._retry_at
+        return min(self._looked_at + _LONGEST_SECONDS, now + self._watch.seconds)
+
+    def notice(self) -> str:
+        """Take the notifications; forget the state if something may have changed it.
+
+        Returns:
+            What was seen, for a person; empty if the state holds.
+        """
+        if self._retry_at is None:
+            return ""
+        now, seen = self._clock(), ""
+        if self._watch is not None:
+            seen = self._drain()
+        if self._watch is None and now >= self._retry_at:
+            seen = seen or self._open(now)
+        if now >= self._looked_at + _LONGEST_SECONDS:
+            seen = seen or "found by a regular look"
+        if seen:
+            # Not only when it is read: what can't be read is looked at no more often.
+            self._state, self._looked_at = None, now
+        return seen
+
+    def _open(self, now: float) -> str:
+        """Begin to watch, if that is possible; what happened before is unknown either way."""
+        try:
+            self._watch = self._component.watch()
+        except (OSError, ApplyError) as error:
+            self._retry_at, self.error = now + _UNWATCHED_SECONDS, _words(error)
+            return "found by a regular look"
+        interrupted, self.error = self.error, ""
+        return f"it could not be watched ({interrupted})" if interrupted else "found by a first look"
+
+    def _drain(self) -> str:
+        if self._watch is None:
+            return ""
+        try:
+            return self._watch.drain()
+        except OSError as error:
+            self._close()
+            self.error = _words(error)
+            return f"the watch was interrupted: {self.error}"
+
+    def _close(self) -> None:
+        watch, self._watch, self._state = self._watch, None, None
+        if watch is not None:
+            watch.close()
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 class ActualState:
-    """The actual state of each component, for one pass or command: the next sees what changes meanwhile."""
+    """The actual state of each component: for one command, or in an agent for as long as it writes."""
 
-    def __init__(self, components: Components) -> None:
+    def __init__(self, components: Components, clock: Callable[[], float] = time.monotonic) -> None:
         self.components = components
-        self.addresses = Known(components.addresses)
-        self.relay = Known(components.relay)
-        self.dnat = Known(components.dnat)
-        self.hosts = Known(components.hosts)
+        self.addresses = CachedState(components.addresses, clock)
+        self.relay = CachedState(components.relay, clock)
+        self.dnat = CachedState(components.dnat, clock)
+        self.hosts = CachedState(components.hosts, clock)
+        self._ready_of: tuple[AddressState, RelayState, tuple[Listener, ...]] | None = None
+        self._ready: frozenset[Endpoint] = frozenset()
 
-    def __getitem__(self, name: ComponentName) -> Known[State, object]:
-        return cast("Known[State, object]", getattr(self, name))
+    def __getitem__(self, name: ComponentName) -> CachedState[State, Diff]:
+        return cast("CachedState[State, Diff]", getattr(self, name))
+
+    def ready(self, desired: Desired) -> frozenset[Endpoint]:
+        """Return the listeners that are HAProxy's own, and whose relay address the node has.
+
+        A listening socket outlives the address to which it is bound: then nothing reaches it. Once all are
+        ready, that holds as long as the two states do, and the same value is returned.
+        """
+        try:
+            addresses, relay = self.addresses.state(), self.relay.state()
+        except ApplyError:
+            return frozenset()
+        if self._ready_of is not None:
+            known_addresses, known_relay, listeners = self._ready_of
+            if known_addresses is addresses and known_relay is relay and listeners == desired.listeners:
+                return self._ready
+        held = {one.address for one in addresses.ours}
+        ready = self.components.relay.ready(desired.listeners)
+        self._ready = frozenset(bind for bind in ready if bind.address in held)
+        complete = len(self._ready) == len(desired.listeners)
+        self._ready_of = (addresses, relay, desired.listeners) if complete else None
+        return self._ready
 
 
 class ListenerStatus(Struct, frozen=True, rename="camel"):
@@ -135,7 +283,7 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
 
     Changes nothing. An address that can't be read counts as missing: the comparison reports the error.
     """
-    answering = ready_listeners(desired, actual)
+    ready = actual.ready(desired)
     statistics = actual.components.relay.statistics()
     backends = {}
     if not isinstance(statistics, Unreachable):
@@ -151,7 +299,7 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
     return {
         listener.bind: ListenerStatus(
             str(listener.bind),
-            listener.bind in answering,
+            listener.bind in ready,
             None
             if redirects is None
             else tuple(str(one.match) for one in redirects if one.to == listener.bind),
@@ -159,16 +307,3 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
         )
         for listener in desired.listeners
     }
-
-
-def ready_listeners(desired: Desired, actual: ActualState) -> frozenset[Endpoint]:
-    """Return the listeners that are HAProxy's own, and whose relay address the node has.
-
-    A listening socket outlives the address to which it is bound: then nothing reaches it.
-    """
-    try:
-        held = {one.address for one in actual.addresses.state().ours}
-    except ApplyError:
-        return frozenset()
-    ready = actual.components.relay.ready(desired.listeners)
-    return frozenset(bind for bind in ready if bind.address in held)

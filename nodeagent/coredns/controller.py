@@ -27,8 +27,8 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.runtime.decision_log import changed_names, log_decisions
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, name_events
-from nodeagent.runtime.health import HealthBoard
 from nodeagent.runtime.metric_set import Metric, Metrics
+from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -87,13 +87,13 @@ class Controller:
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts), config.hosts.dns_recheck_seconds, spread_seconds=SPREAD_SECONDS
         )
-        self._board = HealthBoard([API, NAMES])
+        self._status = Status([API, NAMES])
         self._metrics = coredns_metrics()
         host = os.uname().nodename
         self._events = EventRecorder(connection, host)
         self._reporter = CoreDnsReporter(self._events)
         self.service = TelemetryServer(
-            pages(self._board, self._metrics.exposition), settings.telemetry.endpoint, own_names(host)
+            pages(self._status, self._metrics.exposition), settings.telemetry.endpoint, own_names(host)
         )
         self._next_pass = 0.0
         self._writes, self._last_write = 0, 0.0
@@ -120,7 +120,7 @@ class Controller:
         self._cluster.start()  # first: once started, it can be stopped
         self.service.start()
         self._events.start()
-        self._board.became_writer()
+        self._status.became(Role.WRITER)
 
     def stop(self) -> None:
         """End the threads; CoreDNS keeps what it has."""
@@ -131,14 +131,14 @@ class Controller:
 
     def turn(self, *, reload: bool = False) -> None:
         """Take over a changed configuration, at once if `reload`; then make a pass if one is due."""
-        self._board.beat()
+        self._status.heartbeat()
         self._reload_config(at_once=reload)
         self._report_sources()
         now, snapshot = self._clock(), self._cluster.snapshot()
         if snapshot is None or now < self._next_pass:
             return
         self._next_pass = now + _EVERY_SECONDS
-        self._board.beat(busy=True)
+        self._status.heartbeat(busy=True)
         try:
             errors = self._make_pass(snapshot, now)
         except NodeagentError as error:
@@ -148,13 +148,13 @@ class Controller:
             # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues.
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
             errors = [f"{type(error).__name__}: {error}"]
-        self._board.beat()
+        self._status.heartbeat()
         if errors:
-            self._board.component_failed(NAMES, "; ".join(errors))
+            self._status.component_failed(NAMES, "; ".join(errors))
         else:
             self._metrics.set("last_sync_timestamp_seconds", time.time())
-            self._board.component_ok(NAMES)
-            self._board.synced()
+            self._status.component_ok(NAMES)
+            self._status.synced()
 
     def _make_pass(self, snapshot: Snapshot, now: float) -> list[str]:
         """Make one; return what could not be written. Raises NodeagentError."""
@@ -188,9 +188,9 @@ class Controller:
         errors = sorted({state.error for state in states if state.error})
         self._reporter.failed("sources", errors)
         if errors:
-            self._board.component_failed(API, "; ".join(errors))
+            self._status.component_failed(API, "; ".join(errors))
         elif all(state.synced for state in states):
-            self._board.component_ok(API)
+            self._status.component_ok(API)
 
 
 COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})

@@ -165,7 +165,7 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back and (verdict := self._conflicts.repaired(path)).conflicting:
+            if put_back and (verdict := self._conflicts.repaired(path)).delay:
                 conflicts.append(OwnerConflict(config_map, verdict))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 

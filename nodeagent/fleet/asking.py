@@ -12,10 +12,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.agent.status_file import IN_POD, UnreadableStatusError, VerdictCounts, parse_status
+from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet.roster import AGENT, AgentPod, Seat
-from nodeagent.runtime.health import BUSY_SECONDS
+from nodeagent.runtime.status import BUSY_SECONDS, UnreadableStatusError, VerdictCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.pod_exec import Container, execute

@@ -7,15 +7,15 @@ thread, so that neither the role nor the configuration changes within a pass.
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import ConfigFile
 from nodeagent.errors import ConfigError
-from nodeagent.runtime.health import HealthBoard
+from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.metric_set import Metrics
-from nodeagent.runtime.triggers import Triggers
+from nodeagent.runtime.status import Role, Status
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -61,6 +61,9 @@ class Work(Protocol):
     def seconds_until_pass(self) -> float:
         """Return how long there is no reason for a pass; 0 or less: one is due."""
 
+    def descriptors(self) -> Iterable[int]:
+        """Return what else becomes readable when there may be a reason for a pass."""
+
     def make_pass(self) -> None:
         """Make one. What is expected to fail is reported, and not raised."""
 
@@ -80,8 +83,8 @@ class Driver:
     Args:
         work: What it drives.
         election: Whether it may write.
-        triggers: What wakes the loop.
-        board: Where it reports that it is alive, and its role.
+        bell: What wakes the loop.
+        status: Where it reports that it is alive, and its role.
         metrics: Where it counts the same.
         config_file: The configuration, which is reloaded when its file changes, and on SIGHUP.
         clock: Monotonic seconds.
@@ -91,16 +94,16 @@ class Driver:
         self,
         work: Work,
         election: Election,
-        triggers: Triggers,
-        board: HealthBoard,
+        bell: Bell,
+        status: Status,
         metrics: Metrics,
         config_file: ConfigFile,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._work = work
         self._election = election
-        self._triggers = triggers
-        self._board = board
+        self._bell = bell
+        self._status = status
         self._metrics = metrics
         self._config_file = config_file
         self._clock = clock
@@ -145,16 +148,16 @@ class Driver:
     def end(self, *_: object) -> None:
         """Make `run` return soon; also a signal's handler."""
         self._ending = True
-        self._triggers.wake()
+        self._bell.wake()
 
     def reload(self, *_: object) -> None:
         """Have the configuration reloaded; also a signal's handler."""
         self._reload = True
-        self._triggers.wake()
+        self._bell.wake()
 
     def turn(self) -> None:
         """Take over a new configuration and a new role; then make a pass if one is due, else wait."""
-        self._board.beat()
+        self._status.heartbeat()
         self._reload_config()
         self._take_role()
         pause = BEAT_SECONDS
@@ -164,7 +167,7 @@ class Driver:
             self._work.rest()
             self._wait(min(pause, BEAT_SECONDS))
             return
-        self._board.beat(busy=True)
+        self._status.heartbeat(busy=True)
         try:
             self._work.make_pass()
         except Exception as error:  # noqa: BLE001 - see below
@@ -173,7 +176,7 @@ class Driver:
             self._work.pass_failed(f"{type(error).__name__}: {error}")
             self._stumbled_until = self._clock() + _STUMBLE_SECONDS
         finally:
-            self._board.beat()
+            self._status.heartbeat()
 
     def _reload_config(self) -> None:
         at_once, self._reload = self._reload, False
@@ -194,7 +197,7 @@ class Driver:
         if self.writing and not before:
             _LOG.info("Became the writer")
             self._metrics.set_role(writing=True)
-            self._board.became_writer()
+            self._status.became(Role.WRITER)
             self._work.become_writer()
         if self.writing:
             return
@@ -205,11 +208,16 @@ class Driver:
             self._metrics.set_role(writing=False)
             self._work.become_standby()
         if before or reason:  # before another is seen, this process is starting
-            self._board.became_standby(reason)
+            self._status.became(Role.STANDBY, reason)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for a trigger, for another role, or so long."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if self._triggers.wait(min(left, _POLL_SECONDS)) or self._election.is_writer() != self.writing:
+        """Wait for the bell, for another role, for a reason of the work's, or so long."""
+        until = self._clock() + seconds
+        while (left := until - self._clock()) > 0:
+            descriptors = self._work.descriptors() if self.writing else ()
+            if self._bell.wait(min(left, _POLL_SECONDS), descriptors):
                 return
+            if self._election.is_writer() != self.writing:
+                return
+            if self.writing:
+                until = min(until, self._clock() + self._work.seconds_until_pass())

@@ -1,8 +1,8 @@
 """The agent's pages by HTTP, at the configured address.
 
-The server has limits everywhere: of connections at once (the oldest gives way to a new one), of seconds for a
-request however slowly its bytes arrive, and one request per connection. It writes no access log: a probe
-every few seconds is not an event. When idle, it costs nothing: its thread sleeps in the kernel.
+The server has limits everywhere: of connections at once (the oldest gives way to a new one), of seconds
+without a byte, and one request per connection. It writes no access log: a scrape every few seconds is not an
+event. When idle, it costs nothing: its thread sleeps in the kernel.
 
 Two agents of a node want the same address during an upgrade's overlap (host network). Decided:
 
@@ -17,7 +17,6 @@ reporting. It is logged once, with what to do.
 """
 
 import errno
-import io
 import logging
 import os
 import socket
@@ -29,17 +28,13 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv6Address, ip_address
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.runtime.health import HealthBoard, ProbeAnswer
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from nodeagent.runtime.status import ProbeAnswer, Status
 
 _log = logging.getLogger(__name__)
 
@@ -65,15 +60,15 @@ Pages = Mapping[str, Callable[[], Page]]
 """Path to the function that makes the page; a thread of the server calls it for each request."""
 
 
-def pages(board: HealthBoard, exposition: Callable[[], bytes]) -> Pages:
+def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
     """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text."""
 
     def probe(answer: ProbeAnswer) -> Page:
         return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
 
     return {
-        "/healthz": lambda: probe(board.alive()),
-        "/readyz": lambda: probe(board.ready()),
+        "/healthz": lambda: probe(status.alive()),
+        "/readyz": lambda: probe(status.ready()),
         "/metrics": lambda: Page(200, _METRICS, exposition()),
     }
 
@@ -225,14 +220,9 @@ class TelemetryServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: TelemetryServer
+    timeout = _REQUEST_SECONDS
     server_version = "nodeagent"
     sys_version = ""
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.settimeout(_REQUEST_SECONDS)
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_DeadlineReader(self.connection, time.monotonic() + _REQUEST_SECONDS))
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -277,24 +267,3 @@ def _is_own(hosts: Sequence[str], names: AbstractSet[str]) -> bool:
         return name == "localhost" or name in names or bool(ip_address(host))
     except ValueError:
         return False
-
-
-class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until a deadline (monotonic seconds) for all of it, not for each read."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        remaining = self._deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("no request in time")
-        self._connection.settimeout(remaining)
-        try:
-            return self._connection.recv_into(buffer)
-        finally:
-            self._connection.settimeout(_REQUEST_SECONDS)

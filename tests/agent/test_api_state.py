@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
+from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.metrics import AgentMetrics
-from nodeagent.agent.watch_status import API, ApiState
-from nodeagent.runtime.health import HealthBoard
+from nodeagent.runtime.status import Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.reflector import Coverage
@@ -25,7 +25,7 @@ class Told:
     """What was reported after each of some moments."""
 
     def __init__(self, *moments: Sequence[ResourceState]) -> None:
-        metrics, self.board = AgentMetrics(), HealthBoard([API])
+        metrics, self.board = AgentMetrics(), Status([API])
         api = ApiState(cast("Connection", SimpleNamespace(bytes_read=4096)), metrics, self.board)
         for states in moments:
             api.update(states)

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.loop import Daemon, DaemonSettings
+from nodeagent.agent.loop import Agent, AgentSettings
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.status_file import parse_status, status_path
+from nodeagent.agent.status_file import status_path
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
+from nodeagent.runtime.status import parse_status
 from nodeagent.sources.kubernetes import workloads
 from nodeagent.sources.kubernetes.connection import connect
 from tests.agent.scraping import read
@@ -38,22 +39,22 @@ class Node:
         self.config = folder / "nodeagent.yaml"
         self.configure()
         self.connection = connect(api.write_kubeconfig(folder / "kubeconfig"))
-        self.daemon = self._agent()
+        self.agent = self._agent()
         self.election = WriterElection(folder / "run")
         self._ended = False
 
-    def _agent(self, *, adopt: bool = False) -> Daemon:
+    def _agent(self, *, adopt: bool = False) -> Agent:
         own = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
-        settings = DaemonSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
-        return Daemon(settings, read_config(self.config), self.connection)
+        settings = AgentSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
+        return Agent(settings, read_config(self.config), self.connection)
 
     def restart(self, *, adopt: bool = False) -> None:
         """Replace the agent by a new one."""
         self.api.store.apply(objects.daemon_set("nodeagent", "nodeagent"))
         self.end()
         self._ended = False
-        self.daemon = self._agent(adopt=adopt)
-        self.daemon.driver.start()
+        self.agent = self._agent(adopt=adopt)
+        self.agent.driver.start()
 
     def configure(self, hosts: str = "", load_balancers: str = _LISTED) -> None:
         """Write the configuration, with more options for the hosts file; the agent reads it by `reload`."""
@@ -66,8 +67,8 @@ class Node:
 
     def turn(self) -> None:
         """Make a turn that does not wait."""
-        self.daemon.triggers.wake()
-        self.daemon.driver.turn()
+        self.agent.bell.wake()
+        self.agent.driver.turn()
 
     def turn_until(self, holds: Callable[[], bool], what: str) -> None:
         """Make turns until something holds: objects arrive in threads of their own."""
@@ -95,7 +96,7 @@ class Node:
 
     def page(self, path: str) -> str:
         """A page of the agent."""
-        return get(self.daemon.service.bound, path, headers="Host: localhost\r\n").body
+        return get(self.agent.service.bound, path, headers="Host: localhost\r\n").body
 
     def metric(self, name: str, **labels: str) -> float | None:
         """A metric as it is scraped."""
@@ -105,7 +106,7 @@ class Node:
         """Let the agent end, as after SIGTERM. Idempotent."""
         if not self._ended:
             self._ended = True
-            self.daemon.driver.stop()
+            self.agent.driver.stop()
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         api.store.create(objects.ingress("site", hosts=["site.example.test"], addresses=[_LB]))
         made = Node(api, tmp_path)
         with made.connection:
-            made.daemon.driver.start()
+            made.agent.driver.start()
             made.turn_until(made.has("site.example.test"), "the first names")
             yield made
             made.end()
@@ -191,10 +192,10 @@ def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
 
 def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.configure(", exclude: [site.example.test]")
-    node.daemon.driver.reload()
+    node.agent.driver.reload()
     node.turn_until(node.has(), "the exclusion")
     node.configure(", enabeld: true")
-    node.daemon.driver.reload()
+    node.agent.driver.reload()
     node.turn()
     assert node.metric("nodeagent_config_reloads_total", result="rejected") == 1
     assert "enabeld" in str(caplog.records[-1].__dict__["fields"])
@@ -214,8 +215,8 @@ def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
         node.add("more", "more.example.test")
         node.turn_until(lambda: "ZeroDivisionError" in node.page("/readyz"), "the failure")
     assert node.names() == {"site.example.test"}
-    assert node.daemon.seconds_until_pass() == 0
-    node.daemon.make_pass()
+    assert node.agent.seconds_until_pass() <= 0
+    node.agent.make_pass()
     assert node.names() == {"site.example.test", "more.example.test"}
     assert "plan: ok" in node.page("/readyz")
 

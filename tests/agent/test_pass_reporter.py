@@ -6,18 +6,17 @@ from typing import cast
 
 import pytest
 
-from nodeagent.agent.convergence import NodePass, Repair
+from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.pass_reporter import PLAN, PassReporter, log_pass
-from nodeagent.agent.reconciler import Reconciler
-from nodeagent.components.component import COMPONENTS
+from nodeagent.agent.reconciler import PassResult, Reconciler, Repair
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Desired, NameDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.decision_log import changed_names
 from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.health import HealthBoard
 from nodeagent.runtime.repair_conflicts import ConflictStatus
-from nodeagent.runtime.triggers import TriggerBatch
+from nodeagent.runtime.status import DRIFT, Role, Status
 from tests.agent.scraping import Scrape, read
 
 _LB = ObjectRef("Service", "ingress", "controller")
@@ -56,26 +55,45 @@ def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
     before: Desired | None, after: Desired, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "nodeagent"):
-        log_pass(NodePass(after), before, changed_names(after, before))
+        log_pass(PassResult(NodePass(after), {}, frozenset()), before, changed_names(after, before))
     assert [record.getMessage() for record in caplog.records] == logged
+
+
+class _Component(SimpleNamespace):
+    """A component as far as it is reported: why it is not watched, and its state's notes."""
+
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+    def state(self) -> "_Component":
+        return self
+
+
+class _Actual(dict[ComponentName, _Component]):
+    """Of each component; of the relay by its name, too."""
+
+    @property
+    def relay(self) -> _Component:
+        return self["relay"]
+
+
+def reconciler() -> SimpleNamespace:
+    """What a reporter asks a reconciler."""
+    actual = {component: _Component() for component in COMPONENTS}
+    return SimpleNamespace(conflicting=frozenset({"dnat"}), failing=False, actual=_Actual(actual))
 
 
 def test_a_pass_is_counted_by_component() -> None:
     """And a conflict: the gauge is for the alert, the counter for the history."""
-    metrics, board = AgentMetrics(), HealthBoard([*COMPONENTS, PLAN])
-    conflict = Repair(
-        "rule deleted", ConflictStatus(1.0, conflicting=True, is_news=True, repairs=5, within=9)
-    )
-    done = NodePass(
-        Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0}, repairs={"dnat": conflict}
-    )
-    reconciler = SimpleNamespace(
-        guard=SimpleNamespace(until=None, reason=""), conflicting={"dnat"}, retries=SimpleNamespace(due_at={})
-    )
-    reporter = PassReporter(metrics, board, cast("EventRecorder", None))
+    metrics, status = AgentMetrics(), Status([*COMPONENTS, PLAN, DRIFT])
+    conflict = Repair("rule deleted", ConflictStatus(1.0, is_news=True, repairs=5, within=9))
+    done = NodePass(Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0})
+    result = PassResult(done, {"dnat": conflict}, frozenset())
+    reported_of = reconciler()
+    reporter = PassReporter(metrics, status, cast("EventRecorder", None))
 
     def reported() -> Scrape:
-        reporter.report(done, TriggerBatch(), cast("Reconciler", reconciler))
+        reporter.report(result, cast("Reconciler", reported_of), None)
         return read(metrics.exposition())
 
     reported()
@@ -89,8 +107,34 @@ def test_a_pass_is_counted_by_component() -> None:
         assert found.value("nodeagent_drift_conflict", component=component) == twice / 2
     assert found.value("nodeagent_apply_duration_seconds_sum", component="dnat") == 14
     assert found.value("nodeagent_last_sync_timestamp_seconds") == 0
-    reconciler.conflicting, done.errors = frozenset(), {}
+    reported_of.conflicting, done.errors = frozenset(), {}
     found = reported()
     assert found.value("nodeagent_drift_conflict", component="dnat") == 0
     assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1
     assert (found.value("nodeagent_last_sync_timestamp_seconds") or 0) > 1.7e9
+
+
+def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_unready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "nodeagent")
+    metrics, status = AgentMetrics(), Status([DRIFT])
+    status.became(Role.WRITER)
+    status.synced()
+    reporter, of = PassReporter(metrics, status, cast("EventRecorder", None)), reconciler()
+    of.actual["hosts"].error = "Too many open files"
+    of.actual["relay"].notes = ("relay: master.sock: it does not answer",)
+    for _ in range(2):
+        reporter.report_watches(cast("Reconciler", of))
+    assert status.ready().ok
+    text = "drift: failed since 0 s: hosts is not watched: Too many open files; relay: master.sock"
+    assert text in status.ready().text
+    found = read(metrics.exposition())
+    assert found.value("nodeagent_drift_unnoticed", component="hosts") == 1
+    assert found.value("nodeagent_drift_unnoticed", component="dnat") == 0
+    assert found.value("nodeagent_relay_notes") == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    of.actual["hosts"].error, of.actual["relay"].notes = "", ()
+    reporter.report_watches(cast("Reconciler", of))
+    assert "drift: ok" in status.ready().text
+    assert caplog.records[-1].getMessage() == "Watched a component again"

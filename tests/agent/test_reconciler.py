@@ -1,24 +1,24 @@
-"""When a pass is due, and what it looks at: components that failed or are held, and what others call for."""
+"""What a pass leaves alone and for how long, and what counts as a repair."""
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.convergence import ALL, AppliedChange, NodePass
 from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
-from nodeagent.agent.reconciler import Reconciler, Retries, changed_components, with_dependents
-from nodeagent.components.component import ComponentName
-from nodeagent.components.node import ActualState, build_components
+from nodeagent.agent.pace import Pace
+from nodeagent.agent.reconciler import PassResult, Reconciler
+from nodeagent.components.component import COMPONENTS, ComponentName, Half
+from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
-from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, DnatRules, HostsLine, Listener, Redirect, RelayAddress, Verdict
-from nodeagent.model.facts import Facts
-from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Snapshot
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Desired, DnatRules, HostsLine, Verdict
+from nodeagent.model.facts import Facts, UserHostsLine
+from nodeagent.model.objects import PROXY_PROTOCOL, Snapshot
 from nodeagent.plan.planner import Planner
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
@@ -26,137 +26,274 @@ from tests.plan.made_up import service
 
 _ADDRESS = "203.0.113.10"
 _CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())
+_LINES = (HostsLine(ip_address("169.254.66.7"), "site.example.test"),)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The state of a component that is a tuple of lines, and the difference from another."""
+
+    lines: object = ()
+    after: object = ()
+    notes: tuple[str, ...] = ()
+    unreadable = text = how = problem = removals = ""
+    displaced = False
+    # What the planner and the table ask of the states.
+    user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
+    own_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
+    ours = addresses = listeners = ()
+    leftover = None
+    rules = DnatRules()
+
+    def __bool__(self) -> bool:
+        return self.lines != self.after
+
+    @property
+    def additions(self) -> str:
+        """What is written."""
+        return f"wrote {self.after}" if self else ""
+
+
+class Part:
+    """A component in memory. What other programs do to it rings, as the kernel's notifications do."""
+
+    def __init__(self, name: ComponentName, part: Callable[[Desired], object]) -> None:
+        self.name = name
+        self.part = part
+        self.lines: object = ()
+        self.failure = ""
+        self.applied = 0
+        self.reads = 0
+        self.seconds = 600.0
+        self._rung = ""
+
+    def read(self) -> Lines:
+        """See `component.Component`."""
+        self.reads += 1
+        return Lines(self.lines)
+
+    def diff(self, actual: Lines, desired: Desired) -> Lines:
+        """See `component.Component`."""
+        return Lines(actual.lines, self.part(desired))
+
+    def apply(self, diff: Lines, half: Half) -> str:
+        """See `component.Component`."""
+        if half == "additions":
+            self.applied += 1
+            if self.failure:
+                raise ApplyError(self.failure)
+            self.lines = diff.after
+        return ""
+
+    def revert(self, lines: object = ("another program's",)) -> None:
+        """Change it, as another program does."""
+        self.lines = lines
+        self._rung = "it was written"
+
+    def watch(self) -> "Part":
+        """See `component.Component`."""
+        return self
+
+    def fileno(self) -> int:
+        """See `component.Watch`."""
+        return -1
+
+    def close(self) -> None:
+        """See `component.Watch`."""
+
+    def drain(self) -> str:
+        """See `component.Watch`."""
+        rung, self._rung = self._rung, ""
+        return rung
+
+    # What the table asks of the relay and of DNAT.
+    backend = "nftables"
+
+    def hold_ports(self, *_: object) -> None:
+        """Hold none."""
+
+    def steer(self, *_: object) -> None:
+        """Steer none."""
+
+    def ready(self, *_: object) -> frozenset[Endpoint]:
+        """Return none."""
+        return frozenset()
+
+    def port_holders(self) -> dict[Endpoint, int]:
+        """Return none."""
+        return {}
 
 
 class Passes:
-    """A reconciler at a time of one's choosing, over a node whose components do what the test asks for.
-
-    The node is no node: what matters here is when it is looked at.
-    """
+    """A reconciler at a time of one's choosing, and its components in memory."""
 
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        directory: Path,
-        read_context: Callable[[Snapshot, ActualState], NodeContext] | None = None,
+        read_context: Callable[[Snapshot, ActualState], NodeContext] = lambda *_: _CONTEXT,
     ) -> None:
         self.now = 100.0
-        self.errors: dict[ComponentName, str] = {}
-        """What fails when it is looked at."""
-        self.mends: tuple[ComponentName, ...] = ()
-        """What another program has undone each time."""
-        self.answering: object = None
-        """Which listeners the last pass took for ready; None: it asked each."""
-        self.silent = ""
-        """The error that every pass reports for a relay that does not answer."""
-        config = Config(
-            relay=RelayOptions(run_dir=AbsolutePath(directory)),
-            hosts=HostsOptions(file=AbsolutePath(directory / "hosts")),
-        )
-        (directory / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
-        monkeypatch.setattr("nodeagent.agent.reconciler.converge", self._converge)
+        self.desired = Desired(hosts=_LINES)
+        self.hosts = Part("hosts", lambda desired: desired.hosts)
+        self.dnat = Part("dnat", lambda desired: desired.dnat.pods)
+        self.addresses = Part("addresses", lambda desired: desired.addresses)
+        self.relay = Part("relay", lambda desired: desired.listeners)
+        parts = {name: getattr(self, name) for name in COMPONENTS}
+        monkeypatch.setattr(Planner, "plan", lambda *_: self.desired)
         self.reconciler = Reconciler(
-            "node1",
-            config,
-            build_components(config, adopt=False),
-            read_context or (lambda *_: _CONTEXT),
-            clock=lambda: self.now,
+            "node1", Config(), Components(**parts), read_context, clock=lambda: self.now
         )
+        self.reconciler.start_watching()
 
-    def look(
-        self, drift: Mapping[ComponentName, str] | None = None, *, everything: bool = False
-    ) -> AbstractSet[ComponentName]:
-        """One pass; returns what it looked at."""
-        return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).components
-
-    def _converge(
-        self, desired: Desired, _actual: object, components: frozenset[ComponentName], answering: object
-    ) -> NodePass:
-        self.answering = answering
-        done = NodePass(desired, components=components)
-        done.errors.update({name: why for name, why in self.errors.items() if name in components})
-        done.changes.extend(AppliedChange(name, "mended") for name in self.mends if name in components)
-        if self.silent:
-            done.errors["relay"] = self.silent
-        return done
+    def make(self, after: float = 0.0) -> PassResult:
+        """One pass, so many seconds later."""
+        self.now += after
+        return self.reconciler.reconcile(Snapshot())
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Passes:
-    """A reconciler that has made no pass yet."""
-    return Passes(monkeypatch, tmp_path)
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    """A reconciler that has made its first pass."""
+    made = Passes(monkeypatch)
+    result = made.make()
+    assert [change.component for change in result.done.changes] == ["hosts"]
+    assert result.repairs == {}
+    return made
 
 
-def test_a_part_that_is_fought_over_and_fails_waits_for_the_end_of_its_hold(passes: Passes) -> None:
-    """It would otherwise be due at once, over and over, without ever being tried."""
-    passes.look(everything=True)
-    passes.mends = ("hosts",)
-    while (hold := (passes.reconciler.next_due() or passes.now) - passes.now) < 8.0:
-        passes.now += hold + 0.1
-        passes.look({"hosts": "it was written"})
-    passes.errors = {"hosts": "another program wrote it meanwhile"}
-    passes.now += hold
-    assert "hosts" in passes.look()
-    failed = passes.now
-    while passes.now < failed + 5.0:
+def test_a_pass_in_which_nothing_happened_to_the_node_reads_nothing(passes: Passes) -> None:
+    reads = passes.hosts.reads
+    passes.make(1.0)
+    passes.desired = replace(passes.desired, remarks=("another plan",))
+    assert passes.make(1.0).done.changes == []
+    assert passes.hosts.reads == reads
+    passes.make(600.0)
+    assert passes.hosts.reads == reads + 1
+
+
+def test_what_another_program_changed_is_repaired_and_reported(passes: Passes) -> None:
+    assert not passes.reconciler.notice()
+    passes.hosts.revert()
+    assert passes.reconciler.notice()
+    repair = passes.make().repairs["hosts"]
+    assert repair.found == "it was written"
+    assert passes.hosts.lines == _LINES
+
+
+def test_a_ring_that_changed_nothing_is_no_repair(passes: Passes) -> None:
+    passes.hosts.revert(passes.hosts.lines)
+    result = passes.make()
+    assert (result.done.changes, result.repairs) == ([], {})
+
+
+def test_what_is_desired_anew_is_no_repair(passes: Passes) -> None:
+    passes.desired = Desired()
+    result = passes.make()
+    assert [change.component for change in result.done.changes] == ["hosts"]
+    assert result.repairs == {}
+
+
+def test_what_another_program_keeps_reverting_waits_ever_longer(passes: Passes) -> None:
+    waits: list[float] = []
+    while len(waits) < 4:
+        passes.hosts.revert()
+        if "hosts" in passes.make().done.left_alone:
+            due = passes.reconciler.next_due()
+            waits.append(due - passes.now)
+            passes.now = due
+    assert waits == [1, 2, 4, 8]
+    assert passes.reconciler.conflicting == {"hosts"}
+    passes.hosts.revert()
+    passes.make()
+    passes.hosts.revert()
+    passes.desired = Desired()
+    assert "hosts" not in passes.make().done.left_alone, "something else is desired"
+
+
+def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Passes) -> None:
+    passes.hosts.failure = "read-only"
+    passes.hosts.revert()
+    waits = []
+    for _ in range(12):
+        assert passes.make().done.errors == {"hosts": "read-only"}
         due = passes.reconciler.next_due()
-        assert due is not None
-        assert due > passes.now, "a pass is due that would look at nothing"
-        passes.now += 0.5
-        assert "hosts" not in passes.look()
-    passes.now = passes.reconciler.next_due() or 0.0
-    assert "hosts" in passes.look()
+        waits.append(due - passes.now)
+        passes.now += waits[-1] / 2
+        assert passes.make().done.left_alone == {"hosts"}
+        assert passes.reconciler.next_due() == due, "passes for other reasons do not put it off"
+        passes.now = due
+    for wait, expected in zip(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300], strict=True):
+        assert expected * 0.8 <= wait <= expected * 1.2
+    passes.hosts.failure = ""
+    result = passes.make()
+    assert result.recovered == {"hosts"}
+    assert not result.repairs
+    assert not result.done.errors
+    assert not passes.reconciler.failing
 
 
-def test_while_a_repair_is_held_nothing_may_point_at_what_is_missing(passes: Passes) -> None:
-    """Another program removes the relay addresses all the time."""
-    passes.look(everything=True)
-    passes.mends = ("addresses",)
-    looked: AbstractSet[ComponentName] = ALL
-    while "addresses" in looked:
-        passes.now += 0.2
-        looked = passes.look({"addresses": "169.254.66.7 was removed"})
-    assert looked == {"relay", "dnat", "hosts"}
-    assert passes.look({"hosts": "it was written"}) == {"hosts"}
-    assert passes.answering is None
-    passes.now = passes.reconciler.next_due() or 0.0
-    assert "addresses" in passes.look()
+def test_what_failed_is_tried_again_when_it_has_changed(passes: Passes) -> None:
+    passes.relay.failure = "no HAProxy answers"
+    passes.relay.revert()
+    passes.make()
+    passes.relay.revert()
+    assert passes.make().done.left_alone == {"relay"}, "the same as when it failed"
+    passes.relay.revert(("HAProxy runs",))
+    assert passes.make().done.left_alone == frozenset()
 
 
-def test_passes_for_other_reasons_do_not_put_off_the_next_try_of_a_silent_relay(passes: Passes) -> None:
-    """Events come all the time; a relay that answers again is to be found within its own pause."""
-    passes.silent = "nothing answers"
-    passes.look(everything=True)
-    first = passes.reconciler.next_due()
+def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Passes) -> None:
+    """A listener stays while something may still point at it."""
+    passes.hosts.failure = "read-only"
+    passes.hosts.revert()
+    passes.make()
+    applied = passes.relay.applied
+    result = passes.make()
+    assert result.done.left_alone == {"hosts"}
+    assert result.done.blocking == {"hosts"}
+    assert passes.relay.applied == applied
+
+
+def test_ten_passes_may_follow_each_other_and_then_one_a_second() -> None:
+    pace, now = Pace(), 1000.0
     for _ in range(10):
-        assert "relay" not in passes.look({"hosts": "it was written"})
-    assert passes.reconciler.next_due() == first
-    assert first is not None
-    passes.now = first
-    assert "relay" in passes.look()
+        assert pace.next_at() <= now
+        pace.began(now)
+    assert pace.next_at() == now
+    pace.began(now)
+    assert pace.next_at() == now + 1
+    assert pace.next_at() <= now + 60
+    pace.began(now + 60)
+    assert pace.next_at() <= now + 60
 
 
-def test_an_address_that_the_api_servers_publish_is_not_redirected(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the pass on that sees it: no other event has to come."""
+    plans: list[Desired] = []
+    planned = Planner.plan
+    made = Passes(
+        monkeypatch, lambda snapshot, actual: read_node_context(Config(), snapshot, actual, ApiServers())
+    )
 
-    def read(snapshot: Snapshot, actual: ActualState) -> NodeContext:
-        return read_node_context(Config(), snapshot, actual, ApiServers())
+    def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
+        plans.append(planned(self, snapshot, facts))
+        return Desired()
 
-    passes = Passes(monkeypatch, tmp_path, read)
+    monkeypatch.setattr(Planner, "plan", plan)
     before = Snapshot(services=(service(ips=(_ADDRESS,), annotations={PROXY_PROTOCOL: "v2"}),))
-    (served,) = passes.reconciler.reconcile(before, {}).desired.load_balancers
-    assert served.verdict is Verdict.SERVED
-    after = replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)}))
-    desired = passes.reconciler.reconcile(after, {}).desired
-    assert [each.verdict for each in desired.load_balancers] == [Verdict.REFUSED]
-    assert desired.dnat.redirects == ()
+    made.reconciler.reconcile(before)
+    made.reconciler.reconcile(replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)})))
+    first, second = plans
+    assert [each.verdict for each in first.load_balancers] == [Verdict.SERVED]
+    assert [each.verdict for each in second.load_balancers] == [Verdict.REFUSED]
+    assert second.dnat.redirects == ()
 
 
-def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well() -> None:
+def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well(tmp_path: Path) -> None:
     """Else an unlisted Service that publishes one of them was redirected."""
-    config = Config(relay=RelayOptions(kind="service"))
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
+    hosts = HostsOptions(file=AbsolutePath(tmp_path / "hosts"))
+    config = Config(relay=RelayOptions(kind="service", run_dir=AbsolutePath(tmp_path)), hosts=hosts)
     actual = ActualState(build_components(config, adopt=False))
     context = read_node_context(config, Snapshot(), actual, ApiServers())
     facts = gather_facts("n1", context, config, actual, adopt=False)
@@ -164,69 +301,19 @@ def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well() -> N
 
 
 def test_rules_that_cant_be_read_any_more_still_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    passes: Passes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until they can be read again: fail static."""
     caught = frozenset({ip_address(_ADDRESS)})
     rules = iter([ServiceRules(caught), ServiceRules(notes=("nft: busy",)), ServiceRules()])
-    passes = Passes(monkeypatch, tmp_path, lambda *_: replace(_CONTEXT, service_rules=next(rules)))
-    seen: list[AbstractSet[object]] = []
+    seen: list[object] = []
 
     def plan(_: Planner, __: Snapshot, facts: Facts) -> Desired:
         seen.append(facts.short_circuited)
         return Desired()
 
+    made = Passes(monkeypatch, lambda *_: replace(_CONTEXT, service_rules=next(rules)))
     monkeypatch.setattr(Planner, "plan", plan)
     for _ in range(3):
-        passes.look(everything=True)
+        made.make(600.0)
     assert seen == [caught, caught, frozenset()]
-
-
-def test_a_part_that_fails_over_and_over_waits_up_to_a_minute() -> None:
-    """Each on its own; a success is reported once."""
-    retries = Retries()
-    for expected in [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]:
-        retries.failed("hosts", 100.0)
-        assert expected * 0.8 <= retries.due_at["hosts"] - 100.0 <= expected * 1.2
-    retries.failed("dnat", 100.0)
-    assert retries.due(101.3) == {"dnat"}
-    assert retries.due(200.0) == {"hosts", "dnat"}
-    assert retries.succeeded("hosts")
-    assert not retries.succeeded("hosts")
-    retries.failed("hosts", 100.0)
-    assert retries.due(101.3) == {"hosts", "dnat"}
-
-
-RANGES = (ip_network("169.254.66.0/24"),)
-LB = ObjectRef("Service", "ingress", "controller")
-RELAY = Endpoint(ip_address("169.254.66.7"), 443)
-BEFORE = Desired(
-    addresses=(RelayAddress(RELAY.address, LB),),
-    listeners=(Listener(RELAY, Endpoint(ip_address("10.96.0.10"), 443), "v1", LB),),
-    dnat=DnatRules((Redirect(Endpoint(ip_address("203.0.113.10"), 443), RELAY, LB),)),
-    hosts=(HostsLine(RELAY.address, "site.example.test"),),
-)
-
-
-def test_a_first_plan_gives_everything_a_reason_and_the_same_again_nothing() -> None:
-    assert changed_components(None, BEFORE) == ALL
-    assert changed_components(BEFORE, BEFORE) == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("after", "concerned"),
-    [
-        (replace(BEFORE, hosts=()), "hosts"),
-        (replace(BEFORE, dnat=replace(BEFORE.dnat, pods=RANGES)), "dnat"),
-        (replace(BEFORE, dnat=replace(BEFORE.dnat, guarded=RANGES)), "dnat"),
-        (replace(BEFORE, dnat=replace(BEFORE.dnat, admitted=RANGES)), "dnat"),
-    ],
-    ids=["names", "pods", "the guard", "who is admitted"],
-)
-def test_what_changed_is_looked_at_alone_if_nothing_rests_on_it(after: Desired, concerned: str) -> None:
-    assert with_dependents(changed_components(BEFORE, after)) == {concerned}
-
-
-def test_what_points_at_the_relay_is_looked_at_with_it() -> None:
-    assert with_dependents({"relay"}) == {"relay", "dnat", "hosts"}
-    assert with_dependents({"addresses"}) == ALL

@@ -12,18 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nodeagent.agent import status_file
-from nodeagent.agent.status_file import (
-    IN_POD,
-    StatusFile,
-    UnreadableStatusError,
-    parse_status,
-    remove_status,
-    status_path,
-)
-from nodeagent.runtime.health import HealthBoard, Role
+from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
+from nodeagent.runtime.status import Role, Status, UnreadableStatusError, VerdictCounts, parse_status
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
-from tests.plan.made_up import config, desired, ingress, service
 from tests.testbed.waiting import wait_until
 
 COMPONENTS = ("api", "hosts")
@@ -35,10 +27,10 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _writer(*, stuck: bool = False) -> HealthBoard:
+def _writer(*, stuck: bool = False) -> Status:
     now = iter([-1e9]) if stuck else iter(())
-    board = HealthBoard(COMPONENTS, lambda: next(now, time.monotonic()))
-    board.became_writer()
+    board = Status(COMPONENTS, lambda: next(now, time.monotonic()))
+    board.became(Role.WRITER)
     return board
 
 
@@ -57,13 +49,8 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     path = tmp_path / "made" / "agent"
     board = _writer()
     file = StatusFile(path, "node1", board)
-    planned = desired(
-        service(),
-        service("other", ips=["192.0.2.2"]),
-        ingress("site.example.com"),
-        options=config(proxies=["blue"]),
-    )
-    file.record(planned, frozenset({"hosts"}))
+    board.load_balancers, board.names = VerdictCounts(1, 1), VerdictCounts(1)
+    board.conflicts = frozenset({"hosts"})
     board.component_ok("api")
     board.component_failed("hosts", "first line\n\x1b[31msecond")
     board.synced_at = time.monotonic() - 7
@@ -110,8 +97,8 @@ def test_an_agent_passes_the_startup_probe_once_it_is_ready_or_on_standby(tmp_pa
     assert _passes(path)
     file.close()
     assert not _passes(path)
-    standby = HealthBoard(COMPONENTS)
-    standby.became_standby("another agent writes")
+    standby = Status(COMPONENTS)
+    standby.became(Role.STANDBY, "another agent writes")
     StatusFile(path, "node1", standby).write()
     assert _passes(path)
 

@@ -58,21 +58,19 @@ def _relay_is_gone(world: World) -> bool:
 
 
 _DAMAGES = {
-    "a line deleted": Damage(
-        "hosts", f"sed -i /{addresses.SITE}/d /etc/hosts", _site_is_gone, "was replaced"
-    ),
+    "a line deleted": Damage("hosts", f"sed -i /{addresses.SITE}/d /etc/hosts", _site_is_gone, "was changed"),
     "a line below the block": Damage(
-        "hosts", "echo '10.9.9.9 user.example.net' >>/etc/hosts", _line_is_last, "was written"
+        "hosts", "echo '10.9.9.9 user.example.net' >>/etc/hosts", _line_is_last, "was changed"
     ),
     "the file replaced": Damage(
         "hosts",
         "echo '127.0.0.1 localhost' >/etc/hosts.new && mv /etc/hosts.new /etc/hosts",
         _site_is_gone,
-        "was replaced",
+        "was changed",
     ),
-    "the file deleted": Damage("hosts", "rm /etc/hosts", _site_is_gone, "was deleted"),
+    "the file deleted": Damage("hosts", "rm /etc/hosts", _site_is_gone, "was changed"),
     "an address removed": Damage(
-        "addresses", f"ip -4 address flush to {RELAY_RANGE}", _address_is_gone, "was removed from"
+        "addresses", f"ip -4 address flush to {RELAY_RANGE}", _address_is_gone, "was removed"
     ),
     "rules flushed": Damage("dnat", "nft flush table inet nodeagent", _rules_are_gone, "rule deleted"),
     "elements deleted": Damage(

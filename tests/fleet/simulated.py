@@ -6,13 +6,8 @@ from typing import Any
 import msgspec
 
 from nodeagent import __version__
-from nodeagent.agent.status_file import (
-    IN_POD,
-    AgentStatus,
-    ComponentStatus,
-    VerdictCounts,
-)
-from nodeagent.runtime.health import Role
+from nodeagent.agent.status_file import IN_POD
+from nodeagent.runtime.status import AgentStatus, ComponentStatus, Role, VerdictCounts
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.agent.status_file import VerdictCounts
 from nodeagent.cli.fleet import FleetDocument
 from nodeagent.fleet.asking import read_own
+from nodeagent.runtime.status import VerdictCounts
 from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended

@@ -12,10 +12,10 @@ import pytest
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.errors import NodeagentError
+from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.driver import BEAT_SECONDS, Driver
-from nodeagent.runtime.health import IDLE_SECONDS, HealthBoard
 from nodeagent.runtime.metric_set import Metric, Metrics
-from nodeagent.runtime.triggers import Triggers
+from nodeagent.runtime.status import IDLE_SECONDS, Status
 
 
 class _Drive:
@@ -26,22 +26,23 @@ class _Drive:
         self.chosen = False
         self.standby_reason = ""
         self.pause = 0.0
+        self.readable: tuple[int, ...] = ()
         self.failure: Exception | None = None
         self.signals: list[signal.Signals] = []
         """What this process hears in its next passes, one in each."""
         self.calls: list[str] = []
         self.config = folder / "nodeagent.yaml"
         self.config.write_text("hosts: {allow: [one.example]}\n")
-        self.triggers = Triggers()
-        self.board = HealthBoard([], lambda: self.now)
+        self.bell = Bell()
+        self.status = Status([], lambda: self.now)
         file = ConfigFile(self.config, Config(), AGENT, lambda: self.config.stat().st_mtime + 60)
         self.metrics = Metrics("nodeagent_", [], (Metric("writer", "Whether it writes."),))
-        self.driver = Driver(self, self, self.triggers, self.board, self.metrics, file, lambda: self.now)
+        self.driver = Driver(self, self, self.bell, self.status, self.metrics, file, lambda: self.now)
 
     def turns(self, count: int = 1) -> list[str]:
         """Make turns without waiting in them; return the calls since the last time."""
         for _ in range(count):
-            self.triggers.wake()
+            self.bell.wake()
             self.driver.turn()
         calls, self.calls = self.calls, []
         return calls
@@ -67,6 +68,9 @@ class _Drive:
 
     def seconds_until_pass(self) -> float:
         return self.pause
+
+    def descriptors(self) -> tuple[int, ...]:
+        return self.readable
 
     def make_pass(self) -> None:
         self.calls.append("pass")
@@ -96,10 +100,10 @@ def drive(tmp_path: Path) -> _Drive:
 
 def test_until_it_is_known_who_writes_it_is_starting(drive: _Drive) -> None:
     assert drive.turns() == ["rest"]
-    assert drive.board.ready().text.startswith("not ready: starting\n")
+    assert drive.status.ready().text.startswith("not ready: starting\n")
     drive.standby_reason = "another writes"
     assert drive.turns() == ["rest"]
-    assert drive.board.ready().text.startswith("ready: on standby\nrole: standby: another writes\n")
+    assert drive.status.ready().text.startswith("ready: on standby\nrole: standby: another writes\n")
 
 
 def test_the_writer_makes_a_pass_when_one_is_due(drive: _Drive) -> None:
@@ -118,7 +122,7 @@ def test_a_role_that_is_lost_ends_the_passes_and_begins_again_later(drive: _Driv
     drive.chosen, drive.standby_reason = False, "another writes"
     assert drive.turns(2) == ["become standby", "rest", "rest"]
     assert drive.counted("writer 0.0")
-    assert "standby: another writes" in drive.board.ready().text
+    assert "standby: another writes" in drive.status.ready().text
     drive.chosen = True
     assert drive.turns() == ["become writer", "pass"]
 
@@ -128,7 +132,7 @@ def test_a_pass_that_raises_is_reported_and_the_next_waits_ten_seconds(
 ) -> None:
     drive.chosen, drive.failure = True, ZeroDivisionError("an odd object")
     assert drive.turns()[-2:] == ["pass", "ZeroDivisionError: an odd object"]
-    assert "waiting for events" in drive.board.alive().text
+    assert "waiting for events" in drive.status.alive().text
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.exc_info is not None
     drive.failure = None
@@ -151,6 +155,34 @@ def test_a_changed_configuration_is_used_and_a_bad_one_is_not(
     assert "hosts.file can't change while the agent runs" in str(caplog.records[-1].__dict__["fields"])
     assert drive.counted('config_reloads_total{result="ok"} 1.0')
     assert drive.counted('config_reloads_total{result="rejected"} 2.0')
+
+
+def test_what_becomes_readable_ends_the_wait_if_the_work_then_has_a_reason(drive: _Drive) -> None:
+    """What does not concern the work wakes nothing but its own question."""
+    drive.chosen, drive.pause = True, BEAT_SECONDS
+    assert drive.turns() == ["become writer", "rest"]
+    source, sink = os.pipe()
+    drive.readable = (source,)
+    asked: list[bytes] = []
+
+    def seconds_until_pass() -> float:
+        if os.get_blocking(source):
+            os.set_blocking(source, False)
+        try:
+            asked.append(os.read(source, 1))
+        except BlockingIOError:
+            return BEAT_SECONDS
+        return 0.0 if asked[-1] == b"!" else BEAT_SECONDS
+
+    drive.seconds_until_pass = seconds_until_pass  # type: ignore[method-assign]
+    os.write(sink, b".")
+    writing = threading.Timer(0.05, os.write, (sink, b".!"))
+    writing.start()
+    drive.driver.turn()
+    assert asked == [b".", b".", b"!"]
+    assert drive.calls == ["rest"]
+    os.close(source)
+    os.close(sink)
 
 
 def test_another_role_ends_the_wait(drive: _Drive) -> None:
@@ -188,6 +220,6 @@ def test_if_it_cant_begin_nothing_goes_on(drive: _Drive) -> None:
 def test_it_gives_a_sign_often_enough(drive: _Drive) -> None:
     assert IDLE_SECONDS / 2 > BEAT_SECONDS
     drive.now += IDLE_SECONDS + 1
-    assert not drive.board.alive().ok
+    assert not drive.status.alive().ok
     drive.turns()
-    assert drive.board.alive().ok
+    assert drive.status.alive().ok

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +59,6 @@ def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> N
 def test_delays_are_bounded_and_news_exactly_when_they_grow(pauses: list[float]) -> None:
     before = 0.0
     for pause, verdict in zip(pauses, repairs(pauses), strict=True):
-        assert verdict.conflicting == (verdict.delay > 0)
         assert verdict.delay == 0 or 1 <= verdict.delay <= 300
         if pause >= 600:
             before = 0.0
@@ -72,7 +70,7 @@ def test_delays_are_bounded_and_news_exactly_when_they_grow(pauses: list[float])
 
 @given(st.lists(st.floats(15.1, 599, allow_nan=False), max_size=60))
 def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None:
-    assert not any(verdict.conflicting for verdict in repairs(pauses))
+    assert not any(verdict.delay for verdict in repairs(pauses))
 
 
 @given(st.floats(0, 0.2), st.integers(1, 400))
@@ -84,28 +82,3 @@ def test_repairs_that_wait_as_advised_become_less_frequent(undone_after: float, 
         conflicts.repaired("dnat")
     elapsed = clock.now - 1000.0
     assert rounds <= 4 + 10 + elapsed / 300
-
-
-@given(st.lists(st.floats(0, 100, allow_nan=False), max_size=200))
-def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
-    """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
-    clock = Clock()
-    conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
-    news = 0
-    for pause in pauses:
-        clock.now += pause
-        verdict = conflicts.repaired("dnat", displaced=True)
-        news += verdict.is_news
-        assert verdict.delay <= 0.2
-        assert verdict.conflicting == bool(str(verdict)) == ("dnat" in conflicts.conflicting())
-    assert news <= 1 + sum(pause > 12 for pause in pauses)
-
-
-def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
-    conflicts: RepairConflicts[ComponentName] = RepairConflicts(Clock())
-    for _ in range(4):
-        assert not conflicts.repaired("dnat", displaced=True).conflicting
-        assert not conflicts.repaired("dnat").conflicting
-    assert conflicts.repaired("dnat", displaced=True).delay == pytest.approx(0.2)
-    assert conflicts.remaining("dnat") == 0.0
-    assert conflicts.repaired("dnat").delay == pytest.approx(1.0)

@@ -1,26 +1,25 @@
 """The relay addresses as a component of the node. Effects by netlink; state.py decides."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
 from nodeagent.components.addresses.state import (
     ALIAS,
-    AddressChange,
+    NOT_SERVED,
+    AddressDiff,
     AddressState,
     DeviceStatus,
     Ranges,
     attributes,
-    change_towards,
+    difference,
+    failures_text,
     label_on_lo,
     owned,
 )
-from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
+from nodeagent.components.addresses.watch import AddressWatch
+from nodeagent.components.component import ComponentName, Half
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.netlink import Link, Netlink, NetlinkRefusedError, opened
-
-_NOT_SERVED = "; its load balancer is not served, the others are"
 
 
 class Addresses:
@@ -50,61 +49,38 @@ class Addresses:
         with opened() as netlink:
             return self._read(netlink)
 
-    def diff(self, actual: AddressState, desired: Desired) -> Change[AddressState, AddressChange]:
+    def diff(self, actual: AddressState, desired: Desired) -> AddressDiff:
         """Return what leads to the desired addresses. Pure."""
-        change = change_towards(actual, desired.addresses)
-        return Change(
-            change,
-            grow=Half(change.growth, lambda: self._grow(change)),
-            shrink=Half(change.shrinkage, lambda: self._shrink(change)),
-            preview=lambda: Preview(str(change)),
-        )
+        return difference(actual, desired.addresses)
 
-    def _grow(self, change: AddressChange) -> AddressState:
-        """Make the device if necessary and add the addresses; remove nothing."""
-        if not change.growth:
-            return _whole(change.before, change.refused, _NOT_SERVED)
+    def apply(self, diff: AddressDiff, half: Half) -> str:
+        """Make the device if necessary and add the addresses; or remove addresses, and the device.
+
+        See `component.Component`. Raises ApplyError if netlink does not answer.
+        """
         with opened() as netlink:
-            failures = dict(change.refused)
-            home = change.home
-            try:
-                home = self._ready(netlink, change)
-            except NetlinkRefusedError as error:
-                failures |= {one.address: f"{error}{_hint(error)}" for one in change.add}
-            else:
-                label = label_on_lo(self._interface) if home == "lo" else home
-                for one in change.add:
-                    try:
-                        netlink.add(one.address, home, attributes(one.address, label))
-                    except NetlinkRefusedError as error:
-                        failures[one.address] = f"{error}{_hint_for(error, one.address, home)}"
-            state = self._read(netlink)
-        added = {one.address for one in state.ours}
-        for one in change.add:
-            if one.address not in added:
-                failures.setdefault(
-                    one.address, "it was added, but the kernel does not show it as nodeagent's"
-                )
-        made = tuple(one for one in change.add if one.address in added)
-        applied = replace(change, home=home, step="keep", add=made)
-        return _whole(state, failures, _NOT_SERVED, applied.growth)
+            if half == "additions":
+                return failures_text(self._add(netlink, diff), NOT_SERVED)
+            return failures_text(_remove(netlink, diff))
 
-    def _shrink(self, change: AddressChange) -> AddressState:
-        """Remove the addresses of the change, and the device if the change says so; add nothing."""
-        if not change.shrinkage:
-            return change.before
+    def watch(self) -> AddressWatch:
+        """Return notifications about the relay addresses and their device. Raises OSError."""
+        return AddressWatch(self._interface, self._ranges)
+
+    def _add(self, netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
+        """Return the addresses that could not be added, and why."""
         failures: dict[IPAddress, str] = {}
-        with opened() as netlink:
-            for one in change.remove:
-                try:
-                    netlink.remove(one.address, one.prefix_length, one.interface)
-                except NetlinkRefusedError as error:
-                    failures[one.address] = f"{error}{_hint(error)}"
-            if change.step == "delete":
-                netlink.delete(change.home)
-            state = self._read(netlink)
-        gone = tuple(one for one in change.remove if one.address not in failures)
-        return _whole(state, failures, applied=replace(change, remove=gone).shrinkage)
+        try:
+            home = self._ready(netlink, diff)
+        except NetlinkRefusedError as error:
+            return {one.address: f"{error}{_hint(error)}" for one in diff.add}
+        label = label_on_lo(self._interface) if home == "lo" else home
+        for one in diff.add:
+            try:
+                netlink.add(one.address, home, attributes(one.address, label))
+            except NetlinkRefusedError as error:
+                failures[one.address] = f"{error}{_hint_for(error, one.address, home)}"
+        return failures
 
     def _read(self, netlink: Netlink) -> AddressState:
         link = netlink.link(self._interface)
@@ -121,12 +97,12 @@ class Addresses:
         """Return nodeagent's device, or one of that kind that an administrator provided without an alias."""
         return link.kind == self._kind and link.alias in ("", ALIAS)
 
-    def _ready(self, netlink: Netlink, change: AddressChange) -> str:
+    def _ready(self, netlink: Netlink, diff: AddressDiff) -> str:
         """Make the device ready and return it, or `lo` if the kernel has no such kind."""
-        name = change.home
-        if change.step == "set up":
+        name = diff.home
+        if diff.step == "set up":
             netlink.set_up(name)
-        if change.step != "create":
+        if diff.step != "create":
             return name
         try:
             netlink.make(name, self._kind, ALIAS)
@@ -140,14 +116,17 @@ class Addresses:
         return name
 
 
-def _whole(
-    state: AddressState, failures: Mapping[IPAddress, str], consequence: str = "", applied: str = ""
-) -> AddressState:
-    """Return the state. Raises PartlyAppliedError if there are failures."""
-    if failures:
-        lines = (f"relay address {address}: {why}{consequence}" for address, why in failures.items())
-        raise PartlyAppliedError("\n".join(lines), state, applied)
-    return state
+def _remove(netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
+    """Return the addresses that could not be removed, and why."""
+    failures: dict[IPAddress, str] = {}
+    for one in diff.remove:
+        try:
+            netlink.remove(one.address, one.prefix_length, one.interface)
+        except NetlinkRefusedError as error:
+            failures[one.address] = f"{error}{_hint(error)}"
+    if diff.step == "delete":
+        netlink.delete(diff.home)
+    return failures
 
 
 def _hint(error: NetlinkRefusedError) -> str:

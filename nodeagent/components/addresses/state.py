@@ -1,4 +1,4 @@
-"""The actual state of the relay addresses, and the change that leads to the desired ones. Pure.
+"""The actual state of the relay addresses, and their difference from the desired ones. Pure.
 
 On nodeagent's own device every address in the configured ranges is nodeagent's. On `lo`, which belongs to the
 system, only an address in the ranges that has a mark:
@@ -39,7 +39,9 @@ class AddressState(Struct, frozen=True):
     kind: str = ""
     made_by_us: bool = False
     notes: tuple[str, ...] = ()
-    """None: a problem with an address is an error of the change."""
+    """None: a problem with an address is an error when it is applied."""
+    unreadable: str = ""
+    """Never: any user can list addresses."""
 
     @property
     def ours(self) -> tuple[InterfaceAddress, ...]:
@@ -48,11 +50,11 @@ class AddressState(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class AddressChange:
-    """The required changes, for a person; true if there are any.
+class AddressDiff:
+    """Implements `component.Diff`.
 
     `home` is the device for the addresses of `add`. `refused` says for each desired address that is not
-    available why not; such an address makes the change true only if something else is to be done.
+    available why not; it alone is no difference.
     """
 
     before: AddressState = field(repr=False)
@@ -65,12 +67,22 @@ class AddressChange:
     def __bool__(self) -> bool:
         return bool(self.step != "keep" or self.add or self.remove)
 
-    def __str__(self) -> str:
-        lines = [f"! {address}: {reason}" for address, reason in self.refused.items()]
-        return "\n".join([*lines, *filter(None, (self.growth, self.shrinkage))])
+    how = ""
+    displaced = False
 
     @property
-    def growth(self) -> str:
+    def problem(self) -> str:
+        """Why addresses are not available, a line each."""
+        return failures_text(self.refused, NOT_SERVED)
+
+    @property
+    def text(self) -> str:
+        """All of it, with what is refused."""
+        lines = [f"! {address}: {reason}" for address, reason in self.refused.items()]
+        return "\n".join([*lines, *filter(None, (self.additions, self.removals))])
+
+    @property
+    def additions(self) -> str:
         """What is made and added, one line each."""
         lines = []
         if self.step == "create":
@@ -82,7 +94,7 @@ class AddressChange:
         return "\n".join(lines)
 
     @property
-    def shrinkage(self) -> str:
+    def removals(self) -> str:
         """What is removed, one line each."""
         lines = [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
         if self.step == "delete":
@@ -90,8 +102,16 @@ class AddressChange:
         return "\n".join(lines)
 
 
-def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressChange:
-    """Return the change from `state` to `desired`.
+NOT_SERVED = "; its load balancer is not served, the others are"
+
+
+def failures_text(failures: Mapping[IPAddress, str], consequence: str = "") -> str:
+    """Return a line for each address."""
+    return "\n".join(f"relay address {address}: {why}{consequence}" for address, why in failures.items())
+
+
+def difference(state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressDiff:
+    """Return the difference from `state` to `desired`.
 
     An address that is on `lo` although the device exists is moved: added to the device, then removed from
     `lo`. If the addresses are on `lo` and there is no device, they stay: that is correct. A device that
@@ -102,12 +122,12 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
         desired: The relay addresses, both families; the order is kept.
 
     Returns:
-        The change; false if all available addresses exist.
+        The difference; false if all available addresses exist.
     """
     if not desired and state.made_by_us:
         # What is on the device is removed with it.
         elsewhere = tuple(one for one in state.ours if one.interface != state.device)
-        return AddressChange(before=state, home=state.device, step="delete", remove=elsewhere)
+        return AddressDiff(before=state, home=state.device, step="delete", remove=elsewhere)
     # `lo` only while nodeagent's addresses are there and the device does not exist.
     home = "lo" if state.status == "absent" and state.ours else state.device
     refused = _refusals(state, desired)
@@ -123,7 +143,7 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
         for one in state.ours
         if one.address not in wanted or (one.interface != home and one.address not in refused)
     )
-    return AddressChange(state, home, step, add, remove, refused)
+    return AddressDiff(state, home, step, add, remove, refused)
 
 
 def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IPAddress, str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
+from nodeagent.components.component import ComponentName, Half, Watch
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
 from nodeagent.components.dnat.nft_script import FAMILIES, TABLE, replacement
 from nodeagent.components.dnat.nftables import (
@@ -20,7 +20,7 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
     NftProgram,
 )
-from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference, grown
+from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatDiff, DnatState, difference, grown
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 
@@ -57,43 +57,40 @@ class Dnat:
         """Read the actual state; see `DnatBackend.read`."""
         return self._backend().read()
 
-    def diff(self, actual: DnatState, desired: Desired) -> Change[DnatState, DnatChange]:
-        """Return the change to the desired rules, each half one transaction. Pure.
+    def diff(self, actual: DnatState, desired: Desired) -> DnatDiff:
+        """Return the difference from the desired rules, each half one transaction. Pure.
 
         Raises:
             ApplyError: they contradict each other.
         """
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
         whole = difference(actual, rules)
-        growing = difference(actual, grown(actual.rules, whole.desired))
+        adding = difference(actual, grown(actual.rules, whole.desired))
         off = "off, but for the guard; " if self._option == "none" else ""
-        how = f"{off}{self._backend().name} transaction"
-        return Change(
-            whole,
-            grow=Half(str(growing), lambda: self._run(growing), growing.displaced),
-            shrink=Half(whole.shrinkage, lambda: self._run(whole)),
-            preview=lambda: Preview(self._backend().script(whole) if whole else "", how),
-        )
+        text = self._backend().script(whole) if whole else ""
+        return DnatDiff(adding, whole, text, f"{off}{self._backend().name} transaction")
 
-    def _run(self, change: DnatChange) -> DnatState:
-        if not change:
-            return change.before
+    def apply(self, diff: DnatDiff, half: Half) -> str:
+        """Apply one half; see `component.Component`."""
+        change = diff.adding if half == "additions" else diff.whole
         try:
             return self._backend().run(change)
-        except PartlyAppliedError:
-            raise
         except ApplyError as error:
             if not change.desired.users:
                 raise
-            rest = difference(self._backend().read(), replace(change.desired, users=0))
-            state = self._backend().run(rest)
+            without = replace(change.desired, users=0)
+            problem = self._backend().run(difference(self._backend().read(), without))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self._backend().run(difference(state, change.desired))
+                return self._backend().run(difference(self._backend().read(), change.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False
-            return state
+            return problem
+
+    def watch(self) -> Watch:
+        """Return notifications about the rules. Raises OSError, or ApplyError without a backend."""
+        return self._backend().watch()
 
     def _backend(self) -> DnatBackend:
         if self._found is None:
@@ -177,29 +174,26 @@ class ExclusiveBackend:
         """Return the actual state of both; see `DnatBackend.read`."""
         state = self._chosen.read()
         left = self._other.read()
-        return replace(state, superseded=(self._other.name, left)) if left.present else state
+        return replace(state, leftover=(self._other.name, left)) if left.present else state
 
     def script(self, change: DnatChange) -> str:
         """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
-        left = change.before.superseded
+        left = change.before.leftover
         removal = self._other.script(difference(left[1], NO_RULES)) if left else ""
         return self._chosen.script(change) + removal
 
-    def run(self, change: DnatChange) -> DnatState:
+    def run(self, change: DnatChange) -> str:
         """Apply the change; see `DnatBackend.run`.
 
         If rules move from one backend to the other, both are active for a moment: see
         docs/decisions/0011-iptables-backend.md.
         """
-        if not change.superseded:
+        if not change.leftover:
             return self._chosen.run(change)
-        try:
-            state = self._chosen.run(difference(replace(change.before, superseded=None), change.desired))
-        except PartlyAppliedError:
-            self._remove_other()
-            raise
-        self._remove_other()
-        return state
-
-    def _remove_other(self) -> None:
+        problem = self._chosen.run(difference(replace(change.before, leftover=None), change.desired))
         self._other.run(difference(self._other.read(), NO_RULES))
+        return problem
+
+    def watch(self) -> Watch:
+        """See `DnatBackend.watch`."""
+        return self._chosen.watch()

@@ -12,12 +12,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from nodeagent.components.component import PartlyAppliedError
-from nodeagent.components.dnat.state import DnatChange, DnatState, NotConverged, difference, without_families
+from nodeagent.components.dnat.state import DnatChange, DnatState
+from nodeagent.components.dnat.watch import XtablesWatch
 from nodeagent.components.dnat.xt_layout import (
     ABSENT,
     FAMILIES,
@@ -33,10 +32,9 @@ from nodeagent.components.dnat.xt_layout import (
     state_of,
 )
 from nodeagent.components.dnat.xt_layout import script as xt_script
-from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, xtables_lock
+from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import NO_RULES
 
 
 class _DeniedError(Exception):
@@ -69,17 +67,15 @@ class IptablesBackend:
         tables = change.before.tables if isinstance(change.before, XtState) else ABSENT
         return xt_script(tables, layout(change.desired)) if change.action != "none" else ""
 
-    def run(self, change: DnatChange) -> DnatState:
-        """Apply the change, table by table, and read back; see `DnatBackend.run`.
+    def run(self, change: DnatChange) -> str:
+        """Apply the change, table by table; see `DnatBackend.run`.
 
         Raises:
             ApplyError: it was rejected; the table it names, and those after it, are as before.
-            NotConverged: it was accepted, but the tables have other rules now.
-            PartlyAppliedError: one family has no legacy tables on this node.
         """
         work = list(self._work(change))
         if not work:
-            return change.before
+            return ""
         missing: dict[Family, str] = {}
         with xtables_lock():
             for (family, table), wanted in work:
@@ -91,7 +87,14 @@ class IptablesBackend:
                     missing[family] = str(error)
         if missing.keys() == {family for (family, _), _ in work}:
             raise XtMissingError("\n".join(missing.values()))
-        return self._judged(change, missing)
+        return "\n".join(
+            f"IPv{family} is not redirected, the other family is. {reason}"
+            for family, reason in missing.items()
+        )
+
+    def watch(self) -> XtablesWatch:
+        """See `DnatBackend.watch`."""
+        return XtablesWatch(lock_path())
 
     def _state(self, family: Family, table: TableName) -> TableState:
         try:
@@ -112,27 +115,6 @@ class IptablesBackend:
             for family in FAMILIES:
                 if layouts[family, table] or self._state(family, table):
                     yield (family, table), layouts[family, table]
-
-    def _judged(self, change: DnatChange, missing: dict[Family, str]) -> DnatState:
-        state = self.read()
-        if left := difference(state, without_families(change.desired, missing)):
-            raise NotConverged(
-                "the kernel accepted the change, but iptables' tables are not in the desired state: "
-                f"another program changes them, too. What still differs:\n{left}"
-            )
-        for family, reason in missing.items():
-            served = replace(
-                change,
-                added=without_families(change.added, missing),
-                removed=without_families(change.removed, missing),
-            )
-            unchanged = served.added == served.removed == NO_RULES and not change.damage
-            raise PartlyAppliedError(
-                f"IPv{family} is not redirected, the other family is. {reason}",
-                state,
-                "" if unchanged else str(served),
-            )
-        return state
 
 
 # include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h: the same numbers in both.

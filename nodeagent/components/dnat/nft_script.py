@@ -4,10 +4,14 @@ Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON 
 
 The structure is fixed, two rules per family and hook, and only the elements of maps and sets change. So a
 packet costs two lookups however many load balancers there are, and a change needs no rule handles (knftables,
-docs/iptables-porting.md).
+docs/iptables-porting.md). Whatever else differs, the whole table is replaced.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from msgspec import Struct
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
 from nodeagent.model.addresses import Endpoint, Family
@@ -43,18 +47,13 @@ RANGES = tuple(NO_RULES.ranges)
 def script(change: DnatChange) -> str:
     """Return the transaction for `change`, as `nft -f -` takes it; empty if there is nothing to do."""
     match change.action:
-        case "none" | "supersede":
+        case "none" | "remove leftover":
             return ""
         case "delete":
             return f"delete table inet {TABLE}\n"
         case "alter":
             return _delta(change)
-        case "repair":
-            # Rewrite every rule, make what is missing, change only differing elements. Existing chains and
-            # maps stay: a packet reads the generation once when it enters a chain, so it sees the old rules
-            # or the new ones (nft_do_chain()). Stating again what exists as stated changes nothing.
-            return f"flush table inet {TABLE}\n" + _structure(change.desired.users) + _delta(change)
-        case "create" | "rebuild":
+        case "create" | "repair":
             return replacement(change.desired)
 
 
@@ -62,12 +61,14 @@ def replacement(desired: DnatRules) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
 
     With `add` before `delete`, the deletion also succeeds without a table. A packet sees the old table or the
-    new one, except for one that is between the old table's chain and the new one's at the moment of the
-    commit: it has seen the new chain before it had rules, and the old one after it lost them
-    (nf_hook_entries_grow() puts a hook before others of its priority). A repair has no such moment.
+    new one, except for one that is there at the moment of the commit. It may have seen the new chain before
+    it had rules, and see the old one after it lost them (nf_hook_entries_grow() puts a hook before others of
+    its priority); or it may find no range in its set (observed on Linux 6.18: with 2,000 new connections a
+    second, two in a hundred commits let one of a pod's pass). Established connections are connection
+    tracking's, and see neither.
     """
     head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-    return head + _structure(desired.users) + "".join(_additions(desired))
+    return head + structure(desired.users).text + "".join(_additions(desired))
 
 
 def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
@@ -76,7 +77,23 @@ def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
         yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
 
-def _structure(users: int) -> str:
+class Structure(Struct, frozen=True):
+    """The table without elements: its text, and what a listing shows of a table that was made from it.
+
+    `maps` and `sets` are their names, `rules` each chain's comments in order.
+    """
+
+    text: str
+    maps: tuple[str, ...]
+    sets: tuple[str, ...]
+    rules: Mapping[str, tuple[str, ...]]
+
+
+_VERSION = "VERSION"
+
+
+@cache
+def structure(users: int) -> Structure:
     """Return the definition of the whole table, without elements.
 
     `guard` sees packets before every translation, `guard_input` after them: a NodePort, or the address of a
@@ -91,36 +108,64 @@ def _structure(users: int) -> str:
     The sets of ranges have `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of
     the namespace has a set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types
     do no harm.
+
+    Args:
+        users: How many connections each local user may have; 0: no limit.
     """
     lines: list[str] = []
-    rules: dict[str, list[str]] = {chain: [] for chain in CHAINS}
-    kept: list[str] = []
-    translated: list[str] = []
+    rules: dict[str, list[tuple[str, str]]] = {chain: [] for chain in CHAINS}
+    kept: list[tuple[str, str]] = []
+    translated: list[tuple[str, str]] = []
     for family in FAMILIES:
         ip, endpoint = protocol_name(family), f"ipv{family}_addr . inet_service"
         lines += [f"map lb{family} {{", f"\ttype {endpoint} : {endpoint}", "}"]
         for name in RANGES:
             lines += [f"set {name}{family} {{", f"\ttypeof {ip} saddr", "\tflags interval", "}"]
         dnat = f"meta l4proto tcp dnat {ip} to {ip} daddr . tcp dport map @lb{family}"
-        rules["output"].append(dnat)
-        rules["prerouting"].append(f"{ip} saddr @pods{family} {dnat}")
+        rules["output"].append((dnat, "load balancer to relay"))
+        rules["prerouting"].append((f"{ip} saddr @pods{family} {dnat}", "load balancer to relay"))
         to_guarded = f"{ip} daddr @guarded{family}"
-        kept.append(f"{to_guarded} dnat {ip} to {ip} daddr")
+        kept.append((f"{to_guarded} dnat {ip} to {ip} daddr", "no later chain leads the relay's ports away"))
         guard = f'iif != "lo" {to_guarded} {ip} saddr != @admitted{family} drop'
-        rules["guard"].append(guard)
-        rules["guard_input"].append(guard)
+        rules["guard"].append((guard, "this node and its pods only"))
+        rules["guard_input"].append((guard, "this node and its pods only"))
         known = " ".join(f"ct original {ip} daddr != @{name}{family}" for name in ("guarded", "balancers"))
-        translated.append(f"ct state new {to_guarded} {known} drop")
+        led = "led to the relay by another translation"
+        translated.append((f"ct state new {to_guarded} {known} drop", led))
         if users:
-            rules["users"].append(f"{to_guarded} meta skuid != 0 ct state new ct count over {users} drop")
+            limit = f"{to_guarded} meta skuid != 0 ct state new ct count over {users} drop"
+            rules["users"].append((limit, f"{_USERS}{users}"))
     rules["output"] += kept
     rules["prerouting"] += kept
     rules["guard_input"] += translated
+    # One comment has the version of all that is written here, by which a table of another one is known.
+    first, words = rules["output"][0]
+    rules["output"][0] = first, f"{words} (rules {_VERSION})"
     for chain, (kind, hook, priority) in CHAINS.items():
         # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
         head = f"\ttype {kind} hook {hook} priority {priority}; policy accept;"
-        lines += [f"chain {chain} {{", head, *(f"\t{rule}" for rule in rules[chain]), "}"]
-    return "\n\t".join([f"table inet {TABLE} {{", *lines]) + "\n}\n"
+        texts = (f'\t{rule} comment "{comment}"' for rule, comment in rules[chain])
+        lines += [f"chain {chain} {{", head, *texts, "}"]
+    text = "\n\t".join([f"table inet {TABLE} {{", *lines]) + "\n}\n"
+    version = hashlib.sha256(text.encode("ascii")).hexdigest()[:8]
+    return Structure(
+        text.replace(_VERSION, version),
+        tuple(f"lb{family}" for family in FAMILIES),
+        tuple(f"{name}{family}" for family in FAMILIES for name in RANGES),
+        {
+            chain: tuple(comment.replace(_VERSION, version) for _, comment in its)
+            for chain, its in rules.items()
+        },
+    )
+
+
+_USERS = "connections of each local user at most: "
+
+
+def users_limit(comments: Iterable[str]) -> int:
+    """Return the limit that the comments of the chain `users` name; 0 for none."""
+    numbers = (comment.removeprefix(_USERS) for comment in comments if comment.startswith(_USERS))
+    return next((int(number) for number in numbers if number.isdecimal()), 0)
 
 
 def protocol_name(family: Family) -> str:

@@ -8,13 +8,13 @@ nft's messages have no translations, and with LC_ALL=C those of the C library ha
 import os
 import re
 import subprocess
-from dataclasses import replace
 from errno import EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from nodeagent.components.dnat.nft_listing import state_of
 from nodeagent.components.dnat.nft_script import TABLE
 from nodeagent.components.dnat.nft_script import script as nft_script
-from nodeagent.components.dnat.state import DnatChange, DnatState, NotConverged, difference
+from nodeagent.components.dnat.state import DnatChange, DnatState
+from nodeagent.components.dnat.watch import NftablesWatch
 from nodeagent.errors import ApplyError
 from nodeagent.programs import find_program, run_program
 
@@ -139,16 +139,12 @@ class NftablesBackend:
         """Return the transaction as `nft -f -` takes it; see `DnatBackend.script`. Pure."""
         return nft_script(change)
 
-    def run(self, change: DnatChange) -> DnatState:
-        """Apply the change and read back; see `DnatBackend.run`."""
-        if not change:
-            return change.before
-        self._program.run(nft_script(change))
-        state = self.read()
-        if left := difference(state, change.desired):
-            raise NotConverged(
-                f"nft accepted the transaction, but the table inet {TABLE} is not in the desired state: "
-                "another program changes it, too, or this nft does not write what it was given. What still "
-                f"differs:\n{left}"
-            )
-        return replace(state, transactions=change.before.transactions + 1)
+    def run(self, change: DnatChange) -> str:
+        """Apply the change; see `DnatBackend.run`."""
+        if script := nft_script(change):
+            self._program.run(script)
+        return ""
+
+    def watch(self) -> NftablesWatch:
+        """See `DnatBackend.watch`."""
+        return NftablesWatch()

@@ -7,6 +7,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
 from typing import Literal, Protocol
 
+from nodeagent.components.component import Watch
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
@@ -19,21 +20,17 @@ class DnatState:
 
     `load_balancer` of a redirect that was read is from its comment. Ranges are as the kernel has them,
     uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules, priorities,
-    types) is not as the agent makes it; empty means intact. `obstructed` is true if the damage is something
-    in the way, rather than something missing; `displaced`, if it is only other programs' rules that were
-    inserted before nodeagent's. `unreadable` is the reason why nothing could be read, otherwise empty.
-    `superseded` is what an earlier configuration left of the other backend, by its name. `transactions` is
-    the number of nodeagent's own since the state was read: by it, a watcher distinguishes them from others'.
+    types) is not as the agent makes it; empty means intact. `displaced` is true if the damage is only other
+    programs' rules that were inserted before nodeagent's. `unreadable` is the reason why nothing could be
+    read, otherwise empty. `leftover` is what an earlier configuration left of the other backend, by its name.
     """
 
     rules: DnatRules = NO_RULES
     present: bool = False
     damage: tuple[str, ...] = ()
-    obstructed: bool = False
     displaced: bool = False
     unreadable: str = ""
-    superseded: "tuple[str, DnatState] | None" = None
-    transactions: int = field(default=0, compare=False)
+    leftover: "tuple[str, DnatState] | None" = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -41,19 +38,19 @@ class DnatState:
         return (f"{self.unreadable}: taken for empty",) if self.unreadable else ()
 
 
-Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supersede"]
+Action = Literal["none", "create", "alter", "repair", "delete", "remove leftover"]
 
 
 @dataclass(frozen=True, slots=True)
 class DnatChange:
     """One step from the actual state to the desired rules; true if it does anything.
 
-    `alter` changes only entries, `repair` also writes the rules again, `create` and `rebuild` write the
-    whole structure with every entry, `delete` removes the structure with all its contents; `supersede` only
-    removes what another backend, which `superseded` names, has left. An entry that gets another
-    relay address, or another Service's comment, is both in `removed` and in `added`. `damage` gives the
-    reasons for a repair or rebuild. `displaced` marks a repair that only moves nodeagent's rules before other
-    programs' again: none of nodeagent's rules had been removed.
+    `alter` changes only entries, `repair` also writes the rules again, `create` writes the whole structure
+    with every entry, `delete` removes the structure with all its contents; `remove leftover` only removes
+    what the backend `leftover` has left. An entry that gets another relay address, or another Service's
+    comment, is both in `removed` and in `added`. `damage` gives the reasons for a repair. `displaced` marks
+    one that only moves nodeagent's rules before other programs' again: none of nodeagent's rules had been
+    removed.
     """
 
     before: DnatState = field(default_factory=DnatState, repr=False)
@@ -63,18 +60,18 @@ class DnatChange:
     removed: DnatRules = NO_RULES
     damage: tuple[str, ...] = ()
     displaced: bool = False
-    superseded: str = ""
+    leftover: str = ""
 
     @property
-    def shrinkage(self) -> str:
+    def rest(self) -> str:
         """What is left of it after the half that adds, for a person; empty for nothing."""
         replaced = {redirect.match for redirect in self.added.redirects}
         gone = tuple(redirect for redirect in self.removed.redirects if redirect.match not in replaced)
         removed = replace(self.removed, redirects=gone)
-        if self.action == "supersede" and not self.desired:
+        if self.action == "remove leftover" and not self.desired:
             return str(self)
         if self.action == "delete" or removed != NO_RULES:
-            return str(replace(self, removed=removed, added=NO_RULES, damage=(), superseded=""))
+            return str(replace(self, removed=removed, added=NO_RULES, damage=(), leftover=""))
         return ""
 
     def __bool__(self) -> bool:
@@ -89,13 +86,42 @@ class DnatChange:
             lines += [f"{sign} pods {network}" for network in rules.pods]
             lines += [f"{sign} guard {network}" for network in rules.guarded]
             lines += [f"{sign} admitted to the relay {network}" for network in rules.admitted]
-            told = {ip_network(redirect.match.address) for redirect in rules.redirects}
-            lines += [f"{sign} let through to the relay {one}" for one in rules.balancers if one not in told]
+            known = {ip_network(redirect.match.address) for redirect in rules.redirects}
+            lines += [f"{sign} let through to the relay {one}" for one in rules.balancers if one not in known]
         if self.action == "delete":
             lines.append("- nodeagent's tables and chains")
-        if self.superseded:
-            lines.append(f"- everything that the backend {self.superseded} left")
+        if self.leftover:
+            lines.append(f"- everything that the backend {self.leftover} left")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class DnatDiff:
+    """Implements `component.Diff`: `adding` is the step that only adds and repairs, `whole` all of it."""
+
+    adding: DnatChange
+    whole: DnatChange
+    text: str
+    how: str
+    problem = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.whole)
+
+    @property
+    def additions(self) -> str:
+        """See `component.Diff`."""
+        return str(self.adding)
+
+    @property
+    def removals(self) -> str:
+        """See `component.Diff`."""
+        return self.whole.rest
+
+    @property
+    def displaced(self) -> bool:
+        """See `component.Diff`."""
+        return self.adding.displaced
 
 
 def normalised(rules: DnatRules) -> DnatRules:
@@ -148,14 +174,14 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
     added, removed = _beyond(desired, before.rules), _beyond(before.rules, desired)
     altered = bool(added != NO_RULES or removed != NO_RULES)
     repaired = bool(desired and before.present and before.damage)
-    superseded = before.superseded[0] if before.superseded else ""
-    action: Action = "supersede" if superseded else "none"
+    leftover = before.leftover[0] if before.leftover else ""
+    action: Action = "remove leftover" if leftover else "none"
     if not desired and before.present:
         action = "delete"
     elif desired and not before.present:
         action = "create"
     elif repaired:
-        action = "rebuild" if before.obstructed else "repair"
+        action = "repair"
     elif altered and desired:
         action = "alter"
     return DnatChange(
@@ -166,7 +192,7 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
         removed,
         damage=before.damage if repaired else (),
         displaced=repaired and before.displaced and not altered,
-        superseded=superseded,
+        leftover=leftover,
     )
 
 
@@ -259,10 +285,6 @@ def owner_of(comment: str) -> ObjectRef:
     return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)
 
 
-class NotConverged(ApplyError):  # noqa: N818 - it names what is the case, as the design does
-    """A change was accepted, but the kernel does not have the requested rules."""
-
-
 class DnatBackend(Protocol):
     """One kernel machinery that translates destinations (nftables, legacy iptables)."""
 
@@ -280,14 +302,16 @@ class DnatBackend(Protocol):
     def script(self, change: DnatChange) -> str:
         """Return the change as the backend runs it, one transaction; empty for no change. Pure."""
 
-    def run(self, change: DnatChange) -> DnatState:
-        """Apply the change, all of it or nothing, and return the state read back.
+    def run(self, change: DnatChange) -> str:
+        """Apply the change, all of it or nothing. Idempotent in effect.
 
-        Idempotent in effect: the same step, computed and made again, does nothing.
+        Returns:
+            Why one address family can't be served on this node, which then has none of nodeagent's rules;
+            empty if both can.
 
         Raises:
             ApplyError: it was rejected; everything is as before.
-            NotConverged: it was accepted, but the kernel has other rules now.
-            PartlyAppliedError: one address family can't be served on this node; it has none of nodeagent's
-                rules.
         """
+
+    def watch(self) -> Watch:
+        """Return notifications of what other programs do to the rules. Raises OSError."""

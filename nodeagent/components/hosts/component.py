@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from nodeagent.components.component import Change, ComponentName, Half, Preview
+from nodeagent.components.component import ComponentName, Half
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
@@ -32,6 +32,7 @@ from nodeagent.components.hosts.file import (
 )
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.components.hosts.lines import OwnLines, legacy_lines, names_set
+from nodeagent.components.hosts.watch import HostsWatch
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
@@ -50,6 +51,7 @@ class HostsState:
     `file` is parsed from the bytes as they will be after an interrupted write is finished; mostly,
     these are the actual bytes. `problems` are what a person should know about it.
     `lines` are those for which the block was written, if the bytes are those that nodeagent left.
+    `journal` is true if that of an earlier write is left.
     """
 
     path: Path
@@ -58,6 +60,8 @@ class HostsState:
     problems: tuple[Problem, ...]
     how: How
     lines: tuple[HostsLine, ...] | None = field(default=None, repr=False, compare=False)
+    journal: bool = False
+    unreadable = ""
 
     @property
     def content(self) -> bytes | None:
@@ -84,12 +88,14 @@ class HostsState:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsChange:
-    """What would be written; false if there is nothing to do.
+class HostsDiff:
+    """Implements `component.Diff`: the file as it would be written.
 
     `after` is None for no file; `file` is what it is, parsed. `added` and `removed` are the numbers of lines.
-    `lines` are the desired ones, so that the change can be computed again from a file that was edited
+    `lines` are the desired ones, so that the difference can be computed again from a file that was edited
     meanwhile.
+
+    The file is written by one half: by that of the additions, unless names are only removed.
     """
 
     before: HostsState
@@ -98,20 +104,29 @@ class HostsChange:
     file: HostsFile = field(repr=False)
     added: int = 0
     removed: int = 0
+    problem = ""
+    displaced = False
 
     def __bool__(self) -> bool:
-        return self.before.content != self.after
+        return self.before.journal or self.before.content != self.after
 
-    def __str__(self) -> str:
-        """Return what is done to the file, in one line; empty for nothing."""
-        if not self:
-            return ""
-        counts = (("added", self.added), ("removed", self.removed))
-        text = ", ".join(f"{count} line{'s' * (count > 1)} {what}" for what, count in counts if count)
-        text = text or "only the block, no hostname changed"
-        return f"{self.before.path} written ({self.before.how}): {text}"
+    @property
+    def additions(self) -> str:
+        """See `component.Diff`."""
+        return "" if self._only_removes else self._what
 
-    def diff(self) -> str:
+    @property
+    def removals(self) -> str:
+        """See `component.Diff`."""
+        return self._what if self._only_removes else ""
+
+    @property
+    def how(self) -> str:
+        """See `component.Diff`."""
+        return "written in place: it is a mount" if self.before.how == "in place" else "replaced in one step"
+
+    @property
+    def text(self) -> str:
         """Return a unified diff for people, empty without a change.
 
         Invalid UTF-8 and control characters are escaped, so that nothing in the file can
@@ -126,6 +141,22 @@ class HostsChange:
                 tofile="/dev/null" if self.after is None else str(self.before.path),
             )
         )
+
+    @property
+    def _only_removes(self) -> bool:
+        return bool(self.removed and not self.added)
+
+    @property
+    def _what(self) -> str:
+        """What is done to the file, in one line; empty for nothing."""
+        if not self:
+            return ""
+        if self.before.content == self.after:
+            return f"the journal of an earlier write of {self.before.path} removed"
+        counts = (("added", self.added), ("removed", self.removed))
+        text = ", ".join(f"{count} line{'s' * (count > 1)} {what}" for what, count in counts if count)
+        text = text or "only the block, no hostname changed"
+        return f"{self.before.path} written ({self.before.how}): {text}"
 
 
 class Hosts:
@@ -163,7 +194,7 @@ class Hosts:
         self._enabled = enabled
         self._latest: HostsState | None = None
         self._block = BlockLines()
-        self._change: HostsChange | None = None
+        self._diff: HostsDiff | None = None
 
     def read(self) -> HostsState:
         """Read the file; changes nothing, and needs only the right to read it.
@@ -181,24 +212,37 @@ class Hosts:
             return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
         return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
 
-    def diff(self, actual: HostsState, desired: Desired) -> Change[HostsState, HostsChange]:
-        """Return the change after which the file has exactly the desired lines; no trace without lines. Pure.
-
-        The file is written by one half: the first, unless names are only removed. If another program edited
-        the file since it was read, the change is computed again from the edited file, so that the edit stays.
+    def diff(self, actual: HostsState, desired: Desired) -> HostsDiff:
+        """Return what leads to a file with exactly the desired lines, and no trace without lines. Pure.
 
         Raises:
             ApplyError: a line can't be written to a hosts file.
         """
-        change = self._towards(actual, desired.hosts)
-        how = "written in place: it is a mount" if actual.how == "in place" else "replaced in one step"
-        text, only_removes = str(change), bool(change.removed and not change.added)
-        return Change(
-            change,
-            grow=Half("" if only_removes else text, lambda: actual if only_removes else self._apply(change)),
-            shrink=Half(text if only_removes else "", lambda: self._apply(change)),
-            preview=lambda: Preview(change.diff(), how),
+        return self._towards(actual, desired.hosts)
+
+    def apply(self, diff: HostsDiff, half: Half) -> str:
+        """Write the file; see `component.Component`.
+
+        If another program edited it since it was read, the difference is computed again from the edited file,
+        so that the edit stays.
+        """
+        if not (diff.additions if half == "additions" else diff.removals):
+            return ""
+        for _ in range(_TRIES):
+            try:
+                self._write(diff)
+            except ChangedMeanwhileError:
+                diff = self._towards(self.read(), diff.lines)
+            else:
+                return ""
+        raise ApplyError(
+            f"{self._path} was changed by another program each of the {_TRIES} times that nodeagent tried "
+            "to write it. nodeagent left it unchanged; the next pass tries again"
         )
+
+    def watch(self) -> HostsWatch:
+        """Return notifications of changes to the file. Raises OSError."""
+        return HostsWatch(self._path)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
         content = reading.content
@@ -211,59 +255,47 @@ class Hosts:
                 text = "a write was interrupted: the next apply finishes it, nothing is lost"
             notes = (Problem(None, text),)
         latest = self._latest
+        journal = write is not None
         if latest is not None and not notes and not latest.problems and content == latest.reading.content:
-            state = latest if (reading, how) == (latest.reading, latest.how) else None
-            state = state or replace(latest, reading=reading, how=how)
+            same = (reading, how, journal) == (latest.reading, latest.how, latest.journal)
+            state = latest if same else replace(latest, reading=reading, how=how, journal=journal)
         else:
             file = parse(content, self._own)
-            state = HostsState(self._path, reading, file, (*notes, *file.problems), how)
+            state = HostsState(self._path, reading, file, (*notes, *file.problems), how, journal=journal)
         self._latest = state
         return state
 
-    def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsChange:
-        latest = self._change
+    def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsDiff:
+        latest = self._diff
         if latest is not None and latest.before is state and latest.lines is lines:
             return latest  # the other half of a pass
         if lines and state.lines is lines:
-            return HostsChange(state, state.content, lines, state.file)
+            return HostsDiff(state, state.content, lines, state.file)
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
         block = self._block.content(lines)
         after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
         added, removed = count_changes(state.file.block or b"", block)
-        self._change = HostsChange(state, None if nothing else after, lines, file, added, removed)
-        return self._change
+        self._diff = HostsDiff(state, None if nothing else after, lines, file, added, removed)
+        return self._diff
 
-    def _apply(self, change: HostsChange) -> HostsState:
-        for _ in range(_TRIES):
-            try:
-                return self._make(change)
-            except ChangedMeanwhileError:
-                change = self._towards(self.read(), change.lines)
-        raise ApplyError(
-            f"{self._path} was changed by another program each of the {_TRIES} times that nodeagent tried "
-            "to write it. nodeagent left it unchanged; the next pass tries again"
-        )
-
-    def _make(self, change: HostsChange) -> HostsState:
-        before = change.before.reading
+    def _write(self, diff: HostsDiff) -> None:
+        before = diff.before.reading
         left: Reading | None = None
-        if change and change.after is None:
+        if diff.before.content == diff.after:
+            pass  # only the journal is left
+        elif diff.after is None:
             left = delete(self._path, before)
-        elif change and change.after is not None:
-            if change.before.how == "rename":
+        else:
+            if diff.before.how == "rename":
                 with suppress(MountPointError):  # mounted since, or no /proc to show it: the other way works
-                    left = write_atomic(self._path, before, change.after)
-            left = left or write_in_place(self._path, before, change.after, self._state_dir)
+                    left = write_atomic(self._path, before, diff.after)
+            left = left or write_in_place(self._path, before, diff.after, self._state_dir)
         drop_journal(self._state_dir, self._path)
-        self._change = None
-        if left is None:
-            return change.before
-        if change.after != left.content:
-            return self._state(left, change.before.how)
-        self._latest = HostsState(self._path, left, change.file, (), change.before.how, change.lines)
-        return self._latest
+        self._diff = None
+        if left is not None and left.content == diff.after:
+            self._latest = HostsState(self._path, left, diff.file, (), diff.before.how, diff.lines)
 
 
 def _shown(content: bytes) -> Iterator[str]:

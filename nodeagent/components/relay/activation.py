@@ -1,17 +1,19 @@
 """Makes HAProxy run a configuration: a reload of the one that runs, or a start. EFFECTS."""
 
+import os
 import shutil
 import time
 
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
+    Processes,
     Silence,
     Unreachable,
     read_digest,
     read_processes,
     reload_haproxy,
 )
-from nodeagent.components.relay.ports import missing
+from nodeagent.components.relay.ports import unbindable
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
@@ -39,10 +41,9 @@ class Activation:
         self._directory = directory
         self._drain_seconds = drain_seconds
         self._launch = launch
-        self._master_due = 0.0
 
-    def install(self, text: str, listeners: tuple[Listener, ...]) -> bool:
-        """Make HAProxy run this configuration; return whether one that ran has reloaded. Idempotent.
+    def install(self, text: str, listeners: tuple[Listener, ...]) -> None:
+        """Make HAProxy run this configuration; return when it does. Idempotent.
 
         A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
         earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
@@ -57,7 +58,6 @@ class Activation:
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
-        self.await_master()
         before = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(before, Unreachable) and haproxy is not None:
             process.check(text, haproxy)
@@ -66,7 +66,7 @@ class Activation:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
             self._reload(text, previous, before.reloads, listeners)
-            return True
+            return
         if haproxy is not None and self._launch:
             if before.why is Silence.LATE:
                 # It hangs, and would continue to take its share of the new connections.
@@ -78,7 +78,6 @@ class Activation:
                 f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
                 "or set relay.launch: true so that nodeagent starts HAProxy itself."
             )
-        return False
 
     def stop(self) -> None:
         """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""
@@ -106,7 +105,8 @@ class Activation:
             )
         if not answer.refused and self._await_active(text, _ACTIVE_SECONDS, reloads):
             return
-        if answer.refused or self._has_failed(reloads):
+        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        if answer.refused or _has_failed(found, reloads):
             if previous is None:
                 self._directory.config.unlink(missing_ok=True)
             else:
@@ -118,8 +118,9 @@ class Activation:
             lines = [f"{problem}; the earlier file was restored and the earlier process continues."]
             if words := process.complaints(answer.log):
                 lines += ["It says:", words]
-            if unbindable := missing(listener.bind for listener in listeners):
-                lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
+            if refused := unbindable(listener.bind for listener in listeners):
+                lines.append("Can't be bound here:")
+                lines += [f"{endpoint}: {os.strerror(reason)}" for endpoint, reason in refused]
             raise ApplyError("\n".join(lines))
         raise ApplyError(
             f"HAProxy was asked to reload but does not run {self._directory.config} "
@@ -128,24 +129,24 @@ class Activation:
         )
 
     def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> bool:
-        """Wait until the running worker reports this text's digest, and return whether it does.
+        """Wait until the running worker reports this text's digest and its master answers; return whether so.
 
-        And, but for a reload, until its master answers. Gives up after that many seconds, or when the reload
-        after `reloads` earlier ones is known to have failed. If the worker's answer is unusable until then,
-        the master's word counts.
+        After a reload, the master executes itself once more when the new worker serves, and its socket
+        refuses connections meanwhile, as that of a HAProxy that has ended. When it answers, the old worker,
+        which shares sockets with the new one, has stopped to listen.
+
+        Gives up after that many seconds, or when the reload after `reloads` earlier ones is known to have
+        failed. If the worker's answer is unusable until then, the master's word counts.
         """
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
         serving: str | Unreachable = ""
         while time.monotonic() < deadline:
             serving = read_digest(self._directory.stats_socket, _ASK_SECONDS)
-            if serving == digest:
-                if reloads is not None:
-                    self._master_due = time.monotonic() + _ACTIVE_SECONDS
-                    return True
-                if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
-                    return True
-            elif reloads is not None and self._has_failed(reloads):
+            found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+            if serving == digest and not isinstance(found, Unreachable):
+                return True
+            if reloads is not None and _has_failed(found, reloads):
                 return False
             time.sleep(_PAUSE_SECONDS)
         if not isinstance(serving, Unreachable) or not serving.why.is_running:
@@ -155,24 +156,6 @@ class Activation:
             return False
         return reloads is None or (found.reloads > reloads and not found.failed_reloads)
 
-    def await_master(self) -> None:
-        """Wait until the master answers after a reload."""
-        while self.reload_ends():
-            time.sleep(_PAUSE_SECONDS)
 
-    def reload_ends(self) -> bool:
-        """Whether the new worker serves, but its master does not answer yet.
-
-        The master executes itself once more then, and its socket refuses connections meanwhile, as that of a
-        HAProxy that has ended. The old worker, which shares sockets with the new one, may not have stopped
-        either. Nothing that points at the new worker needs to wait for that: it is a quarter of a reload.
-        """
-        if self._master_due:
-            found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-            if not isinstance(found, Unreachable) or time.monotonic() > self._master_due:
-                self._master_due = 0.0
-        return self._master_due > 0
-
-    def _has_failed(self, reloads: int) -> bool:
-        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-        return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+def _has_failed(found: Processes | Unreachable, reloads: int) -> bool:
+    return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0

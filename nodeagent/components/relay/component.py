@@ -1,14 +1,14 @@
 """The relay as a component of the node: HAProxy, launched by nodeagent or as a sidecar. EFFECTS."""
 
+import errno
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from pathlib import Path
 
-from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
+from nodeagent.components.component import ComponentName, Half
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.activation import Activation
 from nodeagent.components.relay.draining import DrainProgress, drain, trim
@@ -20,10 +20,18 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_processes,
     read_servers,
 )
-from nodeagent.components.relay.ports import HeldPorts, held_by, listening_sockets, port_holders, port_sockets
+from nodeagent.components.relay.ports import (
+    HeldPorts,
+    held_by,
+    listening_sockets,
+    port_holders,
+    port_sockets,
+    unbindable,
+)
 from nodeagent.components.relay.run_directory import RunDirectory
-from nodeagent.components.relay.state import RelayChange, RelayState, action_towards
+from nodeagent.components.relay.state import RelayChange, RelayDiff, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
+from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -32,7 +40,6 @@ from nodeagent.model.desired import Desired, Listener
 _LOG = logging.getLogger("nodeagent")
 
 _ASK_SECONDS = 2.0
-_PAUSE_SECONDS = 0.002
 
 
 class Relay:
@@ -61,10 +68,10 @@ class Relay:
         self._activation = Activation(self._directory, drain_seconds, launch=options.launch)
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
+        self._steered: AbstractSet[Endpoint] | None = None
 
     def read(self) -> RelayState:
         """Read the actual state. Raises nothing: the state's notes say what can't be read."""
-        self._activation.await_master()
         notes: list[str] = []
         listeners: tuple[Listener, ...] = ()
         text = None
@@ -94,41 +101,74 @@ class Relay:
             unreadable=str(found) if hidden else "",
         )
 
-    def diff(self, actual: RelayState, desired: Desired) -> Change[RelayState, RelayChange]:
-        """Return the change to the desired listeners. Pure.
+    def diff(self, actual: RelayState, desired: Desired) -> RelayDiff:
+        """Return the difference from the desired listeners. Pure.
 
         Raises:
             ApplyError: a listener can't be rendered.
         """
         known = {listener.bind for listener in desired.listeners}
         others = (listener for listener in actual.listeners if listener.bind not in known)
-        growing = self._towards(actual, (*desired.listeners, *others))
-        whole = self._towards(actual, desired.listeners)
-        grows = growing.action != "stop"
-        return Change(
-            whole,
-            grow=Half(
-                str(growing) if grows else "",
-                lambda: self._apply(growing, whole.listeners) if grows else actual,
-            ),
-            shrink=Half(
-                str(whole) if whole.removed or not whole.listeners else "", lambda: self._shrink(whole)
-            ),
-            preview=lambda: Preview(str(whole)),
+        adding = self._towards(actual, (*desired.listeners, *others))
+        return RelayDiff(adding, self._towards(actual, desired.listeners))
+
+    def apply(self, diff: RelayDiff, half: Half) -> str:
+        """Apply one half, and return when it is in effect; see `component.Component`.
+
+        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
+        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
+        as well. A crash in between is repaired: `read` then finds that the active configuration is not the
+        file's. A listener whose port another program has, or whose address is missing, is left out: HAProxy
+        refuses a whole configuration if it can't bind a part of it.
+        """
+        change = diff.adding if half == "additions" else diff.whole
+        if change.action == "stop":
+            self._activation.stop()
+            self.release()
+            return ""
+        needed = haproxy_config.descriptors(len(change.listeners), self._limits)
+        process.check_descriptors(self._limits.connections, len(change.listeners), needed)
+        unavailable = {
+            bind: "its address is not on this node"
+            for bind, reason in unbindable(listener.bind for listener in change.listeners)
+            if reason == errno.EADDRNOTAVAIL
+        }
+        taken = self.hold_ports(change.listeners)
+        unavailable |= {bind: f"it is held by a process of {holder}" for bind, holder in taken.items()}
+        available = tuple(listener for listener in change.listeners if listener.bind not in unavailable)
+        change = self._towards(change.before, available)
+        if change:
+            self._make_room()
+            self._activation.install(self._text(frozenset(change.listeners)), change.listeners)
+        # One that is to be removed is not missed.
+        wanted = {listener.bind for listener in diff.whole.listeners}
+        return "\n".join(
+            f"{bind}: {why}; the others are served"
+            for bind, why in sorted(unavailable.items(), key=lambda item: item[0].sort_key())
+            if bind in wanted
         )
 
-    def _shrink(self, change: RelayChange) -> RelayState:
-        """Remove listeners; stop HAProxy if none is left and nodeagent launched it. Errors as in `_apply`.
+    def hold_ports(self, listeners: Iterable[Listener]) -> dict[Endpoint, str]:
+        """Hold the listeners' ports for HAProxy, and no others; return those that another program has.
 
-        After a reload, also by `grow`, it returns when HAProxy's master answers again.
+        As long as this program runs, no other user can take one of them, whether or not HAProxy runs.
+        Idempotent.
+
+        Raises:
+            ApplyError: there are too few file descriptors; nothing was changed.
         """
-        state = self._apply(change, change.listeners)
-        self._activation.await_master()
-        return state
+        binds = {listener.bind for listener in listeners}
+        taken = self._ports.hold(binds)
+        self._ports.release_except(binds)
+        return taken
+
+    def watch(self) -> RelayWatch:
+        """Return notifications that HAProxy ended or was reloaded."""
+        return RelayWatch(self._directory.master_socket)
 
     def release(self) -> None:
         """Release the ports; HAProxy keeps those that it has. Idempotent."""
-        self._ports.keep()
+        self._ports.release_except()
 
     def ready(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
         """Return those of the listeners' endpoints that are HAProxy's own.
@@ -142,39 +182,37 @@ class Relay:
         uid = self._relay_uid()
         if not wanted or uid is None:
             return frozenset()
-        while True:
-            old_may_answer = self._activation.reload_ends()
-            told = self.statistics()
-            own = held_by(listening_sockets(), uid) & wanted.keys()
-            if isinstance(told, Unreachable):
-                serves = told.why is Silence.FORBIDDEN or (
-                    told.why.is_running and own and responds(min(own, key=Endpoint.sort_key))
-                )
-                ready = own if serves else frozenset()
-            else:
-                serving = {(server.bind, server.load_balancer) for server in told}
-                ready = frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
-            if ready == wanted.keys() or not old_may_answer:
-                return ready
-            time.sleep(_PAUSE_SECONDS)
+        reply = self.statistics()
+        own = held_by(listening_sockets(), uid) & wanted.keys()
+        if isinstance(reply, Unreachable):
+            serves = reply.why is Silence.FORBIDDEN or (
+                reply.why.is_running and own and responds(min(own, key=Endpoint.sort_key))
+            )
+            return own if serves else frozenset()
+        serving = {(server.bind, server.load_balancer) for server in reply}
+        return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
 
     def served_by_another(self, endpoints: AbstractSet[Endpoint]) -> frozenset[Endpoint]:
         """Return those on which another HAProxy of the same user listens: the older pod's, in an upgrade.
 
         This one does not: it does not run, or it says that it has no such listener.
         """
-        uid, told = self._relay_uid(), self.statistics()
-        if uid is None or (isinstance(told, Unreachable) and told.why.is_running):
+        uid, reply = self._relay_uid(), self.statistics()
+        if uid is None or (isinstance(reply, Unreachable) and reply.why.is_running):
             return frozenset()
-        own = () if isinstance(told, Unreachable) else told
+        own = () if isinstance(reply, Unreachable) else reply
         listening = held_by(listening_sockets(), uid) & endpoints
         return listening - {server.bind for server in own}
 
     def steer(self, endpoints: AbstractSet[Endpoint]) -> None:
         """Make new connections to these endpoints arrive here, and not at another pod's HAProxy. Idempotent.
 
-        Whatever fails is logged: the kernel distributes the connections then, and both serve.
+        Once that is done, the same value (by its identity) is not done again. Whatever fails is logged: the
+        kernel distributes the connections then, and both serve.
         """
+        if endpoints is self._steered:
+            return
+        self._steered = endpoints
         try:
             steered = steer(endpoints, self._directory.stats_socket)
         except Exception as error:  # noqa: BLE001 - of whatever cause, nothing depends on it
@@ -234,52 +272,8 @@ class Relay:
         digest = haproxy_config.digest(self._text(frozenset(listeners)))
         return RelayChange(state, wanted, *action_towards(state, wanted, digest, launch=self._launch))
 
-    def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
-        """Apply the change, and return when it is in effect. Idempotent.
-
-        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
-        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
-        as well. A crash in between is repaired: `read` then finds that the active configuration is not the
-        file's. Free ports are held from here on, even if nothing changes: as long as this program runs and
-        needs them, no other user can take one of them, whether or not HAProxy runs.
-
-        Raises:
-            PartlyAppliedError: another program has the port of a `wanted` listener; the others are served.
-            ApplyError: the text says what is there now.
-        """
-        binds = {listener.bind for listener in change.listeners}
-        if change.action not in {"none", "stop"}:
-            needed = haproxy_config.descriptors(len(binds), self._limits)
-            process.check_descriptors(self._limits.connections, len(binds), needed)
-        taken = self._ports.hold(binds)
-        if taken:
-            served = tuple(listener for listener in change.listeners if listener.bind not in taken)
-            change = self._towards(change.before, served)
-        state = change.before
-        if change.action == "stop":
-            self._activation.stop()
-            state = self.read()
-        elif change:
-            self._make_room()
-            text = self._text(frozenset(change.listeners))
-            if self._activation.install(text, change.listeners):
-                digest = haproxy_config.digest(text)
-                state = RelayState(change.listeners, digest, running=True, active_digest=digest)
-            else:
-                state = self.read()
-        self._ports.keep(binds)
-        missed = {listener.bind for listener in wanted} & taken.keys()
-        if missed:
-            lines = (
-                f"{bind} is held by a process of {taken[bind]}; the others are served"
-                for bind in sorted(missed, key=Endpoint.sort_key)
-            )
-            raise PartlyAppliedError("\n".join(lines), state, str(change))
-        return state
-
     def _make_room(self) -> None:
         """Close connections beyond the limit in all processes together: the reload leaves one more."""
-        self._activation.await_master()
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(found, Unreachable) or not found.old_workers:
             return

@@ -202,14 +202,14 @@ class HeldPorts:
                 taken[endpoint] = "an unknown user" if uid is None else f"user {uid}"
         return taken
 
-    def keep(self, endpoints: AbstractSet[Endpoint] = frozenset()) -> None:
-        """Release all except these."""
+    def release_except(self, endpoints: AbstractSet[Endpoint] = frozenset()) -> None:
+        """Release all but these."""
         for endpoint in self._descriptors.keys() - endpoints:
             os.close(self._descriptors.pop(endpoint))
 
 
-def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
-    """Return the endpoints that can't be bound here, with the reason: no such address, or another holder.
+def unbindable(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, int], ...]:
+    """Return the endpoints that can't be bound here, with the error: no such address, or another holder.
 
     HAProxy 2.6 does not say why a reload failed; this finds the usual causes. Nothing listens meanwhile, and
     a relay that shares its ports (SO_REUSEPORT) is not an obstacle.
@@ -219,7 +219,7 @@ def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
         with _attempt(endpoint) as (_, reason):
             # Without the capability for low ports, a bind that is denied here says nothing about HAProxy's.
             if reason not in {0, errno.EACCES}:
-                found.append((endpoint, os.strerror(reason)))
+                found.append((endpoint, reason))
     return tuple(found)
 
 

@@ -69,6 +69,35 @@ class RelayChange:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class RelayDiff:
+    """Implements `component.Diff`: `adding` keeps the listeners that are to be removed, `whole` does not."""
+
+    adding: RelayChange
+    whole: RelayChange
+    how = ""
+    problem = ""
+    displaced = False
+
+    def __bool__(self) -> bool:
+        return bool(self.whole)
+
+    @property
+    def additions(self) -> str:
+        """See `component.Diff`. To stop HAProxy adds nothing."""
+        return "" if self.adding.action == "stop" else str(self.adding)
+
+    @property
+    def removals(self) -> str:
+        """See `component.Diff`."""
+        return str(self.whole) if self.whole.removed or not self.whole.listeners else ""
+
+    @property
+    def text(self) -> str:
+        """See `component.Diff`."""
+        return str(self.whole)
+
+
 def action_towards(
     state: RelayState, wanted: tuple[Listener, ...], desired_digest: str, *, launch: bool
 ) -> tuple[Action, str]:

@@ -3,11 +3,11 @@
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import AddressChange, AddressState
-from nodeagent.components.component import Change
+from nodeagent.components.addresses.state import AddressDiff, AddressState
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef
+from tests.components.converging import converge
 
 RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
 FOUR, SIX = "169.254.66.5", "fd68:6169:7270::5"
@@ -19,23 +19,27 @@ def relay(*addresses: str) -> tuple[RelayAddress, ...]:
     return tuple(RelayAddress(ip_address(address), owner) for address in addresses)
 
 
-def apply(component: Addresses, *addresses: str) -> AddressChange:
-    """One whole pass, in which nothing may fail; returns the change."""
-    desired = Desired(addresses=relay(*addresses))
-    change = component.diff(component.read(), desired)
-    left = component.diff(change.grow.apply(), desired).shrink.apply()
-    assert held(left) == {ip_address(address) for address in addresses}
-    return change.detail
+def desired(*addresses: str) -> Desired:
+    """These relay addresses, and nothing else."""
+    return Desired(addresses=relay(*addresses))
 
 
-def difference(component: Addresses, *addresses: str) -> Change[AddressState, AddressChange]:
+def apply(component: Addresses, *addresses: str) -> AddressDiff:
+    """One whole pass, in which nothing may fail; returns the difference that it found."""
+    diff = difference(component, *addresses)
+    assert converge(component, desired(*addresses)) == ""
+    assert held(component.read()) == {ip_address(address) for address in addresses}
+    return diff
+
+
+def difference(component: Addresses, *addresses: str) -> AddressDiff:
     """What leads to these relay addresses, as read now."""
-    return component.diff(component.read(), Desired(addresses=relay(*addresses)))
+    return component.diff(component.read(), desired(*addresses))
 
 
-def clean_up(component: Addresses) -> AddressState:
+def clean_up(component: Addresses) -> None:
     """Remove all that is ours."""
-    return difference(component).shrink.apply()
+    assert component.apply(difference(component), "removals") == ""
 
 
 def held(state: AddressState) -> set[IPAddress]:

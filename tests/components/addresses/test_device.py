@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.component import PartlyAppliedError
-from tests.components.addresses.node import FOUR, SIX, apply, clean_up, difference
+from tests.components.addresses.node import FOUR, SIX, apply, clean_up, desired, difference
+from tests.components.converging import add
 from tests.components.dnat.network import Namespace, Server
 
 
@@ -19,7 +19,7 @@ def test_without_such_a_device_in_the_kernel_lo_serves(node: Namespace, on_lo: A
     if _can_make(node, "dummy"):
         pytest.skip("this kernel has the dummy device")
     change = apply(on_lo, FOUR, SIX)
-    assert "+ device hairpin0 (the addresses go on lo if the kernel can't make it)" in str(change)
+    assert "+ device hairpin0 (the addresses go on lo if the kernel can't make it)" in change.text
     assert {one.interface for one in on_lo.read().ours} == {"lo"}
     assert on_lo.read().status == "absent"
     labels = [one.get("label") for one in _link(node, "lo")["addr_info"] if one["local"] == FOUR]
@@ -44,7 +44,7 @@ def test_a_device_set_down_is_set_up_again(node: Namespace, on_device: Addresses
     apply(on_device, FOUR, SIX)
     node.ip("link set hairpin0 down")
     change = apply(on_device, FOUR, SIX)
-    assert str(change).startswith("~ device hairpin0: set up")
+    assert change.text.startswith("~ device hairpin0: set up")
     assert [one.address for one in change.add] == [ip_address(SIX)]
     assert not apply(on_device, FOUR, SIX)
 
@@ -63,12 +63,10 @@ def test_a_device_of_another_program_is_rejected(
     """Each address says why; the device, even one with such an address, stays as it is."""
     node.ip(*commands, "link set hairpin0 up", "addr add 169.254.66.9/32 dev hairpin0")
     before = _links(node)
-    change = difference(on_device, FOUR, SIX)
-    assert not change
-    with pytest.raises(PartlyAppliedError) as caught:
-        change.grow.apply()
-    assert caught.value.applied == ""
-    for address, line in zip((FOUR, SIX), str(caught.value).splitlines(), strict=True):
+    assert not difference(on_device, FOUR, SIX)
+    done = add(on_device, desired(FOUR, SIX))
+    assert done.text == ""
+    for address, line in zip((FOUR, SIX), done.failure.splitlines(), strict=True):
         assert line.startswith(f"relay address {address}: ")
         assert "set relay.interface to another name" in line
     clean_up(on_device)
@@ -96,10 +94,10 @@ def test_addresses_move_from_lo_to_a_device_that_came_later(
     node.ip("link add hairpin0 type ifb")
     change = difference(on_device, address)
     with Server(node, address, 443, "relay"), _echo_pair(address) as (client, server):
-        change.grow.apply()
+        on_device.apply(change, "additions")
         assert {one.interface for one in on_device.read().ours} == {"lo", "hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
-        change.shrink.apply()
+        on_device.apply(change, "removals")
         assert {one.interface for one in on_device.read().ours} == {"hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
         client.sendall(b"still here")

@@ -3,10 +3,10 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import PROTOCOL, AddressState, owned
-from nodeagent.components.component import PartlyAppliedError
+from nodeagent.components.addresses.state import PROTOCOL, owned
 from nodeagent.netlink import KernelAddress
-from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
+from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, desired, difference, held
+from tests.components.converging import add
 from tests.components.dnat.network import Namespace
 
 
@@ -30,13 +30,13 @@ def test_an_address_of_another_program_is_rejected_and_left_unchanged(
     node.ip(f"{command} nodad" if SIX in command else command)
     address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
     before = node.output("ip -j address")
-    change = difference(on_lo, address, other)
-    with pytest.raises(PartlyAppliedError, match=f"{address}: .*added by another program") as caught:
-        change.grow.apply()
-    assert str(change.detail).startswith(f"! {address}: it is on ")
-    assert isinstance(caught.value.state, AddressState)
-    assert held(caught.value.state) == {ip_address(other)}
-    assert other in caught.value.applied
+    assert difference(on_lo, address, other).text.startswith(f"! {address}: it is on ")
+    done = add(on_lo, desired(address, other))
+    assert done.failure.startswith(f"relay address {address}: it is on ")
+    assert "added by another program" in done.failure
+    assert held(on_lo.read()) == {ip_address(other)}
+    assert other in done.text
+    assert f"+ {address}" not in done.text
     clean_up(on_lo)
     assert node.output("ip -j address") == before
 
@@ -74,9 +74,7 @@ def test_without_ipv6_the_ipv4_addresses_are_served(
     node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
     node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")
     component = on_lo if device == "lo" else on_device
-    with pytest.raises(PartlyAppliedError) as caught:
-        difference(component, SIX, FOUR).grow.apply()
-    (reason,) = str(caught.value).splitlines()
+    (reason,) = add(component, desired(SIX, FOUR)).failure.splitlines()
     assert reason.startswith(f"relay address {SIX}: ")
     assert f"sysctl net.ipv6.conf.{device}.disable_ipv6" in reason
     assert held(component.read()) == {ip_address(FOUR)}
@@ -87,6 +85,7 @@ def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_de
     apply(on_device, FOUR)
     change = difference(on_device, FOUR, SIX)
     node.ip("link del hairpin0")
-    with pytest.raises(PartlyAppliedError, match=f"{SIX}: .*there is no device hairpin0"):
-        change.grow.apply()
+    failure = on_device.apply(change, "additions")
+    assert failure.startswith(f"relay address {SIX}: ")
+    assert "there is no device hairpin0" in failure
     clean_up(on_device)

@@ -22,10 +22,10 @@ def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
     """The kernel makes its route after its answer: one connection in fifty got "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
-            difference(component, SIX).grow.apply()
+            component.apply(difference(component, SIX), "additions")
             with socket.create_connection((SIX, 443), timeout=3):
                 listener.accept()[0].close()
-            difference(component).shrink.apply()
+            component.apply(difference(component), "removals")
 
 
 @pytest.mark.usefixtures("node")
@@ -33,10 +33,11 @@ def test_a_stale_change_is_no_failure(component: Addresses) -> None:
     """Another program was faster, and did what was wanted."""
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
-    change.grow.apply()
+    assert component.apply(change, "additions") == ""
     gone = difference(component)
-    gone.shrink.apply()
-    assert held(gone.shrink.apply()) == set()
+    for _ in range(2):
+        assert component.apply(gone, "removals") == ""
+    assert held(component.read()) == set()
 
 
 TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1"]

@@ -1,34 +1,65 @@
+import socket
 from dataclasses import replace
 
-import pytest
-
-from nodeagent.components.dnat.state import DnatBackend, difference
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.world import (
     LB,
     NODE,
+    POD,
     RELAY,
     World,
     answers,
     apply,
     both_families,
+    guarded,
     redirect,
 )
 
-FAMILIES = pytest.mark.parametrize("family", [4, 6])
 
-
-@pytest.mark.parametrize("damage", [(), ("an occasion to write all rules anew",)])
-def test_no_connection_slips_through_while_entries_change(
-    world: World, backend: DnatBackend, damage: tuple[str, ...]
-) -> None:
+def test_no_connection_slips_through_while_entries_change(world: World, backend: DnatBackend) -> None:
     """Connections made all the while, whichever generation of the table they meet, reach a relay."""
     apply(backend, both_families())
-    with answers(world) as heard:
+    with answers(world.node) as heard:
         for step in range(30):
             changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
-            state = replace(backend.read(), damage=damage)
-            backend.run(difference(state, DnatRules((changed,))))
+            apply(backend, DnatRules((changed,)))
     assert len(heard) > 20
     assert set(heard) == {f"relay {NODE[4]}"}
+
+
+ALTERED = {
+    "nftables": "insert rule inet nodeagent guard iif lo accept",
+    "iptables": "*nat\n-A NODEAGENT-LB -p tcp -j RETURN\nCOMMIT\n",
+}
+
+
+def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, backend: DnatBackend) -> None:
+    """Neither one that goes on meanwhile, nor new ones of the node or a pod.
+
+    A new one that meets the commit of nftables' new table may miss the redirection: see `replacement`.
+    """
+    echoing = redirect(LB[4], RELAY[4], port=7)
+    desired = replace(guarded(), redirects=(*guarded().redirects, echoing))
+    apply(backend, desired)
+    alter = world.node.nft if backend.name == "nftables" else world.node.legacy
+    with (
+        socket.create_server((RELAY[4], 7)) as listening,
+        socket.create_connection((LB[4], 7), timeout=3) as client,
+        listening.accept()[0] as server,
+        answers(world.node) as of_node,
+        answers(world.pod) as of_pod,
+    ):
+        for _ in range(50):
+            alter(ALTERED[backend.name])
+            assert apply(backend, desired).action == "repair"
+            client.sendall(b"still here")
+            assert server.recv(100) == b"still here"
+            server.sendall(b"so am I")
+            assert client.recv(100) == b"so am I"
+    heard = of_node + of_pod
+    missed = [answer for answer in heard if answer in (f"lb {NODE[4]}", f"lb {POD[4]}")]
+    assert min(len(of_node), len(of_pod)) > 20
+    assert set(heard) - set(missed) == {f"relay {NODE[4]}", f"relay {POD[4]}"}
+    assert len(missed) <= (len(heard) // 100 if backend.name == "nftables" else 0)

@@ -1,36 +1,29 @@
+import json
+
 import pytest
 
+from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.nft_script import structure
 from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
-from nodeagent.components.dnat.state import DnatBackend, DnatState, NotConverged
+from nodeagent.components.dnat.state import DnatBackend, DnatState
+from nodeagent.components.node import UndoneError
+from nodeagent.model.desired import Desired
+from tests.components.converging import add
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import NODE, World, apply, guarded
 
-RULE = "meta l4proto tcp dnat ip to ip daddr . tcp dport map @lb4"
 TABLE = "inet nodeagent"
-RULES = {
+# Of the structure, names, comments, policies and the kernel's numbers are compared.
+DAMAGE = {
     "a flushed table": f"flush table {TABLE}",
-    "a flushed chain": f"flush chain {TABLE} output",
     "an extra rule": f"add rule {TABLE} output tcp dport 22 accept",
     "an extra rule in front": f"insert rule {TABLE} output ip daddr 203.0.113.10 return",
-    "a rule twice": f"add rule {TABLE} output {RULE}",
-    "an altered rule": f"flush chain {TABLE} output\n"
-    f'add rule {TABLE} output oifname "eth0" {RULE}\n'
-    f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
-    "rules in the wrong order": f"flush chain {TABLE} output\n"
-    f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6\nadd rule {TABLE} output {RULE}",
-    "a translation with a flag": f"flush chain {TABLE} output\n"
-    f"add rule {TABLE} output {RULE} random\n"
-    f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
-    "a missing chain": f"delete chain {TABLE} prerouting",
-    "a flushed guard": f"flush chain {TABLE} guard",
-    "a flushed guard after translations": f"flush chain {TABLE} guard_input",
-    "a guard after translations that lets pass": f"insert rule {TABLE} guard_input ct state new accept",
-    "a missing guard": f"delete chain {TABLE} guard",
     "a guard that lets pass": f"insert rule {TABLE} guard accept",
-    "a missing set of the guard": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
+    "other rules with the same comments": f"flush chain {TABLE} output\n"
+    + "".join(f'add rule {TABLE} output accept comment "{one}"\n' for one in structure(0).rules["output"]),
+    "a missing chain": f"delete chain {TABLE} prerouting",
+    "a missing set": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
     "a missing map": f"flush table {TABLE}\ndelete map {TABLE} lb6",
-}
-IN_THE_WAY = {
     "an extra chain": f"add chain {TABLE} extra {{ type filter hook output priority 0; policy drop; }}",
     "an extra set": f"add set {TABLE} extra {{ type ipv4_addr; }}",
     "an extra map": f"add map {TABLE} extra {{ type ipv4_addr : verdict; }}",
@@ -38,19 +31,14 @@ IN_THE_WAY = {
     "a dormant table": f"add table {TABLE} {{ flags dormant; }}",
     "another policy": f"add chain {TABLE} output {{ policy drop; }}",
     "a range as pods": f"add element {TABLE} pods4 {{ 10.9.0.1-10.9.0.6 }}",
-    "a guard of another kind": f"delete chain {TABLE} guard\n"
-    f"add chain {TABLE} guard {{ type filter hook input priority -300; }}",
-    "another priority": f"delete chain {TABLE} output\n"
-    f"add chain {TABLE} output {{ type nat hook output priority -99; }}\nadd rule {TABLE} output {RULE}\n"
-    f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
+    "another hook and priority": f"delete chain {TABLE} users\n"
+    f"add chain {TABLE} users {{ type filter hook input priority -300; }}",
     "another type of map": f"flush table {TABLE}\ndelete map {TABLE} lb4\n"
     f"add map {TABLE} lb4 {{ type ipv4_addr : ipv4_addr; elements = {{ 203.0.113.10 : 169.254.66.9 }} }}",
-    "another type of set": f"flush table {TABLE}\ndelete set {TABLE} pods4\n"
-    f"add set {TABLE} pods4 {{ type ipv4_addr; }}",
     "a set that forgets": f"flush table {TABLE}\ndelete set {TABLE} pods4\n"
     f"add set {TABLE} pods4 {{ type ipv4_addr; flags interval, timeout; timeout 1h; }}",
-    "a map of limited size": f"flush table {TABLE}\ndelete map {TABLE} lb6\n"
-    f"add map {TABLE} lb6 {{ type ipv6_addr . inet_service : ipv6_addr . inet_service; size 2; }}",
+    "a map of limited size": f"add map {TABLE} lb6 "
+    "{ type ipv6_addr . inet_service : ipv6_addr . inet_service; size 2; }",
 }
 OF_ELEMENTS = {
     "a deleted element": f"delete element {TABLE} lb4 {{ 203.0.113.10 . 443 }}",
@@ -69,11 +57,7 @@ OF_ELEMENTS = {
 }
 
 
-ALL = (
-    [("repair", name, script) for name, script in RULES.items()]
-    + [("rebuild", name, script) for name, script in IN_THE_WAY.items()]
-    + [("alter", name, script) for name, script in OF_ELEMENTS.items()]
-)
+ALL = [("repair", *one) for one in DAMAGE.items()] + [("alter", *one) for one in OF_ELEMENTS.items()]
 
 
 @pytest.fixture
@@ -86,14 +70,24 @@ def backend() -> NftablesBackend:
 def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, action: str, damage: str) -> None:
     """By one transaction; then all is as it was, and nothing more is to do."""
     apply(backend, guarded())
-    before = backend.read()
+    before, whole = backend.read(), node.output("nft list table inet nodeagent")
     node.nft(damage)
     assert bool(backend.read().damage) == (action != "alter")
     repair = apply(backend, guarded())
     assert repair.action == action
     assert str(repair)
     assert backend.read() == before
+    assert node.output("nft list table inet nodeagent") == whole
     assert not apply(backend, guarded())
+
+
+def test_a_rule_that_is_replaced_in_its_place_is_seen(node: Namespace, backend: DnatBackend) -> None:
+    apply(backend, guarded())
+    listed = json.loads(node.output("nft -j list chain inet nodeagent guard"))["nftables"]
+    rule = next(item["rule"] for item in listed if "rule" in item)
+    node.nft(f"replace rule {TABLE} guard handle {rule['handle']} accept")
+    assert backend.read().damage
+    assert apply(backend, guarded()).action == "repair"
 
 
 def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> None:
@@ -106,16 +100,17 @@ def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> No
     assert world.node.answer("203.0.113.10", 443) == f"relay {NODE[4]}"
 
 
-class _Meddler(NftProgram):
-    """Flushes the table after each transaction, as another program might."""
+def test_rules_that_are_missing_afterwards_are_an_error(
+    node: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepted is not enough: the table is read back. Another program flushes a chain after each change."""
+    run = NftProgram.run
 
-    def run(self, script: str, *, only_check: bool = False) -> None:
-        super().run(script, only_check=only_check)
-        super().run(f"flush chain {TABLE} output")
+    def meddled(nft: NftProgram, script: str, **how: bool) -> None:
+        run(nft, script, **how)
+        if not how:
+            node.nft(f"flush chain {TABLE} output")
 
-
-@pytest.mark.usefixtures("node")
-def test_rules_that_are_missing_afterwards_are_an_error() -> None:
-    """Accepted is not enough: the table is read back."""
-    with pytest.raises(NotConverged, match="the rules of chain output are altered"):
-        apply(NftablesBackend(_Meddler()), guarded())
+    monkeypatch.setattr(NftProgram, "run", meddled)
+    with pytest.raises(UndoneError, match="the rules of chain output are altered"):
+        add(Dnat("nftables"), Desired(dnat=guarded()))

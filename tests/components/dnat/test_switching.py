@@ -13,6 +13,7 @@ from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
 from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
+from tests.components.converging import converge
 from tests.components.dnat.test_program import fake_nft, only_path
 from tests.components.dnat.world import KUBE_PROXY, LB, NODE, POD, World, answers, apply, guarded
 
@@ -54,7 +55,7 @@ def test_none_and_a_cleanup_remove_whichever_rules_exist(before: Option, after: 
     for backend in (NftablesBackend(), IptablesBackend()):
         apply(backend, guarded())
     change = apply(choose(after), NO_RULES)
-    assert change.superseded == before
+    assert change.leftover == before
     assert standing() == []
 
 
@@ -67,7 +68,7 @@ def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: O
     world.node.nft(KUBE_PROXY)
     assert world.node.answer(LB[4], 443).startswith("pod ")
     apply(choose(before), guarded())
-    with answers(world) as heard:
+    with answers(world.node) as heard:
         for step in range(6):
             apply(choose((after, before)[step % 2]), guarded())
             assert standing() == [(after, before)[step % 2]]
@@ -135,7 +136,7 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
         for _ in range(2):
             with pytest.raises(ApplyError, match=missing):
                 dnat.read()
-    dnat.diff(dnat.read(), Desired(dnat=guarded())).grow.apply()
+    assert converge(dnat, Desired(dnat=guarded())) == ""
     assert standing() == ["nftables"]
 
 

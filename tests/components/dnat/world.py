@@ -111,26 +111,26 @@ def guarded() -> DnatRules:
 def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:
     """One whole pass; returns the transaction that ran."""
     transaction = difference(backend.read(), desired)
-    backend.run(transaction)
+    assert backend.run(transaction) == ""
     return transaction
 
 
 @contextmanager
-def answers(world: World) -> Iterator[list[str]]:
-    """Connect from the node all the while the block runs; yields what was heard."""
+def answers(client: Namespace) -> Iterator[list[str]]:
+    """Connect from there to the load balancer all the while the block runs; yields what was heard."""
     heard: list[str] = []
     done = threading.Event()
 
     def connect() -> None:
         while not done.is_set():
-            heard.append(world.node.answer(LB[4], 443))
+            heard.append(client.answer(LB[4], 443))
 
-    clients = [threading.Thread(target=connect) for _ in range(2)]
-    for client in clients:
-        client.start()
+    threads = [threading.Thread(target=connect) for _ in range(2)]
+    for thread in threads:
+        thread.start()
     try:
         yield heard
     finally:
         done.set()
-        for client in clients:
-            client.join()
+        for thread in threads:
+            thread.join()

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.components.component import Change
 from nodeagent.components.hosts.block import BlockLines, assemble, parse
-from nodeagent.components.hosts.component import Hosts, HostsChange, HostsState
+from nodeagent.components.hosts.component import Hosts, HostsDiff, HostsState
 from nodeagent.components.hosts.lines import OwnLines
 from nodeagent.model.desired import Desired, HostsLine
+from tests.components.converging import converge
 
 NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))
 OWN = OwnLines(NETWORKS)
@@ -43,16 +43,15 @@ class KeptHosts(Hosts):
     def __init__(self, path: Path, *, enabled: bool = True) -> None:
         super().__init__(path, NETWORKS, path.parent.parent / "run", adopt=False, enabled=enabled)
 
-    def difference(self, wanted: Iterable[HostsLine]) -> Change[HostsState, HostsChange]:
+    def difference(self, wanted: Iterable[HostsLine]) -> HostsDiff:
         """What makes the file hold these, as it is now."""
         return self.diff(self.read(), Desired(hosts=tuple(wanted)))
 
 
 def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
-    """Make the file hold these, in both halves of one change; returns the state that it left."""
-    desired = Desired(hosts=tuple(wanted))
-    left = subject.diff(subject.read(), desired).grow.apply()
-    return subject.diff(left, desired).shrink.apply()
+    """Make the file hold these, as a pass does; returns the state that it left."""
+    assert converge(subject, Desired(hosts=tuple(wanted))) == ""
+    return subject.read()
 
 
 def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:

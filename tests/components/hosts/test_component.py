@@ -22,6 +22,7 @@ from tests.components.hosts.samples import (
     left_beside,
     line,
     lines,
+    make,
     render,
 )
 from tests.isolation import isolated
@@ -31,10 +32,10 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
     """Not even a new inode."""
     apply(path)
     before = path.stat()
-    again = KeptHosts(path).difference(ONE)
-    assert not again
-    assert again.detail.diff() == ""
-    again.shrink.apply()
+    subject = KeptHosts(path)
+    again = subject.difference(ONE)
+    assert (bool(again), again.text) == (False, "")
+    assert subject.apply(again, "additions") == subject.apply(again, "removals") == ""
     assert path.stat() == before
 
 
@@ -45,18 +46,15 @@ def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path) -> None:
     with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
         KeptHosts(path).read()
     disabled = KeptHosts(path, enabled=False)
-    change = disabled.diff(disabled.read(), Desired())
-    assert not change
-    change.grow.apply()
-    assert change.shrink.apply().notes == ()
+    assert not disabled.difference(())
+    assert make(disabled, ()).notes == ()
     assert path.readlink() == Path(target.name)
     assert target.read_bytes() == USER
 
 
 def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path) -> None:
     apply(path)
-    disabled = KeptHosts(path, enabled=False)
-    disabled.diff(disabled.read(), Desired()).shrink.apply()
+    make(KeptHosts(path, enabled=False), ())
     assert path.read_bytes() == USER
 
 
@@ -65,14 +63,14 @@ def test_the_change_names_what_comes_goes_and_moves(path: Path) -> None:
     change = KeptHosts(path).difference(
         (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
     )
-    assert (change.detail.added, change.detail.removed) == (2, 2)  # c moves
+    assert (change.added, change.removed) == (2, 2)  # c moves
 
 
 def test_the_diff_is_for_people(tmp_path: Path) -> None:
     """What is no UTF-8, and what would steer a terminal, is shown escaped; nothing is changed by it."""
     before = b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost"
     path = hosts_file(tmp_path, before)
-    assert KeptHosts(path).difference(ONE).detail.diff() == (
+    assert KeptHosts(path).difference(ONE).text == (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,5 @@\n"
         " # \\xff \\x1b[31m caf\u00e9\\r\n-127.0.0.1 localhost\n\\ No newline at end of file\n"
         "+127.0.0.1 localhost\\r\n"
@@ -87,18 +85,18 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
     """As git does."""
     path = hosts_file(tmp_path, None)
-    assert KeptHosts(path).difference(ONE).detail.diff().startswith(f"--- /dev/null\n+++ {path}\n")
+    assert KeptHosts(path).difference(ONE).text.startswith(f"--- /dev/null\n+++ {path}\n")
     apply(path)
-    assert f"--- {path}\n+++ /dev/null\n" in KeptHosts(path).difference(()).detail.diff()
+    assert f"--- {path}\n+++ /dev/null\n" in KeptHosts(path).difference(()).text
 
 
 def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
-    """The change is computed again; what was really done is returned."""
-    planned = KeptHosts(path).difference(ONE)
+    """The change is computed again."""
+    subject = KeptHosts(path)
+    planned = subject.difference(ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
-    left = planned.grow.apply()
-    assert left.content == path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
-    assert planned.detail.after != left.content
+    assert subject.apply(planned, "additions") == ""
+    assert path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
 
 
 def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
@@ -114,7 +112,7 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
 
     monkeypatch.setattr(os, "fsync", edit_then_flush)
     with pytest.raises(ApplyError, match="left it unchanged"):
-        KeptHosts(path).difference(ONE).grow.apply()
+        apply(path)
     assert path.read_bytes() == b"10.1.1.1 edit%d\n" % (next(edits) - 1)
     assert left_beside(path) == []
 
@@ -123,8 +121,8 @@ def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> 
     """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
     change = KeptHosts(path).difference(ONE)
-    assert [problem.line_number for problem in change.detail.before.problems] == [5]
-    change.grow.apply()
+    assert [problem.line_number for problem in change.before.problems] == [5]
+    apply(path)
     assert path.read_bytes() == render(USER + b"10.1.1.1 mine\n", ONE)
     assert KeptHosts(path).read().problems == ()
 
@@ -137,7 +135,7 @@ def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: fl
     written = int(len(new) * done)
     path.write_bytes(new[:written] + old[written:])
     change = KeptHosts(path).difference(lines(700, 9))
-    assert any("interrupted" in problem.text for problem in change.detail.before.problems) == (done > 0)
+    assert any("interrupted" in problem.text for problem in change.before.problems) == (done > 0)
     apply(path, lines(700, 9))
     assert path.read_bytes() == (new if done else render(USER, lines(700, 9)))
     assert left_beside(path) == []
@@ -204,7 +202,6 @@ def test_the_change_is_that_of_a_component_that_begins(
             desired = Desired(hosts=tuple(line(*pair) for pair in sorted(pairs)))
             change = warm.diff(warm.read(), desired)
             fresh = KeptHosts(path)
-            assert change.detail == fresh.diff(fresh.read(), desired).detail
-            left = change.shrink.apply()
-            assert left == KeptHosts(path).read()
-            assert not warm.diff(left, desired)
+            assert change == fresh.diff(fresh.read(), desired)
+            assert make(warm, desired.hosts) == KeptHosts(path).read()
+            assert not warm.diff(warm.read(), desired)

@@ -185,7 +185,7 @@ def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
-        KeptHosts(path).difference(ONE).grow.apply()
+        apply(path)
 
 
 @needs_root

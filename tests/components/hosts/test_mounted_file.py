@@ -49,7 +49,7 @@ def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: P
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
     opened = len([*Path("/proc/self/fd").iterdir()])
-    assert KeptHosts(path).difference(ONE).detail.before.how == "in place"
+    assert KeptHosts(path).difference(ONE).before.how == "in place"
     for wanted in (ONE, lines(3000), lines(10, 9), lines(2000, 9), ()):
         apply(path, wanted)
         assert on_host.read_bytes().count(b"\t") == len(wanted)
@@ -107,13 +107,14 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
     """As when cloud-init or an editor replaces /etc/hosts on the host: the mount keeps the old file."""
     on_host, path = _mounted(tmp_path)
     apply(path)
-    change = KeptHosts(path).difference(lines(2))
+    subject = KeptHosts(path)
+    change = subject.difference(lines(2))
     on_host.with_name("new").write_bytes(b"new\n")
     on_host.with_name("new").rename(on_host)
     with pytest.raises(ApplyError, match="mount the directory"):
         KeptHosts(path).read()
     with pytest.raises(ApplyError, match="Restart the pod"):
-        change.grow.apply()
+        subject.apply(change, "additions")
     assert on_host.read_bytes() == b"new\n"
 
 
@@ -125,9 +126,10 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
         write_atomic(path, read(path), b"ours\n")
     assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
     mount("tmpfs", "/proc", "tmpfs")  # no mountinfo any more
-    change = KeptHosts(path).difference(ONE)
-    assert change.detail.before.how == "rename"
-    change.grow.apply()
+    subject = KeptHosts(path)
+    change = subject.difference(ONE)
+    assert change.before.how == "rename"
+    subject.apply(change, "additions")
     assert BEGIN in on_host.read_bytes()
 
 

@@ -8,15 +8,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import ParamSpec
 
-from nodeagent.components.component import Change
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
-from nodeagent.components.relay.state import RelayChange, RelayState
+from nodeagent.components.relay.state import RelayDiff
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests import isolation
+from tests.components.converging import converge, remove
 from tests.testbed.squatter import command
 
 P = ParamSpec("P")
@@ -103,19 +103,21 @@ class KeptRelay(Relay):
     def __init__(self, options: RelayOptions = LAUNCHED, drain_seconds: float = 5.0) -> None:
         super().__init__(options, drain_seconds)
 
-    def difference(self, listeners: Iterable[Listener]) -> Change[RelayState, RelayChange]:
+    def difference(self, listeners: Iterable[Listener]) -> RelayDiff:
         """What leads to these listeners, as read now."""
         return self.diff(self.read(), Desired(listeners=tuple(listeners)))
 
-    def apply(self, listeners: Iterable[Listener]) -> None:
+    def serve(self, listeners: Iterable[Listener]) -> None:
         """Make HAProxy serve exactly these, as a pass does."""
-        wanted = tuple(listeners)
-        self.difference(wanted).grow.apply()
-        self.difference(wanted).shrink.apply()
+        assert self.serve_what_it_can(listeners) == ""
+
+    def serve_what_it_can(self, listeners: Iterable[Listener]) -> str:
+        """The same; return what was left out and why."""
+        return converge(self, Desired(listeners=tuple(listeners)))
 
     def clean_up(self) -> None:
         """Leave nothing of it."""
-        self.difference(()).shrink.apply()
+        remove(self, Desired())
         self.leave()
 
     def servers(self) -> dict[Endpoint, ServerState]:

@@ -24,7 +24,7 @@ class _Sidecar:
     def __init__(self) -> None:
         self.relays = KeptRelay(SIDECAR)
         self.process = start_sidecar()
-        self.relays.apply([A])
+        self.relays.serve([A])
         self.looks: list[DrainProgress] = []
 
     def drain(self, idle: float, longest: float = 60.0, begin: float = 5.0) -> threading.Thread:
@@ -71,7 +71,7 @@ def test_an_idle_connection_is_closed_and_a_slow_download_arrives_whole() -> Non
 def test_what_was_idle_before_the_end_is_closed_at_once() -> None:
     """Also that of an earlier worker: a reload leaves the old process to its connections."""
     with _serving() as sidecar, echo(A.bind) as earlier:
-        sidecar.relays.apply([A, B])
+        sidecar.relays.serve([A, B])
         with echo(B.bind) as idle:
             time.sleep(3.1)
             sidecar.process.send_signal(signal.SIGUSR1)

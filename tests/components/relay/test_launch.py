@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import process
+from nodeagent.components.relay import haproxy_config, process
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Listener
 from tests.components.relay.backend import backend, echo, echoes, ended, who
@@ -19,11 +19,11 @@ from tests.testbed.waiting import wait_until
 @isolated
 def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) -> None:
     assert not relays.difference([])
-    assert str(relays.difference([A]).detail) == (
+    assert relays.difference([A]).text == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
     )
-    relays.apply([A])
+    relays.serve([A])
     state = relays.read()
     assert state.current
     assert state.listeners == (A,)
@@ -32,12 +32,10 @@ def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) 
     assert RUN.stat().st_mode & 0o7777 == 0o700
     assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
     _assert_nothing_to_do(relays, A)
-    stop = relays.difference([])
-    assert (stop.detail.action, stop.detail.removed) == ("stop", (A,))
-    stop.shrink.apply()
+    relays.serve([])
     assert alive("haproxy") == []
     _assert_nothing_to_do(relays)
-    relays.apply([A])
+    relays.serve([A])
     relays.clean_up()
     assert alive("haproxy") == []
     assert not RUN.exists()
@@ -47,8 +45,8 @@ def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) 
 def _assert_nothing_to_do(relays: KeptRelay, *listeners: Listener) -> None:
     before = alive("haproxy")
     change = relays.difference(listeners)
-    assert (bool(change), str(change.detail)) == (False, "")
-    change.shrink.apply()
+    assert (bool(change), change.text) == (False, "")
+    relays.serve(listeners)
     assert alive("haproxy") == before
 
 
@@ -57,12 +55,11 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
     relays: KeptRelay,
 ) -> None:
     with backend(A.server):
-        relays.apply([A])
+        relays.serve([A])
         old = alive("haproxy")
         with echo(A.bind) as connection:
             shutil.rmtree(RUN)
-            assert relays.difference([A]).detail.action == "start"
-            relays.apply([A])
+            relays.serve([A])
             assert echoes(connection)
             assert relays.read().current
         wait_until(lambda: not set(alive("haproxy")) & set(old), "the end of the old one", seconds=20)
@@ -76,12 +73,12 @@ def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
     for module in ("activation", "component"):
         monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
     relays = KeptRelay(drain_seconds=0.1)
-    relays.apply([A])
+    relays.serve([A])
     hung = alive("haproxy")
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
     assert any("no answer in time" in note for note in relays.read().notes)
-    relays.apply([A])
+    relays.serve([A])
     assert relays.read().current
     assert not set(alive("haproxy")) & set(hung)
 
@@ -99,7 +96,7 @@ def test_processes_and_files_of_others_are_not_touched(relays: KeptRelay) -> Non
         "defaults\n timeout connect 1s\n timeout client 1s\n timeout server 1s\nlisten a\n bind :81\n"
     )
     foreign = subprocess.Popen(["haproxy", "-f", str(other)], stderr=subprocess.DEVNULL)
-    relays.apply([A])
+    relays.serve([A])
     relays.clean_up()
     assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
     assert (RUN / "state.json").exists()
@@ -107,7 +104,7 @@ def test_processes_and_files_of_others_are_not_touched(relays: KeptRelay) -> Non
 
 @isolated
 def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(relays: KeptRelay) -> None:
-    relays.apply([A])
+    relays.serve([A])
     text = CONFIG.read_text()
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
     command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
@@ -123,7 +120,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
 def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
     relays = KeptRelay(drain_seconds=0.3)
     with backend(A.server):
-        relays.apply([A])
+        relays.serve([A])
         with echo(A.bind) as connection:
             relays.clean_up()
             assert alive("haproxy") == []
@@ -131,12 +128,14 @@ def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
 
 
 @isolated
-def test_a_start_that_fails_says_why_and_leaves_no_process(relays: KeptRelay) -> None:
-    with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
-        relays.apply([listener("169.254.66.99")])
+def test_a_start_that_fails_says_why_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    render = haproxy_config.render
+    with monkeypatch.context() as wrong:
+        wrong.setattr(haproxy_config, "render", lambda *what: render(*what).replace(RELAY, "169.254.66.99"))
+        with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
+            KeptRelay().serve([A])
     assert alive("haproxy") == []
-    relays.difference([A]).shrink.apply()
-    assert relays.read().listeners == (A,)
+    KeptRelay().serve([A])
 
 
 @isolated
@@ -144,7 +143,7 @@ def test_a_run_directory_that_others_may_write_is_refused(relays: KeptRelay) -> 
     RUN.mkdir()
     RUN.chmod(0o777)
     with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
-        relays.apply([A])
+        relays.serve([A])
     assert alive("haproxy") == []
 
 
@@ -153,7 +152,7 @@ def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -
     absent = listener(port=9)
     many = [listener(port=port) for port in range(2000, 2300)]
     assert relays.ready([A, C, absent]) == frozenset()
-    relays.apply([A, C, *many])
+    relays.serve([A, C, *many])
     expected = {each.bind for each in (A, C, *many)}
     assert relays.ready([A, C, absent, *many]) == expected
     # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.

@@ -49,7 +49,7 @@ def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods
     relays: KeptRelay,
 ) -> None:
     with backend(A.server):
-        relays.apply([A])
+        relays.serve([A])
         with _idle(A.bind, POD, 9000) as left:
             assert left == 1000
             assert relays.servers()[A.bind].rejected == 8000
@@ -73,7 +73,7 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
     other = listener(port=80, node=NODE)
     relays = KeptRelay(options)
     with backend(A.server), backend(other.server):
-        relays.apply([A, other])
+        relays.serve([A, other])
         with ExitStack() as held:
             left = [held.enter_context(_idle(A.bind, f"127.0.1.{number}", 80)) for number in range(1, 4)]
             # One that is being closed still counts: the second may leave some of its share to the third.
@@ -91,7 +91,7 @@ def test_status_shows_what_was_rejected() -> None:
     options = RelayOptions(launch=True, max_connections_per_client=60)
     components = build_components(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)
     with backend(A.server):
-        KeptRelay(options).apply([A])
+        KeptRelay(options).serve([A])
         standing = read_listener_status(Desired(listeners=(A,)), ActualState(components))[A.bind]
         assert "rejected" not in (standing.backend or "")
         with _idle(A.bind, POD, 80) as left:
@@ -104,10 +104,10 @@ def test_status_shows_what_was_rejected() -> None:
 def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched(relays: KeptRelay) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):
-        relays.apply([A])
+        relays.serve([A])
     assert not relays.read().running
     fewer = KeptRelay(RelayOptions(launch=True, max_connections=1000))
-    fewer.apply([A])
+    fewer.serve([A])
     assert fewer.ready([A]) == {A.bind}
 
 
@@ -132,7 +132,7 @@ def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other
     subprocess.run(["nft", "-f", "-"], input=_COUNTED, text=True, check=True)
     tenant = ObjectRef("Service", "tenant", "web")
     dead = [listener(port=port, server="10.96.0.99", owner=tenant) for port in range(2000, 2000 + _MANY)]
-    relays.apply([A, *dead])
+    relays.serve([A, *dead])
     before = _syns()
     time.sleep(_SECONDS)
     # Up to five for each of ten checks a second (net.ipv4.tcp_syn_linear_timeouts).

@@ -26,7 +26,7 @@ def test_the_server_gets_the_true_client(
     it = listener(relay, 443, service, proxy, node)
     relays = KeptRelay()
     with backend(it.server):
-        relays.apply([it])
+        relays.serve([it])
         assert who(it.bind, pod) == f"{proxy} {pod}"
         assert who(it.bind, node) == f"{proxy} {node}"
         # As a hosts line makes the node connect: the kernel picks the relay address itself as the source.
@@ -39,7 +39,7 @@ def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(
     up, down = listener(port=443), listener(port=8443, proxy="v2")
 
     with backend(up.server) as seen:
-        relays.apply([up, down])
+        relays.serve([up, down])
         wait_until(
             lambda: not relays.servers()[down.bind].up and "check passed" in relays.servers()[up.bind].check,
             "a health check of both",
@@ -64,7 +64,7 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
     plain, other = listener(port=2222, proxy=None), listener(port=443)
 
     with plain_backend(plain.server) as lines, backend(other.server):
-        relays.apply([plain, other])
+        relays.serve([plain, other])
         wait_until(lambda: "check passed" in relays.servers()[plain.bind].check, "a health check", seconds=20)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"SSH-2.0-test\n")
@@ -81,7 +81,7 @@ def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(
 ) -> None:
     it = listener(proxy=proxy)
     with backend(it.server) as seen:
-        relays.apply([it])
+        relays.serve([it])
         with connect(it.bind, POD) as connection:
             connection.sendall(b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\nwho\n")
             assert connection.recv(100) == b"", (
@@ -102,7 +102,7 @@ def test_a_plain_listener_passes_no_header_on(relays: KeptRelay, header: bytes, 
     """In whatever pieces it arrives, and however long the client waits in between."""
     plain = listener(port=8080, proxy=None)
     with plain_backend(plain.server) as lines:
-        relays.apply([plain])
+        relays.serve([plain])
         with connect(plain.bind, POD) as connection:
             connection.sendall(header[:cut])
             if cut is not None and not select.select([connection], [], [], 1)[0]:
@@ -119,7 +119,7 @@ def test_a_client_that_sends_too_little_to_judge_is_rejected(relays: KeptRelay) 
     """Nor does waiting help: the time limit rejects."""
     plain = listener(port=8080, proxy=None)
     with plain_backend(plain.server) as lines:
-        relays.apply([plain])
+        relays.serve([plain])
         with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
             short.sendall(b"PROX")
             assert ended(silent)
@@ -133,7 +133,7 @@ def test_what_is_no_header_passes_a_plain_listener_in_pieces(relays: KeptRelay, 
     plain = listener(port=8080, proxy=None)
     whole = start + b"longer than a signature\n"
     with plain_backend(plain.server):
-        relays.apply([plain])
+        relays.serve([plain])
         with connect(plain.bind, POD) as connection:
             for piece in (start, whole[len(start) :]):
                 connection.sendall(piece)
@@ -146,7 +146,7 @@ def test_a_server_that_speaks_first_serves_the_node(relays: KeptRelay) -> None:
     """By a hosts line or from its own address; nothing delays it."""
     plain, other = listener(port=8080, proxy=None), listener(node=NODE)
     with serving(plain.server, Greeter):
-        relays.apply([plain, other])
+        relays.serve([plain, other])
         for source in (None, RELAY, NODE):
             with connect(plain.bind, source) as connection:
                 connection.settimeout(4)

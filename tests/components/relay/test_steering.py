@@ -36,7 +36,7 @@ _DEFAULTS = RelayOptions()
 def _haproxy(name: str, *listeners: Listener, options: RelayOptions = _DEFAULTS) -> KeptRelay:
     """A HAProxy with a directory of its own, as each pod has one."""
     relay = KeptRelay(replaced(options, launch=True, haproxy_dir=AbsolutePath(f"/run/{name}")))
-    relay.apply(listeners or ALL)
+    relay.serve(listeners or ALL)
     assert relay.ready(listeners or ALL) == {each.bind for each in listeners or ALL}
     return relay
 
@@ -148,7 +148,7 @@ def test_a_listener_that_is_added_later_is_steered_in_the_next_pass() -> None:
         _haproxy("old")
         new = _haproxy("new", A)
         assert _steer("new", A) == {A.bind}
-        new.apply(ALL)
+        new.serve(ALL)
         assert new.ready(ALL) == {each.bind for each in ALL}
         assert _all_arrive_at(new, A)
         assert not _all_arrive_at(new, C)

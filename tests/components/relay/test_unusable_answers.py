@@ -37,7 +37,7 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
     with backend(A.server), answering(other, answer):
         assert isinstance(relay.statistics(), Unreachable)
         assert relay.ready([A]) == {A.bind}
-        relay.apply([A, B])
+        assert relay.apply(relay.difference([A, B]), "additions") == ""
         assert relay.ready([A, B]) == {A.bind, B.bind}
         assert who(B.bind) == f"v1 {RELAY_2}"
 
@@ -52,7 +52,7 @@ def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) ->
         with answering(MASTER, answer):
             assert not relay.read().running
             with pytest.raises(ApplyError, match=r"^no HAProxy answers at .*: "):
-                relay.difference([A, B]).grow.apply()
+                relay.serve([A, B])
             assert relay.ready([A]) == {A.bind}
             assert who(A.bind) == f"v1 {RELAY}"
         assert str(B.bind) in CONFIG.read_text()
@@ -60,5 +60,5 @@ def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) ->
 
 def _serving() -> KeptRelay:
     relay = KeptRelay()
-    relay.apply([A])
+    relay.serve([A])
     return relay

@@ -1,12 +1,12 @@
 """Alive and ready: the answer to a probe, moment by moment."""
 
-from nodeagent.runtime.health import HealthBoard
+from nodeagent.runtime.status import Role, Status
 from tests.clock import Clock
 
 
-def board(*components: str) -> tuple[HealthBoard, Clock]:
+def board(*components: str) -> tuple[Status, Clock]:
     clock = Clock()
-    return HealthBoard(components, clock), clock
+    return Status(components, clock), clock
 
 
 def test_alive_as_long_as_the_loop_gives_signs() -> None:
@@ -15,11 +15,11 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
     for _ in range(10):
         clock.now += 29
         assert health.alive().ok
-        health.beat()
+        health.heartbeat()
     clock.now += 31
     assert not health.alive().ok
     assert health.alive().text == "stuck: waiting for events, no report for 31 s (bound: 30 s)\n"
-    health.beat()
+    health.heartbeat()
     assert health.alive().ok
 
 
@@ -27,12 +27,12 @@ def test_a_pass_may_take_longer_but_not_for_ever() -> None:
     """A component waits for HAProxy; a component that hangs is another thing. A sign within a pass counts."""
     health, clock = board()
     for _ in range(3):
-        health.beat(busy=True)
+        health.heartbeat(busy=True)
         clock.now += 119
         assert health.alive().text == "alive: in a pass, last report 119 s ago\n"
     clock.now += 2
     assert not health.alive().ok
-    health.beat()
+    health.heartbeat()
     assert health.alive().ok
     clock.now += 31
     assert not health.alive().ok
@@ -46,7 +46,7 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
         "not ready: starting\nrole: starting\napi: not yet\nhosts: not yet\ndnat: not yet\n"
     )
 
-    health.became_writer()
+    health.became(Role.WRITER)
     health.component_failed("api", "connection refused")
     clock.now += 12
     assert not health.ready().ok
@@ -87,11 +87,11 @@ def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
 def test_a_standby_is_ready_and_says_so() -> None:
     """Also the older agent from which a newer one took over."""
     health, _ = board("hosts")
-    health.became_standby("process 4711 writes")
+    health.became(Role.STANDBY, "process 4711 writes")
     assert health.ready().ok
     assert health.ready().text == "ready: on standby\nrole: standby: process 4711 writes\nhosts: not yet\n"
 
-    health.became_writer()
+    health.became(Role.WRITER)
     assert not health.ready().ok
     assert "role: writer\n" in health.ready().text
 
@@ -100,7 +100,7 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")
     health.component_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
-    health.became_standby("evil\nhosts: ok")
+    health.became(Role.STANDBY, "evil\nhosts: ok")
 
     lines = health.ready().text.splitlines()
     assert lines == [

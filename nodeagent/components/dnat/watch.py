@@ -1,0 +1,107 @@
+"""Watches the DNAT rules: nodeagent's table of nftables, or the lock of the legacy tables.
+
+nftables: the kernel sends every committed transaction of the network namespace as messages of the netfilter
+subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the process.
+Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
+
+Legacy tables: the kernel reports no change of a legacy table. But iptables, iptables-restore and with them
+kube-proxy open the lock file before they change one and close it afterwards, which inotify reports. An
+occasional look finds changes by a program that takes no lock.
+"""
+
+import math
+import time
+from collections import Counter
+from pathlib import Path
+
+from nodeagent.components.dnat.nft_script import TABLE
+from nodeagent.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
+from nodeagent.netlink import nftables_notifications
+
+# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
+_NFPROTO_INET = 1
+_NEWGEN = 15
+_WORDS = {
+    0: "table added",
+    2: "table deleted",
+    3: "chain added",
+    5: "chain deleted",
+    6: "rule added",
+    8: "rule deleted",
+    9: "set added",
+    11: "set deleted",
+    12: "element added",
+    14: "element deleted",
+}
+
+_NEEDLE = TABLE.encode() + b"\0"
+
+
+class NftablesWatch:
+    """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
+
+    The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
+    """
+
+    seconds = math.inf
+
+    def __init__(self) -> None:
+        self._kinds: Counter[str] = Counter()
+        # The end of a transaction matters only if it contains something of nodeagent's.
+        self._source = nftables_notifications(lambda datagram: bool(self._kinds) or _NEEDLE in datagram)
+
+    def fileno(self) -> int:
+        """See `component.Watch`."""
+        return self._source.fileno()
+
+    def close(self) -> None:
+        """See `component.Watch`."""
+        self._source.close()
+
+    def drain(self) -> str:
+        """See `component.Watch`. A transaction is reported when its end has arrived."""
+        transactions: dict[str, None] = {}
+        for message in self._source.messages():
+            kind = message["header"]["type"] & 0xFF
+            if kind == _NEWGEN and self._kinds:
+                process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
+                changes = ", ".join(
+                    f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
+                )
+                transactions[f"{changes} (by {name or 'unknown'}, process {process} of the host)"] = None
+                self._kinds.clear()
+            elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
+                self._kinds[_WORDS.get(kind, "something else changed")] += 1
+        return f"table inet {TABLE} was changed: {'; '.join(transactions)}" if transactions else ""
+
+
+_LOOK_SECONDS = 10.0
+
+
+class XtablesWatch:
+    """Implements `component.Watch`: each time that a program has held the lock, and every ten seconds."""
+
+    seconds = _LOOK_SECONDS
+
+    def __init__(self, lock: Path) -> None:
+        self._events = FileEvents(lock, CLOSE_WRITE | CLOSE_NOWRITE, through_mount=True)
+        self._looked_at = time.monotonic()
+
+    def fileno(self) -> int:
+        """See `component.Watch`."""
+        return self._events.fileno()
+
+    def close(self) -> None:
+        """See `component.Watch`."""
+        self._events.close()
+
+    def drain(self) -> str:
+        """See `component.Watch`."""
+        now = time.monotonic()
+        if self._events.drain():
+            self._looked_at = now
+            return "a program took the lock of iptables' tables"
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            return "an occasional look at iptables' tables"
+        return ""

@@ -1,0 +1,236 @@
+"""How a process is: one value, of which pages, the status file, `status`, `fleet` and metrics are renderings.
+
+Alive: the loop has given a sign within a limit. A pass may take longer than the loop may idle (a component
+waits for HAProxy), so it has a limit of its own. Nothing else counts: restarting an agent because the API is
+unavailable or a component fails would not help.
+
+Ready: this process, as the writer, has once applied everything; or it is on standby and says so. A component
+that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and metrics
+and logs report it. The answer's lines show each component's state in either case.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent import __version__
+from nodeagent.printable import printable
+from nodeagent.typed_values import from_json
+
+IDLE_SECONDS = 30.0
+"""How long the loop may give no sign between two passes ..."""
+BUSY_SECONDS = 120.0
+"""... and within one."""
+
+DRIFT = "drift"
+"""Unnoticed drift, next to the components. It does not count for readiness: only repairs are late."""
+
+AGENT_STATUS_SCHEMA_VERSION: Final = "1"
+"""Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
+_LONGEST_REASON = 1000
+
+
+class Role(StrEnum):
+    """What the process is: of an agent, on its node."""
+
+    STARTING = "starting"
+    WRITER = "writer"
+    STANDBY = "standby"
+
+
+class ComponentHealth(Struct, frozen=True):
+    """One component: `known` is false before its first report; `error` is None if all is well.
+
+    `since` is the moment, in the clock's seconds, at which it began to fail.
+    """
+
+    known: bool = False
+    error: str | None = None
+    since: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """The error on one line; empty if all is well."""
+        return printable("; ".join(filter(None, map(str.strip, (self.error or "").splitlines()))))
+
+    def text(self, now: float) -> str:
+        """Return `ok`, `not yet`, or the failure and its duration, on one line. Pure."""
+        if not self.known:
+            return "not yet"
+        return "ok" if self.error is None else f"failed since {now - self.since:.0f} s: {self.reason}"
+
+
+class ProbeAnswer(Struct, frozen=True):
+    """The answer to a probe: yes or no, and the lines for a person."""
+
+    ok: bool
+    text: str
+
+
+class VerdictCounts(Struct, frozen=True):
+    """The number of decisions of one kind, by verdict."""
+
+    served: int = 0
+    skipped: int = 0
+    refused: int = 0
+
+
+class ComponentStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One component of the agent: `failedSeconds` is how long it had failed when this was written."""
+
+    state: Literal["ok", "failed", "unknown"] = "unknown"
+    reason: str = ""
+    failed_seconds: float = 0.0
+
+
+class AgentStatus(Struct, frozen=True, rename="camel"):
+    """The status as a document.
+
+    `role` is the agent's: what it says about the node is up to date if it is the writer. `writtenAt` is in
+    seconds since the node's boot (/proc/uptime); `lastSyncSeconds` is how long before that everything was
+    applied last, null for never. `components` are those of the page /readyz; `conflicts` are those whose
+    repairs another program undoes.
+    """
+
+    schema_version: Literal["1"]
+    kind: Literal["AgentStatus"]
+    node: str
+    version: str
+    role: Role
+    written_at: float
+    last_sync_seconds: float | None
+    components: dict[str, ComponentStatus]
+    conflicts: list[str] = field(default_factory=list)
+    load_balancers: VerdictCounts = VerdictCounts()
+    names: VerdictCounts = VerdictCounts()
+
+
+class Status:
+    """How a process is. Its loop writes it; the HTTP server's threads and the status file's read it.
+
+    Each attribute is written as one value, so that no reader waits, or sees a part of one.
+
+    Attributes:
+        components: The state of each, in order.
+        role: What the process is.
+        synced_at: When it last applied everything, in the clock's seconds; None: never yet.
+        conflicts: The components that another program keeps reverting.
+        load_balancers: The decisions of the last pass, by verdict; likewise `names`.
+
+    Args:
+        components: Those whose state is shown: the components and others such as `api`.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, components: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.components = {name: ComponentHealth() for name in components}
+        self.role = Role.STARTING
+        self.synced_at: float | None = None
+        self.conflicts: frozenset[str] = frozenset()
+        self.load_balancers = self.names = VerdictCounts()
+        self._role_note = ""
+        # The loop's last sign of life: when it came, and whether it was within a pass.
+        self._sign = (clock(), False)
+
+    def heartbeat(self, *, busy: bool = False) -> None:
+        """Report that the loop is alive, and whether it begins a pass: for IDLE_SECONDS, or BUSY_SECONDS."""
+        self._sign = (self._clock(), busy)
+
+    def component_ok(self, name: str) -> None:
+        """Note that the component is in the desired state. Raises KeyError for an unknown component."""
+        if name not in self.components:
+            raise KeyError(name)
+        self.components[name] = ComponentHealth(known=True)
+
+    def component_failed(self, name: str, error: str) -> None:
+        """Note a failure with these words; the time counts from the first in a row. Raises KeyError."""
+        earlier = self.components[name]
+        since = self._clock() if earlier.error is None else earlier.since
+        self.components[name] = ComponentHealth(known=True, error=error, since=since)
+
+    def became(self, role: Role, note: str = "") -> None:
+        """Note the role; of a standby, `note` says which other process writes."""
+        self._role_note, self.role = note, role
+
+    def synced(self) -> None:
+        """Note that this process has applied everything at this moment."""
+        self.synced_at = self._clock()
+
+    def alive(self) -> ProbeAnswer:
+        """Return the answer of /healthz: whether the loop gave a sign recently enough."""
+        at, busy = self._sign
+        age = self._clock() - at
+        bound, doing = (BUSY_SECONDS, "in a pass") if busy else (IDLE_SECONDS, "waiting for events")
+        if age <= bound:
+            return ProbeAnswer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
+        return ProbeAnswer(
+            ok=False, text=f"stuck: {doing}, no report for {age:.0f} s (bound: {bound:.0f} s)\n"
+        )
+
+    def ready(self) -> ProbeAnswer:
+        """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""
+        role, note, now = self.role, self._role_note, self._clock()
+        if role is Role.STANDBY:
+            first = "ready: on standby"
+        elif role is Role.STARTING:
+            first = "not ready: starting"
+        elif self.synced_at is None:
+            first = "not ready: this agent has not applied all components yet"
+        else:
+            first = "ready"
+        line = f"role: {role}" + (f": {printable(note)}" if note else "")
+        components = (f"{name}: {component.text(now)}" for name, component in self.components.items())
+        return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, line, *components, "")))
+
+    def document(self, node: str, uptime: float) -> AgentStatus:
+        """Return the status as a document; `uptime` is in seconds since the node's boot."""
+        now = self._clock()
+        return AgentStatus(
+            schema_version=AGENT_STATUS_SCHEMA_VERSION,
+            kind="AgentStatus",
+            node=node,
+            version=__version__,
+            role=self.role,
+            written_at=round(uptime, 2),
+            last_sync_seconds=None if self.synced_at is None else round(now - self.synced_at, 2),
+            components={name: _component(component, now) for name, component in self.components.items()},
+            conflicts=sorted(self.conflicts),
+            load_balancers=self.load_balancers,
+            names=self.names,
+        )
+
+
+def _component(component: ComponentHealth, now: float) -> ComponentStatus:
+    if component.error is not None:
+        seconds = round(now - component.since, 2)
+        return ComponentStatus("failed", component.reason[:_LONGEST_REASON], seconds)
+    return ComponentStatus("ok" if component.known else "unknown")
+
+
+class UnreadableStatusError(ValueError):
+    """A text is not a status file that this version knows."""
+
+
+class _AnyVersion(Struct, rename="camel"):
+    schema_version: str = field(default="none")
+
+
+def parse_status(text: bytes) -> AgentStatus:
+    """Return what a status file says. Pure.
+
+    Raises:
+        UnreadableStatusError: it is not such a file, or one of another version.
+    """
+    _, _, document = text.partition(b"\n")
+    try:
+        version = from_json(document, _AnyVersion).schema_version
+        if version == AGENT_STATUS_SCHEMA_VERSION:
+            return from_json(document, AgentStatus)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableStatusError(f"its status document can't be read: {error}") from error
+    raise UnreadableStatusError(f"its status document is of version {version}: use that nodeagent's fleet")

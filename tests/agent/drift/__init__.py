@@ -1,1 +1,0 @@
-"""Tests of the drift watchers against a real kernel."""

@@ -1,0 +1,68 @@
+"""A component brought to the desired state as in a pass, and what its watch says."""
+
+import select
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from nodeagent.components.component import Component, DiffT, StateT, Watch
+from nodeagent.components.node import Applied, CachedState
+from nodeagent.inotify import ATTRIB, FileEvents
+from nodeagent.model.desired import Desired
+from tests.testbed.waiting import wait_until
+
+
+def add(component: Component[StateT, DiffT], desired: Desired) -> Applied:
+    """Apply the half that adds, as the first part of a pass does."""
+    return CachedState(component).apply("additions", desired)
+
+
+def remove(component: Component[StateT, DiffT], desired: Desired) -> Applied:
+    """Apply the half that removes."""
+    return CachedState(component).apply("removals", desired)
+
+
+def converge(component: Component[StateT, DiffT], desired: Desired) -> str:
+    """Apply both; return what was not applied and why."""
+    added, removed = add(component, desired), remove(component, desired)
+    return added.failure or removed.failure
+
+
+@contextmanager
+def watching(component: Component[StateT, DiffT]) -> Iterator[CachedState[StateT, DiffT]]:
+    """Keep the component's state and watch it during the block."""
+    cached = CachedState(component)
+    cached.start_watching()
+    assert cached.notice() == "found by a first look"
+    try:
+        yield cached
+    finally:
+        cached.stop_watching()
+
+
+def seen(watch: Watch) -> str:
+    """Wait for the watch as the agent's loop does; return what it says first."""
+    said = ""
+
+    def says() -> bool:
+        nonlocal said
+        rings = [watch] if watch.fileno() >= 0 else []
+        select.select(rings, [], [], min(watch.seconds, 1.0))
+        said = watch.drain()
+        return bool(said)
+
+    wait_until(says, "a notification")
+    return said
+
+
+def said_so_far(watch: Watch, directory: Path) -> str:
+    """Return what a watch of a file in this directory says of all that has happened.
+
+    The process has one reader of such events, a thread, which takes them in order.
+    """
+    mark = directory / "mark"
+    mark.touch()
+    with closing(FileEvents(mark, ATTRIB, through_mount=False)) as events:
+        mark.chmod(0o600)
+        wait_until(events.drain, "the reader of the kernel's events")
+    return watch.drain()

@@ -1,0 +1,114 @@
+"""What the watches of both backends say of other programs' changes. nftables reports them at once."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.dnat import watch as dnat_watch
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.watch import NftablesWatch, XtablesWatch
+from tests.components.converging import said_so_far, seen
+from tests.components.dnat.network import Namespace, become_nobody
+from tests.components.dnat.world import apply, guarded
+from tests.isolation import isolated
+
+FOREIGN = "table inet kube-proxy {\n set s { type ipv4_addr; }\n}\n"
+CHAIN = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"
+LOCKED = "a program took the lock of iptables' tables"
+
+
+@pytest.fixture
+def nftables(node: Namespace) -> Iterator[NftablesWatch]:
+    """It begins when the rules are there."""
+    apply(NftablesBackend(), guarded())
+    with closing(NftablesBackend().watch()) as made:
+        yield made
+
+
+@pytest.fixture
+def legacy() -> Iterator[XtablesWatch]:
+    """There is no lock file yet, as after a boot."""
+    with closing(IptablesBackend().watch()) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("commands", "word"),
+    [
+        ("delete table inet nodeagent", "table deleted"),
+        ("flush ruleset", "table deleted"),
+        ("delete element inet nodeagent lb4 { 203.0.113.10 . 443 }", "element deleted"),
+        ("add rule inet nodeagent output tcp dport 1 drop", "rule added"),
+        ("flush chain inet nodeagent guard", "2 times rule deleted"),
+        ("add chain inet nodeagent theirs", "chain added"),
+        ("add element inet nodeagent pods4 { 10.0.0.0/24 }", "element added"),
+        (FOREIGN + "add chain inet nodeagent theirs", "chain added"),
+    ],
+)
+def test_a_change_of_nodeagents_table_is_seen_with_who_made_it(
+    node: Namespace, nftables: NftablesWatch, commands: str, word: str
+) -> None:
+    node.nft(commands)
+    said = nftables.drain()
+    assert said.startswith("table inet nodeagent was changed: ")
+    assert word in said
+    assert "(by nft, process " in said
+    assert nftables.drain() == ""
+
+
+def test_other_tables_are_not(node: Namespace, nftables: NftablesWatch) -> None:
+    """Neither one of that name, nor large ones."""
+    elements = ", ".join(f"10.0.{each // 256}.{each % 256}" for each in range(5000))
+    node.nft(FOREIGN)
+    node.nft(f"add element inet kube-proxy s {{ {elements} }}")
+    node.nft("table ip nodeagent {\n chain c { }\n}\n")
+    node.nft('table inet other {\n chain c { tcp dport 1 accept comment "nodeagent"\n }\n}\n')
+    node.nft("delete table ip nodeagent\ndelete table inet other\nflush set inet kube-proxy s")
+    assert nftables.drain() == ""
+
+
+def test_lost_notifications_of_nftables_are_an_error(node: Namespace, nftables: NftablesWatch) -> None:
+    source = nftables._source._source  # noqa: SLF001 - at its full size, it takes too long to fill
+    source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    for number in range(50):
+        node.nft(f"add table inet t{number}")
+    with pytest.raises(OSError, match="No buffer space"):
+        nftables.drain()
+
+
+@isolated
+def test_without_the_right_to_listen_there_is_no_watch() -> None:
+    NftablesWatch().close()  # who may not be able to read the modules that the first one imports
+    become_nobody()
+    with pytest.raises(PermissionError):
+        NftablesWatch()
+
+
+def test_every_program_that_takes_the_lock_is_seen(
+    node: Namespace, legacy: XtablesWatch, own_lock: Path
+) -> None:
+    """Whether or not its file was there, and after another one has replaced it."""
+    assert not own_lock.exists()
+    for family in (4, 6, 4):
+        node.legacy(CHAIN, family=family)
+        assert seen(legacy) == LOCKED
+        said_so_far(legacy, own_lock.parent)
+        own_lock.unlink(missing_ok=family == 4)
+    other = own_lock.with_suffix(".new")
+    other.touch()
+    other.rename(own_lock)
+    said_so_far(legacy, own_lock.parent)
+    node.legacy(CHAIN)
+    assert seen(legacy) == LOCKED
+
+
+def test_a_program_that_takes_no_lock_is_found_by_looking(
+    legacy: XtablesWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert legacy.drain() == ""
+    monkeypatch.setattr(dnat_watch, "_LOOK_SECONDS", 0.0)
+    assert legacy.drain() == "an occasional look at iptables' tables"

@@ -1,0 +1,91 @@
+"""What the watch of the hosts file says, and what does not concern it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.hosts.watch import HostsWatch
+from tests.components.converging import said_so_far, seen
+from tests.components.hosts.samples import USER, apply
+from tests.isolation import bind, isolated
+
+
+@pytest.fixture
+def watch(path: Path) -> Iterator[HostsWatch]:
+    with closing(HostsWatch(path)) as made:
+        yield made
+
+
+def _edit(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"192.0.2.1 user\n")
+
+
+def _replace(path: Path) -> None:
+    subprocess.run(["sed", "-i", "s/db/other/", path], check=True)
+
+
+def _put_back(path: Path) -> None:
+    """The same old file each time."""
+    old = path.with_name("old")
+    if not old.exists():
+        old.write_bytes(USER)
+    subprocess.run(["ln", "-f", old, path], check=True)
+
+
+@pytest.mark.parametrize(
+    "change", [_edit, _replace, _put_back, Path.unlink, lambda path: os.utime(path, (1, 1))]
+)
+def test_a_change_by_another_program_is_seen_also_after_a_repair(
+    path: Path, watch: HostsWatch, change: Callable[[Path], object]
+) -> None:
+    for _ in range(3):
+        change(path)
+        assert seen(watch) == f"{path} was changed by another program"
+        apply(path)
+        said_so_far(watch, path.parent)
+
+
+def test_other_files_and_readers_are_not(path: Path, watch: HostsWatch) -> None:
+    for number in range(50):
+        other = path.with_name(f"hosts.{number}")
+        other.write_bytes(path.read_bytes())
+        other.rename(path.with_name("resolv.conf"))
+    assert said_so_far(watch, path.parent) == ""
+
+
+@isolated
+def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -> None:
+    """Replaced there, it is an orphan here, whose name is gone."""
+    on_host, mounted = tmp_path / "host" / "hosts", tmp_path / "etc" / "hosts"
+    for path in (on_host, mounted):
+        path.parent.mkdir()
+        path.write_bytes(USER)
+    bind(on_host, mounted)
+    with closing(HostsWatch(mounted)) as watch:
+        for change in (_edit, _replace):
+            change(on_host)
+            assert seen(watch) == f"{mounted} was changed by another program"
+            said_so_far(watch, mounted.parent)
+
+
+def test_after_an_overflow_of_the_kernels_queue_all_may_have_changed(watch: HostsWatch) -> None:
+    # As the reader does: the queue's size is the whole machine's (sysctl).
+    watch._events.on_queue_overflow()  # noqa: SLF001
+    assert seen(watch)
+
+
+@pytest.mark.parametrize("change", [lambda etc: etc.rename(etc.with_name("away")), shutil.rmtree])
+def test_a_directory_that_is_gone_is_an_error(
+    path: Path, watch: HostsWatch, change: Callable[[Path], object]
+) -> None:
+    change(path.parent)
+    with pytest.raises(FileNotFoundError, match="moved or deleted"):
+        said_so_far(watch, path.parent.parent)
+    with pytest.raises(FileNotFoundError):
+        HostsWatch(path)
