@@ -6,14 +6,24 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from benchmarks import api_server, decisions, everything, latency, redirects, resources, rest, verification
+from benchmarks import (
+    api_server,
+    decisions,
+    disturbed,
+    everything,
+    latency,
+    redirects,
+    resources,
+    rest,
+    verification,
+)
 from benchmarks.api import Api
 from benchmarks.daemon import Daemon, running
 from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-_WITH_AN_AGENT = ("latency", "memory", "growth", "cost", "cpu", "everything", "storm")
+_WITH_AN_AGENT = ("latency", "memory", "growth", "cost", "cpu", "everything", "storm", "disturbed")
 PARTS = (*_WITH_AN_AGENT, "decisions", "redirects", "dns", "rest", "api")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
@@ -99,6 +109,10 @@ def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Nam
         if "memory" in parts and names:
             yield resources.memory_later(daemon, names)
         yield from _large_changes(api, daemon, standing, parts)
+        if "disturbed" in parts and (
+            names == _CPU_NAMES or arguments.names
+        ):  # last: the agent waits afterwards
+            yield from disturbed.measure(daemon, names)
 
 
 def _large_changes(api: Api, daemon: Daemon, standing: list[str], parts: Sequence[str]) -> Iterator[Figure]:

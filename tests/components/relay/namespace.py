@@ -109,7 +109,8 @@ class KeptRelay(Relay):
 
     def serve(self, listeners: Iterable[Listener]) -> None:
         """Make HAProxy serve exactly these, as a pass does."""
-        assert self.serve_what_it_can(listeners) == ""
+        failure = self.serve_what_it_can(listeners)
+        assert failure == "", failure
 
     def serve_what_it_can(self, listeners: Iterable[Listener]) -> str:
         """The same; return what was left out and why."""
