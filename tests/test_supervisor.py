@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGHUP, SIGKILL, SIGTERM, Signals
 
 import pytest
 
@@ -15,6 +15,25 @@ from tests.testbed.waiting import wait_until
 
 def _supervising(program: str) -> list[str]:
     return [sys.executable, "-m", "nodeagent.supervisor", "sh", "-c", program]
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 7), (SIGHUP, 8)])
+def test_a_signal_is_passed_on(number: Signals, code: int, tmp_path: Path) -> None:
+    """SIGTERM is blocked until the program is ready for it."""
+    trapped = tmp_path / "trapped"
+    text = (
+        "import os, pathlib, signal, sys\n"
+        "for number, code in ((signal.SIGTERM, 7), (signal.SIGHUP, 8)):\n"
+        "    signal.signal(number, lambda *_, code=code: os._exit(code))\n"
+        "assert signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}) == {signal.SIGTERM}\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "while True: signal.pause()"
+    )
+    program = [sys.executable, "-c", text, str(trapped)]
+    supervisor = subprocess.Popen([sys.executable, "-m", "nodeagent.supervisor", *program])
+    wait_until(trapped.exists, "the program running")
+    supervisor.send_signal(number)
+    assert supervisor.wait(timeout=20) == code
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
