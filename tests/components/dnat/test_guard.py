@@ -119,7 +119,10 @@ for address in sys.argv[1].split(","):
         held.append(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
         held[-1].setblocking(False)
         held[-1].connect_ex((address, 443))
-print(sum(bool(select.select([], [each], [], 0.3)[1]) for each in held), flush=True)
+waiting = set(held)
+while ready := select.select([], [*waiting], [], 0.3)[1]:
+    waiting -= {*ready}
+print(len(held) - len(waiting), flush=True)
 sys.stdin.read()
 """
 

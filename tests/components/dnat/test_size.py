@@ -12,7 +12,7 @@ from nodeagent.model.desired import DnatRules
 from tests.components.dnat.test_program import fake_nft
 from tests.components.dnat.world import apply, redirect
 
-COUNT = 5000
+COUNT = 2000
 
 
 def many(count: int) -> DnatRules:
@@ -22,7 +22,7 @@ def many(count: int) -> DnatRules:
 
 
 @pytest.mark.usefixtures("node")
-def test_five_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
+def test_two_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
     """Far more than a cluster has."""
     apply(backend, many(COUNT))
     assert len(backend.read().rules.redirects) == COUNT
