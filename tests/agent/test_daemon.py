@@ -267,6 +267,8 @@ def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
 
 def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> None:
     before = node.hosts.stat().st_ino
+    node.api.store.apply(objects.daemon_set("nodeagent", "nodeagent"))
+    node.end()
     node.api.stop_listening()
     node.restart()
     node.turn_until(lambda: "Connection refused" in node.page("/readyz"), "the failure")
