@@ -39,6 +39,7 @@ _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
 """Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
+_JSON = "application/json"
 _READ_AT_ONCE = 262144
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
@@ -214,9 +215,8 @@ class Connection:
             ApiError: one of its kinds.
         """
         request = self.request("watch", path)
-        answer = self._open(request, query, (_CONNECT_SECONDS, idle_timeout), {}, new_connection=True)
-        _check_content_type(request, answer)
-        return Stream(request, answer)
+        limits = (_CONNECT_SECONDS, idle_timeout)
+        return Stream(request, self._open(request, query, limits, {}, new_connection=True))
 
     def authorized(
         self, request: ApiRequest, attempt: Callable[[ApiClient, urllib3.HTTPHeaderDict], _Result]
@@ -280,7 +280,7 @@ class Connection:
 
         def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> urllib3.HTTPResponse:
             used = new_client(client.configuration, {}) if new_connection else client
-            who.extend({"Accept": "application/json", "User-Agent": "nodeagent", **headers})
+            who.extend({"Accept": _JSON, "User-Agent": "nodeagent", **headers})
             url = client.configuration.host + request.path + (f"?{urlencode(query)}" if query else "")
             method = _METHODS.get(request.verb, "GET")
             with _network(request):
@@ -288,6 +288,8 @@ class Connection:
                     method, url, who, body, _request_timeout=limits
                 ).response
             if 200 <= answer.status < 300:
+                if who["Accept"] == _JSON:
+                    _check_content_type(request, answer)
                 return answer
             told = b""
             try:
@@ -316,16 +318,13 @@ class Connection:
         answer = self._open(request, query, limits, headers, body)
         found = bytearray()
         try:
-            json = headers.get("Accept") is None
-            if json:
-                _check_content_type(request, answer)
             while piece := _piece(request, answer, _READ_AT_ONCE):
                 found += piece
                 if len(found) > most:
                     raise TooLargeError(f"{request}: the answer has more than {most} bytes; given up")
                 if time.monotonic() > deadline:
                     raise UnreachableError(f"{request}: the answer took too long; given up")
-            if json and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
+            if "Accept" not in headers and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
                 raise NotJsonError(
                     f"{request}: the answer is not a JSON object: it begins with {bytes(found[:8])!r}"
                 )
@@ -367,7 +366,7 @@ def _is_refusal(error: Exception) -> bool:
 
 def _check_content_type(request: ApiRequest, answer: urllib3.HTTPResponse) -> None:
     kind = answer.headers.get("Content-Type", "")
-    if not kind.startswith("application/json"):
+    if not kind.startswith(_JSON):
         answer.close()
         raise NotJsonError(
             f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is an API "
