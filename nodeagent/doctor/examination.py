@@ -149,7 +149,7 @@ class _Examination:
 
     def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
         agent, cluster, node = self._question.agent, self._question.cluster, self._question.snapshot.node
-        own = (*node.addresses, *node.external_addresses) if node else ()
+        nodes = frozenset[IPAddress]().union(*(each.addresses for each in self._question.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = (
             agent is not None
@@ -162,7 +162,7 @@ class _Examination:
                 detected=self._detected[service.ref],
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, node),
-                node_addresses=frozenset((*own, *cluster.nodes)),
+                node_addresses=nodes,
                 by_fleet=by_fleet and paths is None,
             )
             for service in sorted(self._services, key=lambda service: service.ref)

@@ -150,6 +150,12 @@ class Node:
     external_addresses: tuple[IPAddress, ...] = ()
 
 
+class NodeAddresses(Struct, frozen=True):
+    """The addresses of one node of the cluster, whichever it is."""
+
+    addresses: frozenset[IPAddress]
+
+
 class ServiceRange(Struct, frozen=True):
     """A ServiceCIDR: ranges that the API server takes ClusterIPs from (KEP-1880)."""
 
@@ -298,8 +304,8 @@ class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
     `other_cluster_ips` are the known ClusterIPs of Services of other types than LoadBalancer. `api_servers`
-    are the endpoints that the API servers publish. `not_covered` says, one line each, what the API server has
-    and does not provide.
+    are the endpoints that the API servers publish, `nodes` the addresses of all nodes. `not_covered` says,
+    one line each, what the API server has and does not provide.
     """
 
     services: tuple[Service, ...] = ()
@@ -313,6 +319,7 @@ class Snapshot:
     service_ranges: tuple[ServiceRange, ...] = ()
     other_cluster_ips: frozenset[IPAddress] = frozenset()
     node: Node | None = None
+    nodes: tuple[NodeAddresses, ...] = ()
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
     api_servers: frozenset[Endpoint] = frozenset()

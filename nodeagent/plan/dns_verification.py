@@ -2,7 +2,7 @@
 
 Anyone who can create an Ingress can claim any hostname. Anyone whose hostname also resolves to an address of
 the load balancer that claims it has the hostname anyway: writing it takes nothing from anyone. This does not
-hold for a load balancer at the nodes' own addresses (k3s' ServiceLB): every node's hostname resolves to one.
+hold for a load balancer at addresses of nodes (k3s' ServiceLB): hostnames of nodes resolve to them, too.
 
 Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of

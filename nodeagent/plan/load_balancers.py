@@ -72,6 +72,7 @@ class LoadBalancerPlanner:
         rests_on = (
             snapshot.services,
             snapshot.node,
+            snapshot.nodes,
             snapshot.service_ranges,
             snapshot.other_cluster_ips,
             snapshot.relay_service,
@@ -178,7 +179,7 @@ class _Decisions:
             decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
             rank=rank,
             own_addresses=addresses if own_names else self._own(service, addresses),
-            at_nodes=not self._rules.own.isdisjoint(addresses),
+            at_nodes=not self._rules.of_nodes.isdisjoint(addresses),
             relayed=relayed,
             hosts_addresses=() if shared else relayed.hosts_addresses,
             without_lines=without_lines,

@@ -200,11 +200,12 @@ def test_a_family_that_the_cluster_does_not_speak_is_not_answered(
     assert model_answer(corefile(api), Question("app.example.com", "AAAA")).startswith(answer)
 
 
-def test_at_the_nodes_addresses_dns_verifies_nothing_for_coredns_either(
-    api: ApiServer, reconciler: Kept
+@pytest.mark.parametrize("name", ["n1", "n2"])
+def test_at_a_nodes_addresses_dns_verifies_nothing_for_coredns_either(
+    api: ApiServer, reconciler: Kept, name: str
 ) -> None:
-    """As k3s' ServiceLB publishes them: each node's own hostname resolves to one."""
-    node = objects.node("n1")
+    """As k3s' ServiceLB publishes them: each node's own hostname resolves to one, whichever node it is."""
+    node = objects.node(name)
     node["status"]["addresses"] = [{"type": "InternalIP", "address": ADDRESS}]
     api.store.create(node)
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address(ADDRESS),))

@@ -20,6 +20,7 @@ from nodeagent.model.objects import (
     LoadBalancerPoint,
     Namespace,
     Node,
+    NodeAddresses,
     ObjectRef,
     Route,
     Service,
@@ -28,7 +29,8 @@ from nodeagent.model.objects import (
 )
 from nodeagent.plan.planner import plan
 
-Found = Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace
+Claiming = Ingress | Gateway | ListenerSet | Route | ControllerRoute
+Found = Service | IngressClass | Namespace | NodeAddresses | Claiming
 """What a cluster can be made up of."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -135,6 +137,7 @@ def desired(
         controller_routes=tuple(each for each in found if isinstance(each, ControllerRoute)),
         namespaces=tuple(each for each in found if isinstance(each, Namespace)),
         node=node,
+        nodes=tuple(each for each in found if isinstance(each, NodeAddresses)),
     )
     listed = [each.ref.name for each in snapshot.services if each.ref.name in {"blue", "green"}]
     return plan(snapshot, facts, options or config(proxies=listed))

@@ -34,8 +34,8 @@ class ResourceState(Struct, frozen=True):
     """The state of one resource, for the log, the health page and metrics.
 
     Attributes:
-        name: services, ingresses, node, relay-service, relay-endpoints;
-            ingressclasses, api-server-endpoints, namespaces, optional kinds by plural and group; discovery,
+        name: services, ingresses, node, relay-service, relay-endpoints; ingressclasses,
+            api-server-endpoints, nodes, namespaces, optional kinds by plural and group; discovery,
             whose objects are the kinds that are served.
         synced: whether it was listed once.
         objects: how many are in use.

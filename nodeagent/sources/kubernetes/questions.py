@@ -1,4 +1,4 @@
-"""Other data of the API server: version, cluster DNS, policies, nodes.
+"""Other data of the API server: version, cluster DNS, policies.
 
 A denial is not an error here: the result says what is not available, and contains the rest.
 """
@@ -29,14 +29,12 @@ class ClusterAnswers(Struct, frozen=True):
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
-        nodes: the addresses of at most 250 nodes (InternalIP and ExternalIP).
-        why: what is not available, and why: "version", "dns", "policies" or "nodes" to the reason.
+        why: what is not available, and why: "version", "dns" or "policies" to the reason.
     """
 
     version: str = ""
     dns: IPAddress | None = None
     policy_api: str = ""
-    nodes: frozenset[IPAddress] = frozenset()
     why: Mapping[str, str] = {}
 
 
@@ -81,8 +79,7 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
     )
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
-    nodes = attempt("nodes", lambda: _nodes(connection))
-    return ClusterAnswers(version or "", dns, policies or "", nodes or frozenset(), why)
+    return ClusterAnswers(version or "", dns, policies or "", why)
 
 
 def _dns(connection: "Connection") -> IPAddress:
@@ -93,22 +90,9 @@ def _dns(connection: "Connection") -> IPAddress:
 
 def read_node_names(connection: "Connection") -> tuple[tuple[str, ...], int]:
     """Return the names of at most 250 Nodes, and how many more there are. Raises SourceError."""
-    found = _list_nodes(connection)
-    return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
-
-
-def _list_nodes(connection: "Connection") -> _Nodes:
     answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
-    return from_json(answer, _Nodes)
-
-
-def _nodes(connection: "Connection") -> frozenset[IPAddress]:
-    told = [
-        each
-        for node in _list_nodes(connection).items
-        for each in (node.status and node.status.addresses) or ()
-    ]
-    return frozenset(ip_address(each.address) for each in told if each.type in {"InternalIP", "ExternalIP"})
+    found = from_json(answer, _Nodes)
+    return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
 
 
 def _policies(connection: "Connection") -> str:

@@ -13,6 +13,7 @@ from nodeagent.sources.objects.decoding import (
     decode_api_servers,
     decode_ingress,
     decode_node,
+    decode_node_addresses,
     decode_relay_endpoints,
     decode_relay_service,
     decode_service,
@@ -139,7 +140,8 @@ API_SERVERS = Resource(
     {"fieldSelector": "metadata.name=kubernetes"},
     optional=True,
 )
-EVERYWHERE = (INGRESS_CLASSES, API_SERVERS)
+NODE_ADDRESSES = replace(NODES, decode=decode_node_addresses, optional=True)
+EVERYWHERE = (INGRESS_CLASSES, API_SERVERS, NODE_ADDRESSES)
 """What every cluster serves, and may deny."""
 NAMESPACES = Resource(
     "namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True, only_with=GATEWAYS.name
@@ -173,7 +175,7 @@ def watched(node_name: str, relay: Name | None = None) -> tuple[Resource, ...]:
     """Return everything to list and watch in every cluster.
 
     Args:
-        node_name: this node's name; no other Node is requested (RBAC can be as narrow: resourceNames).
+        node_name: this node's name.
         relay: namespace and name of an existing relay Service; None if this node relays itself.
     """
     own = replace(NODES, name="node", selector={"fieldSelector": f"metadata.name={node_name}"})

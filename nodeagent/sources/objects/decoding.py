@@ -22,6 +22,7 @@ from nodeagent.model.objects import (
     Ingress,
     LoadBalancerPoint,
     Node,
+    NodeAddresses,
     ObjectRef,
     RelayEndpoint,
     RelayService,
@@ -162,6 +163,14 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         provider_id=one_line(spec.providerID or ""),
         external_addresses=tuple(address for address in external if address is not None),
     )
+
+
+def decode_node_addresses(raw: bytes | dict[str, Any]) -> NodeAddresses:
+    """Return the addresses of any node, all that its Node names. Raises DecodingError."""
+    found = decode(raw, api.Node)
+    check_size(raw, found.metadata.name, found.status)
+    told = (address_of(entry.address) for entry in (found.status and found.status.addresses) or ())
+    return NodeAddresses(frozenset(address for address in told if address is not None))
 
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:

@@ -21,6 +21,7 @@ from nodeagent.model.objects import (
     ListenerSet,
     Namespace,
     Node,
+    NodeAddresses,
     RelayService,
     Route,
     Service,
@@ -263,6 +264,7 @@ def assembled(
         namespaces=of(Namespace),
         service_ranges=of(ServiceRange),
         node=next(iter(of(Node)), None),
+        nodes=of(NodeAddresses),
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),

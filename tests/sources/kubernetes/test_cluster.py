@@ -62,8 +62,8 @@ def test_a_node_that_does_not_exist_is_none(api: ApiServer, connection: Connecti
     api.store.delete("nodes", NODE)
     with watching(api, connection) as watched:
         assert watched.snapshot() == Snapshot()
-        # The lists of three resources, those of IngressClasses, API servers and ServiceCIDRs, and the rest.
-        until(lambda: watched.changes == 7, "a change for each")
+        # The lists of three resources, those of the other four kinds, and the rest.
+        until(lambda: watched.changes == 8, "a change for each")
         api.store.create(objects.node(NODE))
         until(lambda: watched.snapshot().node is not None, "the Node")
 
@@ -87,7 +87,7 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
         until(lambda: watched.changes >= before + 2, "two changes")
         assert hosts(watched) == {"a": ("new.example",)}
         assert watched.changes == before + 2
-        assert len(api.traffic.seen("watch", "/api/v1/nodes")) == 1
+        assert len(api.traffic.seen("watch", "/api/v1/nodes")) == 2  # its own, and all
 
 
 def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection) -> None:
