@@ -63,7 +63,7 @@ test-packages: packages
 demo: packages ## the main job, step by step, in a testbed of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
-world: packages ## the same testbed, kept so that you can look around in it and break it (as root): docs/testbed.md
+world: packages ## the same testbed, kept so that you can look around in it and break it (as root): docs/development.md
 	@$(BIN)/python -m tests.testbed.visit
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
@@ -73,7 +73,7 @@ test: test-packages $(VENV)/.release ## all tests but the long forms of test-soa
 # In `make test`, test-unit has half of the workers. With a lower priority it would hardly run next to busy programs.
 UNIT_WORKERS ?= $(WORKERS)
 test-unit: WORKERS := $(UNIT_WORKERS)
-test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
+test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/development.md
 	@$(call run-tests,$(ORDINARY_USER) $(BIN)/python,not root and not matrix)
 
 test-root: test-packages ## the tests that need root: they make network namespaces
@@ -86,11 +86,11 @@ run-tests = run() { $(1) -m pytest -o cache_dir=.pytest_cache/$@ -m '$(2)' "$$@"
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
 
-vagrant-box: ## a Vagrant box for libvirt of Debian's packages, in place of the pinned one: docs/testbed.md (as root)
+vagrant-box: ## a Vagrant box for libvirt of Debian's packages, in place of the pinned one: docs/development.md (as root)
 	@scripts/install-packages packages/vagrant-box.txt
 	@tests/testbed/vagrant/box.sh
 
-vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
+vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/development.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
@@ -101,12 +101,12 @@ test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
 RELEASES ?= 12
-test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/kernels.md (as root)
+test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/development.md (as root)
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine $(RELEASES)
 
 CUTS ?= 50
-test-power: ## cut the power of an emulated machine with a busy agent, 50 times: docs/kernels.md (as root)
+test-power: ## cut the power of an emulated machine with a busy agent, 50 times: docs/development.md (as root)
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine cuts $(CUTS) 12
 

@@ -88,7 +88,7 @@ def reference_pages() -> dict[str, str]:
             f"# Output of doctor\n\n{head}`nodeagent doctor -o json`; the "
             f"[JSON Schema](../schema/doctor-v1.json).\n\n{''.join(_types(schema_of(DoctorDocument)))}"
         ),
-        "metrics": f"# Metrics\n\n{head}Labels and health pages: [metrics](../metrics.md).\n\n{_metrics()}",
+        "metrics": f"# Metrics\n\n{head}Labels and health pages: [metrics](../runbook.md).\n\n{_metrics()}",
     }
 
 

@@ -1,4 +1,4 @@
-"""Which tests need root, and which are campaigns, is known by the fixtures they use: docs/testing.md."""
+"""Which tests need root, and which are campaigns, is known by the fixtures they use: docs/development.md."""
 
 import gc
 import logging

@@ -160,7 +160,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     if code is Code.LoadBalancerUnclear and not seen.paths:
         return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:
-        return ("if connections from nodes or pods time out nevertheless: docs/hostname-only.md",)
+        return ("if connections from nodes or pods time out nevertheless: docs/fixes.md",)
     return _UPDATE if code is Code.IPModeIgnored else ()
 
 
@@ -192,7 +192,7 @@ _INSTALL = (
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     (
-        "without an agent: let a policy in the API server set ipMode: Proxy (see docs/without-an-agent.md "
+        "without an agent: let a policy in the API server set ipMode: Proxy (see docs/fixes.md "
         "for when to use it)"
     ),
     "$ nodeagent doctor --policy > policy.yaml",
@@ -224,7 +224,7 @@ def remedies(
     if name := announced_by(service):
         return (
             f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it",
-            "on the nodes: install nodeagent (docs/on-premises.md)",
+            "on the nodes: install nodeagent (docs/fixes.md)",
         )
     return (
         *_by_ip_mode(service, provider, kubernetes),

@@ -315,7 +315,7 @@ def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
                 "if it answers elsewhere: this node is probably its target, too. On AWS, switch client-IP "
                 "preservation off (preserve_client_ip.enabled=false); the PROXY header names the client"
             ),
-            f"or list {path} in loadBalancers.services with hostnameOnly: true (docs/hostname-only.md)",
+            f"or list {path} in loadBalancers.services with hostnameOnly: true (docs/fixes.md)",
             _LOOK_AT_LOAD_BALANCER,
         )
     if code is Code.ControllerDown:

@@ -177,7 +177,7 @@ def _literal(text: str) -> str:
 
 def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
     yield "Sets ipMode: Proxy on each write of the status of these Services, so that kube-proxy no longer"
-    yield "short-circuits their addresses. When this is the better choice: docs/without-an-agent.md"
+    yield "short-circuits their addresses. When this is the better choice: docs/fixes.md"
     for target in targets:
         addresses = ", ".join(
             f"{point.ip} (ipMode {one_line(point.ip_mode or 'VIP')})"

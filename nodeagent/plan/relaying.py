@@ -318,7 +318,7 @@ NODE_PORTS: Mapping[int, str] = {
     9100: "node exporter",
     # kubernetes/node-problem-detector, cmd/options.
     **dict.fromkeys((20256, 20257), "node problem detector"),
-    # docs/metrics.md.
+    # docs/runbook.md.
     9467: "nodeagent",
 }
 """Ports that the daemons of a node bind, each with what listens there by default.

@@ -42,9 +42,9 @@ def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance", description=__doc__)
     places = parser.add_subparsers(dest="place", required=True)
-    cluster = places.add_parser("cluster", help="docs/testbed.md says what it must offer")
+    cluster = places.add_parser("cluster", help="docs/development.md says what it must offer")
     cluster.add_argument("--kubeconfig", type=Path, required=True)
-    cluster.add_argument("--node-command", required=True, help="runs a command on {node}: docs/testbed.md")
+    cluster.add_argument("--node-command", required=True, help="a command on {node}; docs/development.md")
     cluster.add_argument(
         "--node", dest="nodes", action="append", required=True, help="may be given several times"
     )

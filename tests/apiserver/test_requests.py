@@ -1,7 +1,7 @@
 """One suite of requests for the simulated API server and for a real one: both give the same answers.
 
-The real one is asked where `KUBE_APISERVER=` and `ETCD=` name the programs; docs/testing.md says when that
-was done last, and what is not imitated.
+The real one is asked where `KUBE_APISERVER=` and `ETCD=` name the programs; docs/development.md says when
+that was done last, and what is not imitated.
 """
 
 import gzip

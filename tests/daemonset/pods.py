@@ -4,8 +4,8 @@ Everything is taken from the pod's spec: users, capabilities, mounts, variables,
 end. A container gets a root of its own, of which only its volumes can be written if it says so; namespaces of
 its own for mounts and processes; and the node's network. A feature that is not known here is an error.
 
-Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor. docs/testing.md says
-what was compared with a real kubelet's pod.
+Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor. docs/development.md
+says what was compared with a real kubelet's pod.
 """
 
 import os

@@ -33,7 +33,7 @@ def test_rollouts_lose_no_connection_and_no_download(
     soak: bool,  # noqa: FBT001 - a fixture
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One after the other, without a setting of the node's: docs/daemon.md, "No reset connection".
+    """One after the other, without a setting of the node's: docs/install.md.
 
     Downloads last over the first: the old relay takes no more connections, but stays for them, and the agent
     with it.

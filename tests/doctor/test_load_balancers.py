@@ -119,7 +119,7 @@ def test_off_the_node_traefik_may_need_no_fix() -> None:
 
 def test_off_the_node_nobody_knows_whether_a_hostname_answers_the_nodes() -> None:
     (step,) = _remedy_off_the_node(NAMED)
-    assert step.endswith("docs/hostname-only.md")
+    assert step.endswith("docs/fixes.md")
 
 
 def test_a_private_address_is_never_one_to_publish() -> None:

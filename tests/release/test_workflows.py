@@ -28,8 +28,8 @@ def test_every_make_target_exists_and_is_documented() -> None:
     }
     assert {"lint", "test", "chart", "docs", "release-check", "release-assets"} <= called
     assert called <= _TARGETS
-    building = (_ROOT / "docs" / "building.md").read_text("utf-8")
-    assert called <= set(re.findall(r"`(?:make )?([a-z-]+)[ `]", building))
+    page = (_ROOT / "docs" / "development.md").read_text("utf-8")
+    assert called <= set(re.findall(r"`(?:make )?([a-z-]+)[ `]", page))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))

@@ -35,7 +35,7 @@ pytestmark = [
     needs_root,
     pytest.mark.skipif(
         not (KUBE_PROXY and KUBE_APISERVER and ETCD),
-        reason="KUBE_PROXY, KUBE_APISERVER and ETCD name no programs to compare with: docs/testing.md",
+        reason="KUBE_PROXY, KUBE_APISERVER and ETCD name no programs to compare with: docs/development.md",
     ),
 ]
 

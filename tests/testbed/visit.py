@@ -1,4 +1,4 @@
-"""The testbed to look around in, and to break: `python -m tests.testbed.visit` (docs/testbed.md).
+"""The testbed to look around in, and to break: `python -m tests.testbed.visit` (docs/development.md).
 
 It exists until its standard input ends (Ctrl-D) or it is interrupted.
 """

@@ -87,7 +87,7 @@ kustomization can't differ in what neither of them is asked to change.
 {{- $known := ($base | fromYaml).images | first -}}
 {{- $repository := $wanted.repository | default $known.newName -}}
 {{- if not $repository -}}
-{{- fail "image.repository is empty, and only the chart of a release knows an image: build one, push it where the nodes can pull it without the agent, and set image.repository to it (docs/building.md)" -}}
+{{- fail "image.repository is empty, and only the chart of a release knows an image: build one, push it where the nodes can pull it without the agent, and set image.repository to it (docs/development.md)" -}}
 {{- end -}}
 {{- $own := or $wanted.repository $wanted.tag -}}
 {{- $digest := $wanted.digest | default (ternary "" (dig "digest" "" $known) (not (empty $own))) -}}

@@ -1,1 +1,1 @@
-"""The testbed of virtual machines: what the Vagrantfile provisions its machines with (docs/testbed.md)."""
+"""The testbed of virtual machines: what its machines are provisioned with (docs/development.md)."""
