@@ -92,7 +92,8 @@ def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBal
     )
 
 
-_Claiming = TypeVar("_Claiming", Ingress, Route, ControllerRoute, Claim)
+_Object = TypeVar("_Object")
+_Claiming = TypeVar("_Claiming", Route, Claim)
 
 _TIMES = 4
 """Several objects may claim a hostname: for example, one for each of its paths."""
@@ -119,9 +120,7 @@ class ClaimCollector:
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._parents = Parents()
         self._parents_made_of: tuple[object, ...] = ((), (), ())
-        self._of_ingresses: Memory[int, tuple[Claim, ...]] = Memory()
-        self._of_routes: Memory[int, tuple[Claim, ...]] = Memory()
-        self._of_controller_routes: Memory[int, tuple[Claim, ...]] = Memory()
+        self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
         self._considered: Memory[int, Considered] = Memory()
         self._route_shares: Shares[int, Route] = Shares(_MOST_COMPARISONS, lambda _, route: by_age(route))
         self._claim_shares: Shares[int, Claim] = Shares(self._most, _order)
@@ -129,29 +128,6 @@ class ClaimCollector:
     def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
         """Return the claims, and a note on each namespace of which something is not considered."""
         classes = ingress_classes(snapshot.ingress_classes)
-        of_ingresses = self._of_ingresses.results(
-            lambda _, ingress: claims_of_ingress(ingress, classes),
-            _by_id(snapshot.ingresses),
-            context=classes,
-        )
-        of_controller_routes = self._of_controller_routes.results(
-            lambda _, route: claims_of_controller_route(route, classes),
-            _by_id(snapshot.controller_routes),
-            context=classes,
-        )
-        of_routes, notes = self._claims_of_routes(snapshot)
-        parts = (of_ingresses.values(), of_routes.values(), of_controller_routes.values())
-        claims = [claim for part in parts for each in part for claim in each]
-        weights = [len(claim.names) for claim in claims]
-        claims, left_out = _within(self._claim_shares, claims, weights)
-        notes += [
-            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
-            f"name {self._most} or more (limits.hostnamesPerNamespace)"
-            for namespace, count in left_out.items()
-        ]
-        return claims, notes
-
-    def _claims_of_routes(self, snapshot: Snapshot) -> tuple[Mapping[int, tuple[Claim, ...]], list[str]]:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
             self._parents, self._parents_made_of = Parents(*made_of), made_of
@@ -160,18 +136,42 @@ class ClaimCollector:
             lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
-        routes, left_out = _within(self._route_shares, snapshot.routes, weights)
-        found = self._of_routes.results(
-            lambda _, route, __: claims_of_route(route, parents), _by_id(routes), considered
+        routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
+        claimed = self._claimed.results(
+            lambda _, each, __: _claims_of(each, classes, parents),
+            _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes)),
+            considered,
+            context=classes,
         )
-        return found, [
-            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
-            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, count in left_out.items()
+        claims = [claim for each in claimed.values() for claim in each]
+        claims, of_claims = _within(self._claim_shares, claims, [len(claim.names) for claim in claims])
+        return claims, [
+            *(
+                f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+                f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
+                for namespace, count in of_routes.items()
+            ),
+            *(
+                f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+                f"name {self._most} or more (limits.hostnamesPerNamespace)"
+                for namespace, count in of_claims.items()
+            ),
         ]
 
 
-def _by_id(objects: Iterable[_Claiming]) -> dict[int, _Claiming]:
+def _claims_of(
+    found: Ingress | Route | ControllerRoute, classes: IngressClasses, parents: Parents
+) -> tuple[Claim, ...]:
+    match found:
+        case Ingress():
+            return claims_of_ingress(found, classes)
+        case Route():
+            return claims_of_route(found, parents)
+        case ControllerRoute():
+            return claims_of_controller_route(found, classes)
+
+
+def _by_id(objects: Iterable[_Object]) -> dict[int, _Object]:
     """Return the objects by id, which no other has while a memory holds them: their hashes take longer."""
     return {id(each): each for each in objects}
 
