@@ -24,7 +24,7 @@ _STORM_GOAL = Goal("after", 2.0)
 _GROWTH_NAMES = 50
 _GROWTH_GOAL = Goal("growth", 5.0)
 _EVENTS_A_SECOND = 10
-_COST_GOALS = {10_000: Goal("agent", 40.0), 50_000: Goal("agent", 80.0)}
+_COST_GOALS = {1000: Goal("agent", 20.0), 10_000: Goal("agent", 60.0)}
 _LONE_SECONDS, _MORE_REST_A_NAME = 0.15, 10e-6
 
 

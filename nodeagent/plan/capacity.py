@@ -155,10 +155,9 @@ def too_large(service: Service, limits: LimitOptions) -> Ruling | None:
         most = f"more than {limits.addresses_per_service} (limits.addressesPerService)"
         return _refused("TooManyAddresses", f"it publishes {addresses} addresses, {most}")
     if addresses * ports > _MOST_ENDPOINTS:
-        reason = (
-            f"it publishes {addresses} addresses with {ports} TCP ports, more than {_MOST_ENDPOINTS} pairs"
-        )
-        return _refused("TooManyAddresses", reason)
+        pairs = f"{addresses} addresses with {ports} TCP ports, more than {_MOST_ENDPOINTS} pairs"
+        reason = f"it publishes {pairs}; an administrator can list it in loadBalancers.services"
+        return refused("TooManyAddresses", reason)
     return None
 
 

@@ -73,6 +73,18 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
     assert len(served) == 24
 
 
+def test_addresses_times_ports_have_a_bound() -> None:
+    """Each pair is a redirect; a listed Service has no such bound."""
+    addresses = tuple(f"198.18.1.{number}" for number in range(1, 101))
+    ports = tuple(map(str, range(1000, 1021)))
+    large = service(ips=addresses, ports=ports, annotations={PROXY_PROTOCOL: "v2"})
+    refused = desired(large, options=config(proxies=[])).load_balancers[0]
+    assert refused.code == "TooManyAddresses"
+    assert refused.reason.startswith("it publishes 100 addresses with 21 TCP ports, more than 2048 pairs; an")
+    listed = desired(large, options=config(proxies=[large.ref.name]))
+    assert len(listed.dnat.redirects) == 2100
+
+
 def _load_balancer(namespace: str, name: str, ports: Iterable[int], number: int) -> Service:
     address = f"198.18.{ord(namespace[-1])}.{number}"
     made = service(
