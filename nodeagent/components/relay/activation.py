@@ -65,6 +65,8 @@ class Activation:
         if text != previous:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
+            if text == previous and self._serves(text):
+                return  # it was just not there when it was asked before
             self._reload(text, previous, before.reloads, listeners)
             return
         if haproxy is not None and self._launch:
@@ -78,6 +80,9 @@ class Activation:
                 f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
                 "or set relay.launch: true so that nodeagent starts HAProxy itself."
             )
+
+    def _serves(self, text: str) -> bool:
+        return read_digest(self._directory.stats_socket, _ASK_SECONDS) == haproxy_config.digest(text)
 
     def stop(self) -> None:
         """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""

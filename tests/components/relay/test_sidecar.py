@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP, SIGSTOP
 
@@ -14,6 +15,7 @@ from nodeagent.components.sidecar import answers, prepare
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Desired
 from tests.components.relay.namespace import (
     CONFIG,
     RELAY,
@@ -142,6 +144,20 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     assert relays.read().listeners == (A,)
     start_sidecar()
     wait_until(lambda: not relays.difference([A]), "nothing left to do", seconds=20)
+
+
+@isolated
+def test_one_that_was_away_only_when_its_state_was_read_is_not_reloaded() -> None:
+    """As after a restart by its supervisor, which takes a tenth of a second."""
+    relays = KeptRelay(SIDECAR)
+    start_sidecar()
+    relays.serve([A])
+    before = processes()
+    away = replace(relays.read(), running=False, active_digest=None)
+    diff = relays.diff(away, Desired(listeners=(A,)))
+    assert diff.additions == "reload HAProxy: no HAProxy answers"
+    assert relays.apply(diff, "additions") == ""
+    assert processes() == before
 
 
 @isolated
