@@ -38,6 +38,7 @@ from nodeagent.config.option_types import (
     InterfaceName,
     ListenAddress,
     PodNetwork,
+    PortRange,
     RelayRange4,
     RelayRange6,
 )
@@ -68,6 +69,7 @@ _TEXTS: dict[type, Schema] = {
         "pattern": "^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
         "examples": ["203.0.113.0/24", "2001:db8::/32"],
     },
+    PortRange: {"pattern": "^[0-9]{1,5}-[0-9]{1,5}$", "examples": ["30000-32767"]},
     PodNetwork: {"pattern": "/[0-9]{1,3}$", "examples": ["10.244.1.0/24", "fd00:10:244::/64"]},
     RelayRange4: {"pattern": r"^[0-9.]+/(1[6-9]|2[0-9])$"},
     RelayRange6: {"pattern": r"^[0-9a-fA-F:.]+/(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-5])$"},

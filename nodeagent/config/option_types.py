@@ -14,6 +14,25 @@ DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
+class PortRange(str):
+    """A range of ports as text, checked: `30000-32767`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range, or ValueError with what to write instead."""
+        if not re.fullmatch(r"[0-9]{1,5}-[0-9]{1,5}", text) or cls(text).ports.stop > 65536:
+            raise ValueError(f"{text!r} is not a range of ports (example: 30000-32767)")
+        return cls(text)
+
+    @property
+    def ports(self) -> range:
+        """The ports in it."""
+        first, _, last = self.partition("-")
+        return range(int(first), int(last) + 1)
+
+
 class DnsName(str):
     """A DNS name of one or more labels in lower case, without a wildcard or a final dot (RFC 1123)."""
 

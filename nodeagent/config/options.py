@@ -13,6 +13,7 @@ from nodeagent.config.option_types import (
     ListenAddress,
     PodNetwork,
     PortNumber,
+    PortRange,
     RelayRange4,
     RelayRange6,
 )
@@ -70,6 +71,8 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
             API server does not report, other nodes' pods.
         allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them (22, 179,
             9100, ...).
+        node_port_range: kube-apiserver's `--service-node-port-range`, which can't be read: kube-proxy binds
+            ports in it, for NodePorts and health checks, so the relay does not.
         ingress_classes: Which Service serves an IngressClass; used for Ingresses whose status is empty.
     """
 
@@ -80,6 +83,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     address_ranges: tuple[AddressRange, ...] = ()
     refuse: tuple[AddressRange, ...] = ()
     allow_ports: tuple[PortNumber, ...] = ()
+    node_port_range: PortRange = PortRange("30000-32767")
     ingress_classes: tuple[ClassService, ...] = ()
 
 

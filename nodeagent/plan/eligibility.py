@@ -61,7 +61,8 @@ class Eligible:
 
     `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports. `redirected`
     is false for a load balancer that is served by its hostname: nothing is redirected, and `addresses` are
-    its ClusterIPs, since only DNS knows its own.
+    its ClusterIPs, since only DNS knows its own. `wholly` says whether hostnames may lead to the relay, with
+    every port: it has no other ports than TCP, or is listed.
     """
 
     addresses: tuple[IPAddress, ...]
@@ -69,6 +70,7 @@ class Eligible:
     plain_ports: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
     redirected: bool = True
+    wholly: bool = True
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -130,7 +132,8 @@ def examine(
         return Relayed(refused("NoClusterIP", reason), remarks)
     plain = tuple(port for port in ports if port not in proxy_ports)
     with_proxy = tuple(port for port in ports if port in proxy_ports)
-    return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names)
+    wholly = listed or all(port.protocol == "TCP" for port in service.ports)
+    return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
 
 
 def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:

@@ -171,6 +171,8 @@ class _Decisions:
             without_lines = skipped("SharedAddress", shared)
         elif not relayed.hosts_addresses:
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
+            if not eligible.wholly:
+                reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"
             without_lines = skipped("PartlyRelayed", reason)
         remarks = (*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))
         return LoadBalancerPlan(

@@ -32,6 +32,7 @@ class OwnRelay:
         self._published = published
         self._capacity = capacity
         self._allowed_ports = frozenset(config.load_balancers.allow_ports)
+        self._node_ports = config.load_balancers.node_port_range.ports
         # This node's address per family: its Node object's first, else that of outgoing connections.
         self._source_addresses: dict[int, IPAddress] = {}
         for address in (*(snapshot.node.addresses if snapshot.node else ()), *facts.source_addresses):
@@ -68,7 +69,7 @@ class OwnRelay:
             *(f"port {port}: without PROXY: not redirected" for port in supported.plain_ports),
         )
         matches = [match for match in supported.endpoints if obstacles[match] is None]
-        whole = not any(obstacles.values())
+        whole = supported.wholly and not any(obstacles.values())
         if not matches or not (whole or supported.redirected):
             return Relayed(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
         for place in places.values():
@@ -109,9 +110,12 @@ class OwnRelay:
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
         found = obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
-        if found is None and match.port in NODE_PORTS and match.port not in self._allowed_ports:
+        holder = NODE_PORTS.get(match.port)
+        if match.port in self._node_ports:
+            holder = "kube-proxy (loadBalancers.nodePortRange: it answers health checks there)"
+        if found is None and holder and match.port not in self._allowed_ports:
             return (
-                f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; "
+                f"{match}: not relayed: port {match.port} is for the node's own {holder}; "
                 "give the Service another port, or list this one in loadBalancers.allowPorts"
             )
         return found
@@ -227,7 +231,7 @@ class ExistingRelay:
                 *dict.fromkeys(target for target in chosen.values() if isinstance(target, str)),
             ),
             shown_at=_cluster_ips(relay, eligible.addresses),
-            hosts_addresses=() if plain else _cluster_ips(relay, eligible.addresses),
+            hosts_addresses=() if plain or not eligible.wholly else _cluster_ips(relay, eligible.addresses),
         )
 
     def _target(self, match: Endpoint, relay: RelayService) -> Endpoint | str:
@@ -267,6 +271,8 @@ NODE_PORTS: Mapping[int, str] = {
     111: "rpcbind",
     179: "BGP daemon (Calico, Cilium, kube-router, MetalLB)",
     **dict.fromkeys((2375, 2376), "Docker"),
+    # kubernetes/ingress-nginx, pkg/flags: healthz-port, in the host's network.
+    10254: "ingress controller (health checks)",
     # kubernetes.io/docs/reference/networking/ports-and-protocols; 2381, 2382: k3s docs, "Local Ports".
     **dict.fromkeys((2379, 2380, 2381, 2382), "etcd"),
     6443: "API server",

@@ -15,6 +15,7 @@ from tests.plan.made_up import (
     endpoint,
     hosts,
     ingress,
+    of_name,
     of_service,
     redirects,
     relay_of,
@@ -74,6 +75,32 @@ def test_a_port_of_the_nodes_own_daemons_is_never_taken_from_them(port: int, who
     (decision,) = planned.load_balancers
     (remark,) = decision.remarks
     assert f"not relayed: port {port} is for the node's own {whose}" in remark
+
+
+@pytest.mark.parametrize("port", [30000, 31063, 32767])
+def test_no_port_of_the_node_port_range_is_relayed(port: int) -> None:
+    """kube-proxy binds its health checks there (`healthCheckNodePort`), and could not any more."""
+    planned = desired(service(ports=("80", "29999", "32768", str(port))))
+    assert {listener.bind.port for listener in planned.listeners} == {80, 29999, 32768}
+    assert hosts(desired(service(ports=("80", str(port))), ingress("a.example.com"))) == []
+    listed = "services: [{namespace: ingress, name: blue}]"
+    options = config(f"loadBalancers: {{{listed}, nodePortRange: 20000-22767}}")
+    assert {one.bind.port for one in desired(service(ports=(str(port),)), options=options).listeners} == {
+        port
+    }
+
+
+def test_a_load_balancer_with_a_udp_port_has_hosts_lines_only_if_it_is_listed() -> None:
+    """A line leads UDP to the relay as well: HTTP/3, and whatever else the address serves."""
+    annotations = {"nodeagent.io/proxy-protocol": "v1"}
+    found = service("annotated", ports=("443", "443/UDP"), annotations=annotations)
+    claim = ingress("www.example.com")
+    planned = desired(found, claim)
+    assert redirects(planned) == {"192.0.2.1:443": f"{relay_of(planned, 'annotated')[4]}:443"}
+    assert of_name(planned, "www.example.com").code == "PartlyRelayed"
+    assert hosts(planned) == []
+    listed = desired(found, claim, options=config("", proxies=["annotated"]))
+    assert hosts(listed) == [f"{relay_of(listed, 'annotated')[4]} www.example.com"]
 
 
 def test_a_port_that_the_administrator_takes_off_the_list_is_relayed() -> None:
