@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command line and exit with its code."""
     if os.getpid() == 1:
         # In a container, the kernel drops a signal for which process 1 has no handler yet: a pod that ends
-        # while it starts would take its whole grace period. A blocked signal waits (see `runtime/driver.py`).
+        # while it starts would take its whole grace period. A blocked signal waits (see `agent/loop.py`).
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     # Only now, since the imports take most of the start.
     from nodeagent.cli.main import run  # noqa: PLC0415

@@ -102,7 +102,7 @@ class Supervisor:
         # A group of its own: what it started is killed with it.
         environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
         # What passes a signal on must not leave it blocked or ignored, as nohup does with SIGHUP. But
-        # nodeagent's own programs start with SIGTERM blocked: it waits for their handler (runtime/driver.py).
+        # nodeagent's own programs start with SIGTERM blocked: it waits for their handler (agent/loop.py).
         self._program = os.posix_spawnp(
             self._command[0],
             self._command,

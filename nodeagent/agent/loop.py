@@ -1,10 +1,9 @@
-"""`nodeagent run`: the node's agent, as the driver drives it; and how it begins and ends."""
+"""`nodeagent run`: one thread takes over configuration and role, then makes a pass if one is due or waits."""
 
 import gc
 import logging
 import signal
 import time
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -24,14 +23,13 @@ from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
-from nodeagent.errors import SourceError
+from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.decision_log import Fields, say
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.runtime.driver import BEAT_SECONDS, Driver
 from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.status import DRIFT, Status
+from nodeagent.runtime.status import DRIFT, Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -40,6 +38,13 @@ from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
+
+_HEARTBEAT_SECONDS = 5.0
+"""The longest time between two turns: so often the loop reports that it is alive."""
+_POLL_SECONDS = 0.5
+"""So often it looks who is to write: at most twice as long takes a hand-over between two idle agents."""
+_STUMBLE_SECONDS = 10.0
+"""After a pass that raised an error."""
 
 
 class AgentSettings(Struct, frozen=True):
@@ -60,7 +65,7 @@ class AgentSettings(Struct, frozen=True):
 
 
 class Agent:
-    """One agent, from start to end (runtime.driver.Work); `config` is the configuration as first read."""
+    """One agent, from start to end; `config` is the configuration as first read."""
 
     def __init__(self, settings: AgentSettings, config: Config, connection: Connection) -> None:
         self._settings = settings
@@ -102,14 +107,11 @@ class Agent:
         self._settled = False
         self._reconciler = self._new_reconciler()
         self._election = WriterElection(run_dir)
-        self.driver = Driver(
-            self,
-            self._election,
-            self.bell,
-            self._status,
-            self._metrics,
-            ConfigFile(settings.config_file, config, AGENT),
-        )
+        self._config_file = ConfigFile(settings.config_file, config, AGENT)
+        self._writing = False
+        self._stumbled_until = 0.0
+        self._reload = False
+        self._ending = False
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; to be called in the main thread.
@@ -117,53 +119,129 @@ class Agent:
         Raises:
             NodeagentError: it can't begin: the run directory or the telemetry address is not available.
         """
-        self.driver.run()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        signal.signal(signal.SIGHUP, self.reload)
+        # Blocked until now by the manifests' `env`, the supervisor or __main__.py, so that none is lost.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        self.start()
+        try:
+            while not self._ending:
+                self.turn()
+        finally:
+            self.stop()
         self._drain_relay()
 
     def start(self) -> None:
-        """Serve the pages and watch the cluster."""
-        self._cluster.start()  # first: once started, it can be stopped
-        self.service.start()
-        self._status_file.start()
-        if self._config.relay.kind == "node":
-            self._metrics.statistics = self._components.relay.statistics
-        self._events.start()
+        """Serve the pages and watch the cluster; `stop` must follow. Raises NodeagentError if it can't."""
+        self._election.start()
+        try:
+            self._cluster.start()
+            self.service.start()
+            self._status_file.start()
+            if self._config.relay.kind == "node":
+                self._metrics.statistics = self._components.relay.statistics
+            self._events.start()
+        except BaseException:
+            self.stop()
+            raise
 
-    def become_writer(self) -> None:
-        """Report everything again, in a pass that knows nothing of earlier ones."""
-        self._reporter.start_again()
-        self._begin()
+    def reload(self, *_: object) -> None:
+        """Have the configuration reloaded; also a signal's handler."""
+        self._reload = True
+        self.bell.wake()
 
-    def become_standby(self) -> None:
-        """Release what only the writer holds."""
-        self._reconciler.stop_watching()
-        self._reporter.report_watches(None)
-        self._verifier.want({})
-        self._components.relay.release()
+    def turn(self) -> None:
+        """Take over a new configuration and a new role; then make a pass if one is due, else wait."""
+        self._status.heartbeat()
+        self._reload_config()
+        self._take_role()
+        pause = _HEARTBEAT_SECONDS
+        if self._writing:
+            pause = max(self._stumbled_until - time.monotonic(), self.seconds_until_pass())
+        if pause > 0:
+            self._api.update(self._cluster.states())
+            self._wait(min(pause, _HEARTBEAT_SECONDS))
+            return
+        self._status.heartbeat(busy=True)
+        try:
+            self.make_pass()
+        except Exception as error:  # noqa: BLE001 - see below
+            # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues, and
+            # the next pass knows nothing of this one.
+            _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
+            self._status.component_failed(PLAN, f"{type(error).__name__}: {error}")
+            self._begin()
+            self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+        finally:
+            self._status.heartbeat()
 
-    def reconfigure(self, config: Config) -> None:
-        """Use another configuration from the next pass on."""
-        self._config = config
+    def _end(self, *_: object) -> None:
+        self._ending = True
+        self.bell.wake()
+
+    def _reload_config(self) -> None:
+        at_once, self._reload = self._reload, False
+        try:
+            if not self._config_file.reload(at_once=at_once):
+                return
+        except ConfigError as error:
+            say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
+            self._metrics.config_reloaded(accepted=False)
+            return
+        _LOG.info("Reloaded the configuration")
+        self._metrics.config_reloaded(accepted=True)
+        self._config = config = self._config_file.config
         self._components.relay.release()
         self._components = build_components(config, adopt=self._settings.adopt)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
-        self._reconciler.stop_watching()
-        if self.driver.writing:
+        if self._writing:
             self._begin()
+
+    def _take_role(self) -> None:
+        before, self._writing = self._writing, self._election.is_writer()
+        if self._writing and not before:
+            _LOG.info("Became the writer")
+            self._metrics.set_role(writing=True)
+            self._status.became(Role.WRITER)
+            self._reporter.start_again()
+            self._begin()
+        if self._writing:
+            return
+        reason = self._election.standby_reason
+        if before:
+            say(logging.INFO, "Another process is to write; this one is on standby", {"reason": reason})
+            self._metrics.set_role(writing=False)
+            self._reconciler.stop_watching()
+            self._reporter.report_watches(None)
+            self._verifier.want({})
+            self._components.relay.release()
+        if before or reason:  # before another is seen, this process is starting
+            self._status.became(Role.STANDBY, reason)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the bell, for another role, for a notification that is a reason for a pass, or so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            # None while a pass that is due has to wait.
+            paced = self._pace.next_at() > time.monotonic()
+            descriptors = self._reconciler.descriptors() if self._writing and not paced else ()
+            if self.bell.wait(min(left, _POLL_SECONDS), descriptors):
+                return
+            if self._election.is_writer() != self._writing:
+                return
+            if self._writing:
+                until = min(until, time.monotonic() + self.seconds_until_pass())
 
     def seconds_until_pass(self) -> float:
         """Return how long there is no reason for a pass, or how long it must wait; 0 or less: one is due."""
         if not self._cluster.known:
-            return BEAT_SECONDS
+            return _HEARTBEAT_SECONDS
         now = time.monotonic()
         if self._asked_for or self.bell.rung or self._reconciler.notice():
             return self._pace.next_at() - now
         due = max(self._reconciler.next_due(), self._pace.next_at())
         return min(due, self._reconciler.next_notice()) - now
-
-    def descriptors(self) -> Iterable[int]:
-        """Return those of the kernel's notifications; none while a pass that is due has to wait."""
-        return () if self._pace.next_at() > time.monotonic() else self._reconciler.descriptors()
 
     def make_pass(self) -> None:
         """Make one. What rings after its beginning asks for another."""
@@ -184,22 +262,12 @@ class Agent:
             gc.collect()
             gc.freeze()
 
-    def pass_failed(self, error: str) -> None:
-        """Note that a pass raised an error: the next one knows nothing of this one."""
-        self._status.component_failed(PLAN, error)
-        self._reconciler.stop_watching()
-        self._begin()
-
-    def rest(self) -> None:
-        """Report the state of all watches."""
-        self._api.update(self._cluster.states())
-
     def stop(self) -> None:
         """Leave the node as it is, so that a restart or an upgrade drops nothing; or clean it up."""
         self._cluster.stop()
         self._reconciler.stop_watching()
         # Before its first turn, it has no role, but an earlier pod's agent may have left something to remove.
-        if (self.driver.writing or self._election.is_writer()) and self._is_leaving_for_good():
+        if (self._writing or self._election.is_writer()) and self._is_leaving_for_good():
             done = clean_up(self._components)
             for change in done.changes:
                 for line in change.text.splitlines():
@@ -219,8 +287,11 @@ class Agent:
         self._verifier.stop()
         self.service.close()
         self._status_file.close()
+        self._election.stop()
 
     def _begin(self) -> None:
+        """Have the next pass know nothing of earlier ones."""
+        self._reconciler.stop_watching()
         self._reconciler = self._new_reconciler()
         self._reconciler.start_watching()
         self._asked_for = True

@@ -227,7 +227,7 @@ def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
 
 
 class WriterElection:
-    """This agent's part in the election of its node's writer (runtime.driver.Election).
+    """This agent's part in the election of its node's writer.
 
     Args:
         run_dir: The directory that all agents of the node share (`relay.runDir`).

@@ -1,1 +1,1 @@
-"""What the agent and the CoreDNS controller share: the driver of passes, DNS, and what they report."""
+"""What the agent and the CoreDNS controller share: the bell, DNS, and what they report."""

@@ -54,7 +54,7 @@ class Node:
         self.end()
         self._ended = False
         self.agent = self._agent(adopt=adopt)
-        self.agent.driver.start()
+        self.agent.start()
 
     def configure(self, hosts: str = "", load_balancers: str = _LISTED) -> None:
         """Write the configuration, with more options for the hosts file; the agent reads it by `reload`."""
@@ -68,7 +68,7 @@ class Node:
     def turn(self) -> None:
         """Make a turn that does not wait."""
         self.agent.bell.wake()
-        self.agent.driver.turn()
+        self.agent.turn()
 
     def turn_until(self, holds: Callable[[], bool], what: str) -> None:
         """Make turns until something holds: objects arrive in threads of their own."""
@@ -106,7 +106,7 @@ class Node:
         """Let the agent end, as after SIGTERM. Idempotent."""
         if not self._ended:
             self._ended = True
-            self.agent.driver.stop()
+            self.agent.stop()
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         api.store.create(objects.ingress("site", hosts=["site.example.test"], addresses=[_LB]))
         made = Node(api, tmp_path)
         with made.connection:
-            made.agent.driver.start()
+            made.agent.start()
             made.turn_until(made.has("site.example.test"), "the first names")
             yield made
             made.end()
@@ -192,10 +192,10 @@ def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
 
 def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.configure(", exclude: [site.example.test]")
-    node.agent.driver.reload()
+    node.agent.reload()
     node.turn_until(node.has(), "the exclusion")
     node.configure(", enabeld: true")
-    node.agent.driver.reload()
+    node.agent.reload()
     node.turn()
     assert node.metric("nodeagent_config_reloads_total", result="rejected") == 1
     assert "enabeld" in str(caplog.records[-1].__dict__["fields"])

@@ -79,9 +79,9 @@ _DAMAGES = {
     "the table deleted": Damage(
         "dnat", "nft delete table inet nodeagent", _elements_are_gone, "table deleted"
     ),
-    "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy has stopped"),
+    "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy stopped"),
     "HAProxy's worker killed": Damage(
-        "relay", "pkill -KILL -n -x haproxy", _relay_is_gone, "HAProxy has stopped"
+        "relay", "pkill -KILL -n -x haproxy", _relay_is_gone, "HAProxy stopped"
     ),
 }
 

@@ -54,7 +54,7 @@ class RelayWatch:
         while (found := self._connected()) is None and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
         self._connection = found
-        return "HAProxy was restarted or reloaded" if found else f"HAProxy has stopped: {self._why}"
+        return "HAProxy stopped, or was reloaded" if found else f"HAProxy stopped: {self._why}"
 
     def _connected(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)

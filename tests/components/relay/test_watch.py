@@ -30,8 +30,8 @@ def _watched() -> Iterator[tuple[KeptRelay, RelayWatch]]:
 
 def _stopped(watch: RelayWatch) -> None:
     """Wait until it says so. Before, one that is ending may have let it connect once more."""
-    while not (said := seen(watch)).startswith(f"HAProxy has stopped: {MASTER}: "):
-        assert said == "HAProxy was restarted or reloaded"
+    while not (said := seen(watch)).startswith(f"HAProxy stopped: {MASTER}: "):
+        assert said == "HAProxy stopped, or was reloaded"
 
 
 @pytest.mark.parametrize("victims", [("worker",), ("master",), ("master", "worker")])
@@ -56,7 +56,7 @@ def test_its_end_and_its_return_are_seen(victims: tuple[str, ...]) -> None:
 def test_a_reload_by_another_program_is_seen() -> None:
     with _watched() as (_, watch):
         os.kill(processes().master, signal.SIGUSR2)
-        assert seen(watch) == "HAProxy was restarted or reloaded"
+        assert seen(watch) == "HAProxy stopped, or was reloaded"
 
 
 @isolated
