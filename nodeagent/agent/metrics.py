@@ -6,6 +6,7 @@ The latter costs a pass nothing, and none of its series becomes stale. EFFECTS: 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -121,7 +122,8 @@ class AgentMetrics(Metrics, Collector):
             "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
             value=time.monotonic() - min(kept) if kept else 0.0,
         )
-        yield from _relay_families(self.statistics() if self.statistics else None)
+        planned = {decision.load_balancer for decision in desired.load_balancers}
+        yield from _relay_families(self.statistics() if self.statistics else None, planned)
 
 
 def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> GaugeMetricFamily:
@@ -131,8 +133,13 @@ def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> 
     return family
 
 
-def _relay_families(found: tuple[ServerState, ...] | Unreachable | None) -> Iterator[GaugeMetricFamily]:
-    """Yield HAProxy's view of what is behind the relay; without one, families without samples."""
+def _relay_families(
+    found: tuple[ServerState, ...] | Unreachable | None, planned: AbstractSet[ObjectRef]
+) -> Iterator[GaugeMetricFamily]:
+    """Yield HAProxy's view of what is behind the relay; without one, families without samples.
+
+    Only planned load balancers count: an intruder in the relay's container may answer with any others.
+    """
     answered = GaugeMetricFamily(
         "nodeagent_relay_up", "1 if the relay's HAProxy returned its statistics, otherwise 0."
     )
@@ -141,7 +148,8 @@ def _relay_families(found: tuple[ServerState, ...] | Unreachable | None) -> Iter
     yield answered
     servers: dict[ObjectRef, list[ServerState]] = {}
     for server in () if found is None or isinstance(found, Unreachable) else found:
-        servers.setdefault(server.load_balancer, []).append(server)
+        if server.load_balancer in planned:
+            servers.setdefault(server.load_balancer, []).append(server)
     for name, meaning, value in _OF_UPSTREAMS:
         family = GaugeMetricFamily(name, meaning, labels=["load_balancer"])
         for load_balancer, its in servers.items():

@@ -15,11 +15,26 @@ import msgspec
 import yaml
 
 from nodeagent.config.options import Config
-from nodeagent.errors import ConfigError, one_line
+from nodeagent.errors import ConfigError, one_line, quoted
 from nodeagent.typed_values import from_plain
 
 _LONGEST = 1024 * 1024
 """Characters; the API accepts no larger ConfigMap."""
+
+
+_LONGEST_SHOWN = 80
+"""Characters of a value in an error."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases: a few of them, each of several others, are a gigabyte."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node. Raises yaml.MarkedYAMLError, also for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases (*) are not supported", problem_mark=mark)
+        return super().compose_node(parent, index)
 
 
 def read_config(path: Path | None) -> Config:
@@ -43,7 +58,7 @@ def read_config(path: Path | None) -> Config:
 def parse_config(text: str, file: str) -> Config:
     """Return the configuration in `text`; `file` only names it in errors. Raises ConfigError. Pure."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = one_line(f"{error.context or ''} {error.problem or ''}")
@@ -84,7 +99,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
             yield from _problems(item, get_args(expected)[0], f"{key}[{index}]")
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
-            given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            given = quoted(node.value, _LONGEST_SHOWN) if isinstance(node, yaml.ScalarNode) else "this"
             yield _line(node), key, f"{given} is not one of {', '.join(get_args(expected))}"
     else:
         try:
@@ -114,7 +129,8 @@ def _mapping_problems(
             yield _line(key_node), key, "a key must be plain text"
             continue
         name = str(key_node.value)
-        path = f"{key}.{name}" if key else name
+        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+        path = f"{key}.{shown}" if key else shown
         if name not in fields:
             yield _line(key_node), path, f"unknown key{_suggestion(name, fields)}"
         elif name in seen:
@@ -153,8 +169,16 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
 def _checked(expected: type[Any], value: object) -> object:
     """Build the types of options that check themselves; their ValueError becomes the option's problem."""
     if not isinstance(value, str):
-        raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
-    return expected.parse(value) if hasattr(expected, "parse") else expected(value)
+        shown = repr(value)[:_LONGEST_SHOWN]
+        raise ValueError(f"expected text, got {shown}")  # noqa: TRY004 - msgspec passes ValueError on
+    try:
+        return expected.parse(value) if hasattr(expected, "parse") else expected(value)
+    except ValueError as error:
+        if len(value) <= _LONGEST_SHOWN:
+            raise
+        shown = quoted(value, _LONGEST_SHOWN)
+        said = str(error).replace(repr(value), shown)
+        raise ValueError(said if len(said) < len(value) else f"{shown} is not valid") from error
 
 
 _SETTLE_SECONDS = 1.0

@@ -27,6 +27,7 @@ ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
 _AT_ONCE = 64
 _UPTIME = Path("/proc/uptime")
+_LONGEST_ANSWER, _LONGEST_REASON = 65536, 600
 _STUCK_SECONDS = BUSY_SECONDS + 30
 """A pass may take BUSY_SECONDS without a sign; the supervisor restarts the agent after that."""
 
@@ -76,6 +77,8 @@ def _judged(node: str, answer: bytes, pod: AgentPod | None = None) -> NodeRow:
     Raises:
         UnreadableStatusError: it is not such a file, or one of another version.
     """
+    if len(answer) > _LONGEST_ANSWER:
+        raise UnreadableStatusError(f"its answer has more than {_LONGEST_ANSWER} bytes")
     line, _, text = answer.partition(b"\n")
     try:
         uptime = float(line.split()[0])
@@ -179,7 +182,7 @@ def _answered(asking: Asking, seat: Seat, pod: AgentPod) -> NodeRow:
         container = Container(asking.namespace, pod.name, AGENT)
         done = execute(asking.connection, container, ("cat", str(_UPTIME), str(IN_POD)), asking.timeout)
         if done.exit_code:
-            why = done.stderr.strip() or done.failure
+            why = done.stderr.strip()[:_LONGEST_REASON] or done.failure
             return failed("unreadable", f"its status file can't be read: {why}")
         return _judged(seat.node, done.stdout, pod)
     except UnreadableStatusError as error:

@@ -8,6 +8,7 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.coredns.controller import coredns_metrics
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Ruling, Verdict
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.reflector import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 from tests.agent.happening import BLUE, GREEN, everything, name, server
@@ -98,13 +99,21 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     """HAProxy is asked at each scrape, so the value is of now."""
     metrics = AgentMetrics()
     servers = [server(BLUE, 80, up=True), server(BLUE, 443, up=False), server(GREEN, 443, up=True)]
-    metrics.statistics = lambda: tuple(servers)
+    intruders = [
+        server(ObjectRef("Service", "ingress", f"made-up-{number}"), 80, up=True) for number in range(9)
+    ]
+    metrics.statistics = lambda: (*servers, *intruders)
+    listed = Ruling(Verdict.SERVED, "Listed", "listed")
+    metrics.desired = Desired(
+        load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN))
+    )
 
     found = scrape(metrics)
     assert found.value("nodeagent_relay_up") == 1
     assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 0
     assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") == 1
     assert found.value("nodeagent_relay_connections", load_balancer="ingress/blue") == 14
+    assert b"made-up" not in metrics.exposition()
     assert found.value("nodeagent_relay_rejected_connections", load_balancer="ingress/blue") == 6
 
     servers[:] = [server(BLUE, 80, up=True), server(BLUE, 443, up=True)]

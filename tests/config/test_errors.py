@@ -171,6 +171,22 @@ def test_a_file_that_is_not_yaml_is_named_with_the_line(text: str, line: int) ->
     assert complaint.startswith(f"{FILE}:{line}: not YAML: ")
 
 
+def test_aliases_are_not_supported() -> None:
+    """Nine lines of ten aliases each are a gigabyte."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 9)]
+    text = "\n".join([*lines, "hosts: {file: *a8}"])
+    assert complaints(text) == [f"{FILE}:2: not YAML: aliases (*) are not supported"]
+
+
+@pytest.mark.parametrize("option", ["hosts.file", "relay.kind", "relay.ipv4", "dnat.podCIDRs", "hosts.x"])
+@pytest.mark.parametrize("value", ["x" * 100_000, f"[{'x, ' * 30_000}]", f"[{'x' * 100_000}]"])
+def test_an_error_shows_the_beginning_of_a_long_value(option: str, value: str) -> None:
+    section, _, key = option.partition(".")
+    for text in (f"{section}: {{{key}: {value}}}", f"{section}: {{{value.strip('[]')[:100_000]}: 1}}"):
+        assert all(len(complaint) < 400 for complaint in complaints(text)), option
+
+
 def test_an_absent_file_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
     """The path and the system's reason; a directory if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read: .*No such file"):

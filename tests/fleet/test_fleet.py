@@ -65,6 +65,19 @@ def test_a_right_that_is_missing_is_named(api: ApiServer, ask: Ask, missing: int
     assert len(reply.stderr.splitlines()) == 1
 
 
+def test_an_agent_that_answers_with_megabytes_costs_one_short_row(api: ApiServer, ask: Ask) -> None:
+    """An intruder's in its container, or a program that ends with a long error."""
+    fleet = Fleet(api, 1)
+    fleet.add("long", answering(status("long", components=failing("x" * 3_000_000))))
+    fleet.add("loud", lambda _: Ended(1, stderr=b"y" * 3_000_000))
+    _, nodes = _nodes(ask)
+    assert {name: node["state"] for name, node in nodes.items() if name != "node000"} == {
+        "long": "unreadable",
+        "loud": "unreadable",
+    }
+    assert all(len(node["reason"]) < 1000 for node in nodes.values())
+
+
 def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 2)
     fleet.add("broken", answering(status("broken", components=failing("read-only file system"))))
