@@ -9,17 +9,13 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.reconciler import PassResult, Reconciler
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import Desired, Ruled, Verdict
-from nodeagent.runtime.decision_log import (
-    Fields,
-    NameChanges,
-    changed_names,
-    log_decisions,
-    log_lines,
-    say,
-)
+from nodeagent.model.desired import Ruled, Verdict
+from nodeagent.runtime.decision_log import DecisionLog, Fields, say
 from nodeagent.runtime.event_recorder import EventRecorder, pending_events
 from nodeagent.runtime.status import DRIFT, Status, VerdictCounts
+
+_MOST_LINES = 100
+"""Lines about changes in one pass: a thousand new rules should not hide everything else."""
 
 PLAN = "plan"
 """The name of the decision itself in the status, next to the components."""
@@ -32,13 +28,13 @@ class PassReporter:
         self._metrics = metrics
         self._status = status
         self._events = events
-        self._before: Desired | None = None
+        self._decisions = DecisionLog()
         self._unwatched: Mapping[ComponentName, str] = {}
         self._relay_notes: tuple[str, ...] = ()
 
     def start_again(self) -> None:
         """Report everything in the next pass: this agent has just become the node's writer."""
-        self._before = None
+        self._decisions.start_again()
 
     def report(self, result: PassResult, reconciler: Reconciler, event_at: float | None) -> None:
         """Report what the pass decided, did, repaired and could not do.
@@ -46,12 +42,11 @@ class PassReporter:
         `event_at` is when the first event came that it answers (monotonic seconds).
         """
         done, desired = result.done, result.done.desired
-        changed = changed_names(desired, self._before)
-        log_pass(result, self._before, changed)
+        self._decisions.log(desired)
+        log_pass(result)
         self._metrics.desired = desired
         for event in pending_events(desired):
             self._events.record(event)
-        self._before = desired
         self._status.component_ok(PLAN)
         for component in ALL - done.left_alone:
             self._metrics.count("applies_total", component)
@@ -114,26 +109,19 @@ def _counts(decisions: Iterable[Ruled]) -> VerdictCounts:
     return VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict})
 
 
-def log_pass(result: PassResult, before: Desired | None, names: NameChanges) -> None:
-    """Log the decisions that changed since `before`, what was done and repaired, and what failed.
-
-    `names` are those on hostnames (`changed_names`).
-    """
+def log_pass(result: PassResult) -> None:
+    """Log what was done and repaired, and what failed."""
     done = result.done
-    log_decisions(done.desired, before, names)
     for component, repair in result.repairs.items():
         say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
         if repair.status.is_news:
             fields: Fields = {"component": component, "reason": str(repair.status)}
             say(logging.ERROR, "Another program keeps reverting a component", fields)
-    log_lines(
-        logging.INFO,
-        (
-            ("Applied a change", {"component": change.component, "change": line})
-            for change in done.changes
-            for line in change.text.splitlines()
-        ),
-    )
+    lines = [(change.component, line) for change in done.changes for line in change.text.splitlines()]
+    for component, line in lines[:_MOST_LINES]:
+        say(logging.INFO, "Applied a change", {"component": component, "change": line})
+    if len(lines) > _MOST_LINES:
+        say(logging.INFO, "Omitted more changes of this pass", {"count": len(lines) - _MOST_LINES})
     for component in sorted(result.recovered):
         say(logging.INFO, "Applied a component again", {"component": component})
     for component in sorted(done.errors.keys() - done.left_alone):

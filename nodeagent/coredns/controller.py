@@ -22,9 +22,9 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.errors import ConfigError, NodeagentError
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Snapshot
-from nodeagent.runtime.decision_log import changed_names, log_decisions
+from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, name_events
 from nodeagent.runtime.metric_set import Metric, Metrics
@@ -203,7 +203,7 @@ class CoreDnsReporter:
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
         self._said: dict[str, set[str]] = {"pass": set(), "sources": set()}
-        self._before: Desired | None = None
+        self._decisions = DecisionLog()
 
     def report(self, done: CoreDnsPass) -> None:
         """Report a pass."""
@@ -212,8 +212,7 @@ class CoreDnsReporter:
             fields = {"configmap": path, "names": served, "way": str(done.edits.way)}
             _LOG.info("Wrote a ConfigMap", extra={"fields": fields})
         decided = replace(done.desired, names=done.edits.decisions)
-        log_decisions(decided, self._before, changed_names(decided, self._before))
-        self._before = decided
+        self._decisions.log(decided)
         for event in name_events(decided, COREDNS_NAME_CODES):
             self._events.record(event)
         for conflict in done.conflicts:

@@ -1,99 +1,118 @@
-"""Logs the decisions that a pass changed: one line each, and not too many of a kind."""
+"""Logs the decisions that a pass changed: one line each, and not too many of a namespace."""
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.printable import shown_name
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100
-"""Lines of one kind in one pass: the rest is counted, so that a thousand new hostnames don't hide others."""
+"""Lines in one pass: the rest is counted, so that a thousand new hostnames don't hide everything else."""
+_MOST_A_MINUTE = 60
+"""Lines about the objects of one namespace in a minute."""
 
 Fields = dict[str, object]
 
-NameChanges = tuple[list[NameDecision], list[NameDecision]]
-"""The decisions on hostnames that are no longer made, and those that are new."""
+_Item = TypeVar("_Item")
+_Line = tuple[str, str, Fields]
+"""The namespace that it is about, the message, and its fields."""
 
 
-def changed_names(after: Desired, before: Desired | None) -> NameChanges:
-    """Return the decisions on hostnames that differ between two plans: a planner keeps the others. Pure."""
-    if before and before.names is after.names:
-        return [], []
-    old, new = ({id(each): each for each in plan.names} if plan else {} for plan in (before, after))
-    gone, found = old.keys() - new.keys(), new.keys() - old.keys()
-    return [old[key] for key in old if key in gone], [new[key] for key in new if key in found]
+class DecisionLog:
+    """Logs the decisions that differ from those before; namespaces take turns.
 
-
-def log_decisions(after: Desired, before: Desired | None, names: NameChanges) -> None:
-    """Log the changed decisions since `before`: load balancers, hostnames, objects that can't be read.
-
-    `names` are those on hostnames (`changed_names`).
+    Args:
+        clock: Monotonic seconds.
     """
-    log_lines(logging.INFO, _load_balancers(after, before))
-    log_lines(logging.INFO, _names(*names))
-    known = set(before.unreadable) if before else set()
-    new = (entry for entry in after.unreadable if entry not in known)
-    log_lines(
-        logging.WARNING, (("Skipped an object", {"object": one.where, "reason": one.reason}) for one in new)
-    )
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._before = Desired()
+        self._minute = 0
+        self._used: Counter[str] = Counter()
+
+    def start_again(self) -> None:
+        """Log every decision of the next plan."""
+        self._before = Desired()
+
+    def log(self, after: Desired) -> None:
+        """Log what changed since the last call: load balancers, hostnames, objects that can't be read."""
+        before, self._before = self._before, after
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._minute, self._used = minute, Counter()
+        self._write(_load_balancers(before, after))
+        self._write(_names(before, after))
+        known = set(before.unreadable)
+        for one in after.unreadable:
+            if one not in known:
+                say(logging.WARNING, "Skipped an object", {"object": one.where, "reason": one.reason})
+
+    def _write(self, lines: Iterable[_Line]) -> None:
+        written = omitted = 0
+        for namespace, message, fields in in_turn(lines, lambda line: line[0]):
+            if written < _MOST_LINES and self._used[namespace] < _MOST_A_MINUTE:
+                self._used[namespace] += 1
+                written += 1
+                say(logging.INFO, message, fields)
+            else:
+                omitted += 1
+        if omitted:
+            say(logging.INFO, "Omitted more of the same kind in this pass", {"count": omitted})
 
 
-def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
-    known: Mapping[object, LoadBalancerDecision] = {
-        decision.load_balancer: decision for decision in (before.load_balancers if before else ())
-    }
-    for decision in after.load_balancers:
-        if known.get(decision.load_balancer) != decision:
-            fields: Fields = {"service": decision.load_balancer.path, "reason": decision.reason}
+def _load_balancers(before: Desired, after: Desired) -> Iterator[_Line]:
+    known: Mapping[Hashable, LoadBalancerDecision] = {one.load_balancer: one for one in before.load_balancers}
+    now = {one.load_balancer: one for one in after.load_balancers}
+    for service, decision in now.items():
+        if known.get(service) != decision:
+            fields: Fields = {"service": service.path, "reason": decision.reason}
             if decision.remarks:
                 fields["remarks"] = "; ".join(decision.remarks)
-            yield f"Load balancer {decision.verdict}", fields
-    gone = set(known) - {decision.load_balancer for decision in after.load_balancers}
+            yield service.namespace, f"Load balancer {decision.verdict}", fields
     for decision in known.values():
-        if decision.load_balancer in gone:
-            yield "Load balancer removed", {"service": decision.load_balancer.path}
+        service = decision.load_balancer
+        if service not in now:
+            yield service.namespace, "Load balancer removed", {"service": service.path}
 
 
-def _names(removed: list[NameDecision], added: list[NameDecision]) -> Iterable[tuple[str, Fields]]:
-    known = {_key(decision): decision for decision in removed}
-    for decision in added:
-        earlier = known.get(_key(decision))
+def _names(before: Desired, after: Desired) -> Iterator[_Line]:
+    """Yield the decisions on hostnames that differ; a planner keeps the others."""
+    kept = {id(one) for one in before.names} & {id(one) for one in after.names}
+    known = {(one.name, one.claimed_by): one for one in before.names if id(one) not in kept}
+    now = {(one.name, one.claimed_by): one for one in after.names if id(one) not in kept}
+    for key, decision in now.items():
+        earlier = known.get(key)
         # DNS only confirms an existing line, as for every hostname after the agent's start.
         confirmed = earlier is not None and (earlier.code, decision.code) == ("KeptUnasked", "Verified")
-        if earlier is None or (_said(earlier) != _said(decision) and not confirmed):
-            yield (
-                f"Hostname {decision.verdict}",
-                {
-                    "name": shown_name(decision.name),
-                    "claimed_by": str(decision.claimed_by),
-                    "reason": decision.reason,
-                },
-            )
-    staying = {_key(decision) for decision in added}
-    for decision in (decision for key, decision in known.items() if key not in staying):
-        yield "Hostname removed", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
+        if earlier is None or (_essence(earlier) != _essence(decision) and not confirmed):
+            yield _line(f"Hostname {decision.verdict}", decision, {"reason": decision.reason})
+    yield from (_line("Hostname removed", known[key], {}) for key in known.keys() - now.keys())
 
 
-def _key(decision: NameDecision) -> tuple[object, ...]:
-    return (decision.name, decision.claimed_by)
+def _line(message: str, decision: NameDecision, more: Fields) -> _Line:
+    by = decision.claimed_by
+    return by.namespace, message, {"name": shown_name(decision.name), "claimed_by": str(by), **more}
 
 
-def _said(decision: NameDecision) -> tuple[object, ...]:
+def _essence(decision: NameDecision) -> tuple[object, ...]:
     """Return what is worth a line: an answer of DNS that differs only in its addresses is not."""
     return (decision.verdict, decision.code, decision.load_balancer, decision.stable_reason)
 
 
-def log_lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:
-    """Log the first hundred of them, and the number of the rest."""
-    more = 0
-    for number, (message, fields) in enumerate(lines):
-        if number < _MOST_LINES:
-            say(level, message, fields)
-        else:
-            more += 1
-    if more:
-        say(level, "Omitted more of the same kind in this pass", {"count": more})
+def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
+    """Return the items in an order in which each namespace has its first before any has its second. Pure."""
+    before: Counter[str] = Counter()
+    ranked: list[tuple[int, _Item]] = []
+    for item in items:
+        namespace = namespace_of(item)
+        ranked.append((before[namespace], item))
+        before[namespace] += 1
+    return [item for _, item in sorted(ranked, key=lambda one: one[0])]
 
 
 def say(level: int, message: str, fields: Fields) -> None:

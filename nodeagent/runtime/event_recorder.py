@@ -4,21 +4,18 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from operator import itemgetter
-from typing import TypeVar
 
 from msgspec import Struct
 
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import shown_name
+from nodeagent.runtime.decision_log import in_turn
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import post_event
 
-_Item = TypeVar("_Item")
 _NAMES_SHOWN = 5
 
 # What a hostname's owner or an administrator can act on; that excludes a wildcard, a disabled hosts file, and
@@ -69,7 +66,7 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     ]
     found += name_events(desired, EVENT_NAME_CODES)
     found.sort(key=lambda one: (one.service, one.code))
-    return tuple(_in_turn(found, lambda one: one.service.namespace))
+    return tuple(in_turn(found, lambda one: one.service.namespace))
 
 
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
@@ -96,24 +93,13 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
 
 def _about(decisions: Iterable[NameDecision]) -> str:
     by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
-    in_turn = _in_turn(by_name.values(), lambda one: one.claimed_by.namespace)
+    ordered = in_turn(by_name.values(), lambda one: one.claimed_by.namespace)
     shown = [
         f"{shown_name(decision.name)} ({decision.claimed_by}): {decision.stable_reason}"
-        for decision in in_turn[:_NAMES_SHOWN]
+        for decision in ordered[:_NAMES_SHOWN]
     ]
     more = len(by_name) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
-
-
-def _in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
-    """Return the items in an order in which each namespace has its first before any has its second."""
-    before: Counter[str] = Counter()
-    ranked: list[tuple[int, _Item]] = []
-    for item in items:
-        namespace = namespace_of(item)
-        ranked.append((before[namespace], item))
-        before[namespace] += 1
-    return [item for _, item in sorted(ranked, key=itemgetter(0))]
 
 
 _LOG = logging.getLogger("nodeagent")

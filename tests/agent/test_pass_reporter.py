@@ -8,16 +8,17 @@ import pytest
 
 from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.metrics import AgentMetrics
-from nodeagent.agent.pass_reporter import PLAN, PassReporter, log_pass
+from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import PassResult, Reconciler, Repair
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Desired, NameDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.decision_log import changed_names
+from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.runtime.repair_conflicts import ConflictStatus
 from nodeagent.runtime.status import DRIFT, Role, Status
 from tests.agent.scraping import Scrape, read
+from tests.clock import Clock
 
 _LB = ObjectRef("Service", "ingress", "controller")
 
@@ -54,9 +55,37 @@ ROTATED = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "D
 def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
     before: Desired | None, after: Desired, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    decisions = DecisionLog()
+    if before:
+        decisions.log(before)
     with caplog.at_level(logging.INFO, "nodeagent"):
-        log_pass(PassResult(NodePass(after), {}, frozenset()), before, changed_names(after, before))
+        caplog.clear()
+        decisions.log(after)
     assert [record.getMessage() for record in caplog.records] == logged
+
+
+def _of(namespace: str, number: int, code: str) -> NameDecision:
+    ingress = ObjectRef("Ingress", namespace, "web")
+    return NameDecision(f"{namespace}-{number:03}", ingress, _LB, Ruling(Verdict.REFUSED, code, "because"))
+
+
+def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    decisions = DecisionLog(clock)
+    caplog.set_level(logging.INFO, "nodeagent")
+    for change in range(20):
+        flood = tuple(_of("a-tenant", number, f"Code{change}") for number in range(150))
+        decisions.log(Desired(names=(*flood, _of("b-shop", 1, f"Code{change}"))))
+    about = [record.__dict__["fields"].get("claimed_by", "") for record in caplog.records]
+    assert about.count("Ingress a-tenant/web") == 60
+    assert about.count("Ingress b-shop/web") == 20
+    assert sum(record.getMessage().startswith("Omitted") for record in caplog.records) == 20
+    caplog.clear()
+    clock.now += 60
+    decisions.log(Desired(names=(_of("a-tenant", 1, "Another"), _of("b-shop", 1, "Code19"))))
+    assert "Ingress a-tenant/web" in str([record.__dict__["fields"] for record in caplog.records])
 
 
 class _Component(SimpleNamespace):
