@@ -7,9 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 from nodeagent.cli.main import nodeagent
+from nodeagent.config.options import Config
 from nodeagent.plan.detection.providers import PROVIDERS
 
 _ROOT = Path(__file__).parents[2]
@@ -141,6 +143,40 @@ def test_every_pointer_to_a_page_leads_there() -> None:
             dead.append(f"{file.relative_to(_ROOT)}: {page}, {heading!r}")
     assert count > 100
     assert dead == []
+
+
+_TREES = (
+    "benchmarks",
+    "charts",
+    "daemonset",
+    "locks",
+    "nodeagent",
+    "packages",
+    "release",
+    "scripts",
+    "tests",
+)
+_SUBJECTS = ("agent", "components", "config", "coredns", "doctor", "plan", "runtime", "sources")
+
+
+def test_every_path_and_option_on_a_page_exists() -> None:
+    sections = {field.encode_name: field.type for field in msgspec.structs.fields(Config)}
+    options = {
+        f"{name}.{field.encode_name}"
+        for name, section in sections.items()
+        for field in msgspec.structs.fields(section)
+    }
+    wrong = []
+    for page in [*_PAGES, *(_ROOT / "docs" / "decisions").glob("*.md"), _ROOT / "CONTRIBUTING.md"]:
+        text = page.read_text("utf-8")
+        paths = re.findall(rf"`((?:{'|'.join((*_TREES, *_SUBJECTS))})/[\w./-]+)`", text)
+        bases = (_ROOT, _ROOT / "nodeagent")
+        wrong += [
+            f"{page.name}: {path}" for path in paths if not any((base / path).exists() for base in bases)
+        ]
+        named = re.findall(rf"`(?:config\.)?((?:{'|'.join(sections)})\.\w+)", text)
+        wrong += [f"{page.name}: {option}" for option in named if option not in options]
+    assert wrong == []
 
 
 def test_the_readme_names_each_providers_shortest_fix() -> None:
