@@ -1,7 +1,7 @@
 """The actual state of DNAT, the step from there to the desired rules, and what a backend does. Pure."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
@@ -202,16 +202,6 @@ def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
     ranges = {name: _collapsed(networks + before.ranges[name]) for name, networks in desired.ranges.items()}
     return DnatRules(desired.redirects + others, **ranges, users=desired.users)
-
-
-def without_families(rules: DnatRules, families: Container[int]) -> DnatRules:
-    """Return the part of `rules` that concerns the other family."""
-    redirects = (one for one in rules.redirects if one.match.address.version not in families)
-    ranges = {
-        name: tuple(network for network in networks if network.version not in families)
-        for name, networks in rules.ranges.items()
-    }
-    return DnatRules(tuple(redirects), **ranges, users=rules.users)
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
