@@ -196,7 +196,7 @@ class FixedOptions(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
 
 
-_RELAY = ("relay.kind", "relay.service")
+_RELAY = ("relay.kind", "relay.service", "relay.ipv4", "relay.ipv6")
 AGENT = FixedOptions(
     "agent",
     "nodeagent cleanup",
@@ -204,8 +204,6 @@ AGENT = FixedOptions(
         *_RELAY,
         "relay.launch",
         "relay.interface",
-        "relay.ipv4",
-        "relay.ipv6",
         "relay.runDir",
         "relay.haproxyDir",
         "hosts.file",

@@ -77,7 +77,7 @@ def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
 
 
 _SCHEME = re.compile(r"[a-z0-9]+://")
-_PORT = re.compile(r":([0-9]*|\{[$%][^}]*\})\Z")
+_PORT = re.compile(r":([0-9]*|\{[$%][^{}]*\})\Z")
 _DEEPEST_IMPORT = 20
 
 

@@ -37,6 +37,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, DnatRules, NameDecision, Verdict
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
@@ -134,7 +135,8 @@ class _Examination:
             led_to=led_to,
         )
         asked = [(service, self._detected[service.ref].versions) for service in examined]
-        observed = observe(find_targets(asked, hosts, led_to, question.facts), knowledge)
+        rules = AddressRules(question.snapshot, question.facts, question.config)
+        observed = observe(find_targets(asked, hosts, led_to, rules, question.facts), knowledge)
         paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
         for seen in observed:
             paths[seen.target.service.ref].append(conclude(seen))

@@ -13,6 +13,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
+from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.sources.connection_tests import (
     Probe,
@@ -25,6 +26,7 @@ from nodeagent.sources.connection_tests import (
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
+_MOST, _MOST_OF_ONE = 1024, 64
 _IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
 """The plan's codes for hostnames that no load balancer can have."""
 
@@ -33,6 +35,7 @@ def find_targets(
     services: Iterable[tuple[Service, Mapping[int, ProxyVersion]]],
     hosts: Mapping[ObjectRef, str],
     resolved: Mapping[str, tuple[IPAddress, ...]],
+    rules: AddressRules,
     facts: Facts,
 ) -> tuple[Target, ...]:
     """Return what to connect to.
@@ -42,15 +45,18 @@ def find_targets(
             send.
         hosts: the hostname to request from each.
         resolved: the addresses of the names by which load balancers are published.
+        rules: what no node redirects is not connected to either, such as clouds' metadata.
         facts: the API server's own endpoint is never connected to.
 
     Returns:
         One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
-        the ports that are HTTP or TLS by name or number: other services on it are not disturbed.
+        the ports that are HTTP or TLS by name or number: other services on it are not disturbed. At most 64
+        for a load balancer, and 1,024 in all.
     """
-    found = []
+    found: list[Target] = []
     for service, versions in services:
-        for address, vip in _addresses(service, resolved):
+        most = min(len(found) + _MOST_OF_ONE, _MOST)
+        for address, vip in _addresses(service, resolved, rules):
             ips = service.cluster_ips
             own = next((one for one in ips if one.version == address.version), ips[0] if ips else None)
             for port in service.ports:
@@ -59,6 +65,7 @@ def find_targets(
                     port.protocol != "TCP"
                     or (proxy is None and len(tls) > 1)
                     or endpoint in facts.api_servers
+                    or len(found) == most
                 ):
                     continue
                 server = Endpoint(own, port.port) if own else None
@@ -104,7 +111,7 @@ def published_names(services: Iterable[Service]) -> tuple[str, ...]:
 
 
 def _addresses(
-    service: Service, resolved: Mapping[str, tuple[IPAddress, ...]]
+    service: Service, resolved: Mapping[str, tuple[IPAddress, ...]], rules: AddressRules
 ) -> list[tuple[IPAddress, bool]]:
     found: dict[IPAddress, bool] = {}
     for point in service.points:
@@ -113,11 +120,7 @@ def _addresses(
         else:
             for address in resolved.get(point.hostname or "", ()):
                 found.setdefault(address, False)
-    return [
-        (one, vip)
-        for one, vip in found.items()
-        if not (one.is_loopback or one.is_multicast or one.is_unspecified or one.is_link_local)
-    ]
+    return [(one, vip) for one, vip in found.items() if rules.never(one) is None]
 
 
 def _tls(port: ServicePort) -> tuple[bool, ...]:

@@ -43,6 +43,9 @@ def test_what_says_where_things_are_can_not_change_while_it_runs(tmp_path: Path)
         reload(tmp_path, "relay: {runDir: /elsewhere}\nhosts: {file: /other/hosts}")
     with pytest.raises(ConfigError, match=r"^coredns\.namespace can't .* run `nodeagent coredns cleanup`"):
         reload(tmp_path, "coredns: {namespace: dns}\nhosts: {file: /other/hosts}", COREDNS_CONTROLLER)
+    for fixed in (AGENT, COREDNS_CONTROLLER):  # pods would get addresses that no node has
+        with pytest.raises(ConfigError, match=r"^relay\.ipv4, relay\.ipv6 can't change while"):
+            reload(tmp_path, "relay: {ipv4: 169.254.67.0/24, ipv6: 'fd00:1::/112'}", fixed)
 
 
 def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> None:

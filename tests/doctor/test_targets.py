@@ -8,7 +8,8 @@ import pytest
 from nodeagent.doctor.paths import Target
 from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ProxyVersion, Service
+from nodeagent.model.objects import ProxyVersion, Service, Snapshot
+from nodeagent.plan.address_rules import AddressRules
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
 _V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}
@@ -18,7 +19,8 @@ _BALANCER = "lb.example.com"
 
 def _targets(found: Service, versions: dict[int, ProxyVersion], facts: Facts = FACTS) -> tuple[Target, ...]:
     resolved = {_BALANCER: (ip_address("192.0.2.9"), ip_address("127.0.0.1"), ip_address("169.254.169.254"))}
-    return find_targets([(found, versions)], {found.ref: "site.example.com"}, resolved, facts)
+    rules = AddressRules(Snapshot(), facts, config("loadBalancers: {refuse: [192.0.2.7]}"))
+    return find_targets([(found, versions)], {found.ref: "site.example.com"}, resolved, rules, facts)
 
 
 def _endpoints(found: tuple[Target, ...]) -> list[str]:
@@ -46,6 +48,17 @@ def test_what_can_be_no_load_balancers_is_never_connected_to(address: str) -> No
 def test_the_api_server_is_never_connected_to() -> None:
     facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:443")}))
     assert _endpoints(_targets(service(), _V1, facts)) == ["192.0.2.1:80"]
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.2.7"])
+def test_what_is_never_redirected_is_not_connected_to_either(address: str) -> None:
+    """Anyone who can write a status would have the doctor send requests to the cloud's metadata."""
+    assert _targets(service(ips=(address,)), _V1) == ()
+
+
+def test_a_load_balancer_has_a_limited_number_of_targets() -> None:
+    many = service(ips=[f"198.51.100.{number}" for number in range(1, 100)])
+    assert len(_targets(many, _V1)) == 64
 
 
 def test_a_published_name_means_its_addresses() -> None:

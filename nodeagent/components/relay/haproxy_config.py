@@ -179,7 +179,8 @@ _SECTION = re.compile(
     r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|reject)[^\n]+\n)+)"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
     rf"{re.escape(_STEERING)}(?:{re.escape(_FORGERY)})?"
-    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+?) (?P<intervals>inter [^\n]+)\n"
+    rf"    server {SERVER_NAME} (?P<server>\S+) "
+    r"(?P<options>(?:(?! inter )[^\n])+) (?P<intervals>inter [^\n]+)\n"
     rf"    server {_UNCHECKED} [^\n]+\n"
 )
 

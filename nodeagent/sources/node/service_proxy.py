@@ -29,7 +29,8 @@ _ABSENT = "No such file or directory"
 # In nft's JSON, an address is a separate string, in a map's key or a rule. Protocol and port follow.
 _QUOTED_ADDRESS = re.compile(
     r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"'
-    r'(?:, "(\w+)", (\d+)|\}\}(?:(?!"rule":).)*?"protocol": "(\w+)", "field": "dport"\}\}, "right": (\d+))?'
+    r'(?:, "(\w+)", (\d+)|'
+    r'\}\}(?:(?!"rule":).){0,1000}?"protocol": "(\w+)", "field": "dport"\}\}, "right": (\d+))?'
 )
 _DESTINATION = re.compile(
     r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) (?:-p (\w+) (?:.* )?--dport (\d+) )?",
