@@ -85,7 +85,7 @@ class FileEvents:
 
     def close(self) -> None:
         """End all watches. Idempotent."""
-        self._reader.remove_callbacks([(watch, id(self)) for watch in self._watches])
+        self._reader.remove_callbacks([(watch, id(self)) for watch in tuple(self._watches)])
         with self._lock:
             bell, self._bell = self._bell, -1
         if bell >= 0:

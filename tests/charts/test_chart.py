@@ -41,6 +41,8 @@ EVERYTHING: Values = {
     "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
     "relay": {
+        # Ignored: values of charts before there was one image may name it.
+        "image": {"repository": "ignored.example.com/haproxy", "tag": "3.0.12"},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
     },
     "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}],

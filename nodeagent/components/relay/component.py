@@ -90,12 +90,16 @@ class Relay:
             if isinstance(silent, Unreachable) and silent.why.is_running
         ]
         running = not isinstance(found, Unreachable)
+        active = None if isinstance(serving, Unreachable) else serving
+        if running and text is not None and isinstance(serving, Unreachable) and serving.why.is_running:
+            # The worker's answer is unusable: the master's word counts, which read this file.
+            active = haproxy_config.digest(text)
         hidden = isinstance(found, Unreachable) and found.why is Silence.FORBIDDEN
         return RelayState(
             listeners=listeners,
             file_digest=None if text is None else haproxy_config.digest(text),
             running=running,
-            active_digest=None if isinstance(serving, Unreachable) else serving,
+            active_digest=active,
             stray=self._launch and not running and bool(process.running(self._directory.config)),
             notes=tuple(f"relay: {note}" for note in notes),
             unreadable=str(found) if hidden else "",
