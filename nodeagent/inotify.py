@@ -70,14 +70,15 @@ class FileEvents:
         """Return whether something happened since the last call, without waiting.
 
         Raises:
-            OSError: the directory was moved or deleted.
+            OSError: the directory was moved, deleted or unmounted.
         """
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
             return False
         if self._directory_gone:
-            raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
+            gone = "the directory was moved, deleted or unmounted"
+            raise FileNotFoundError(2, gone, str(self._path.parent))
         if self._file_replaced:
             self._file_replaced = False
             self._watch_file()
@@ -105,8 +106,11 @@ class FileEvents:
         self._ring()
 
     def on_watch_deleted(self, wd: int) -> None:
-        """Forget it. For the reader."""
+        """Forget it: what it watched was deleted, or its file system unmounted. For the reader."""
         self._watches.discard(wd)
+        if wd == self._directory:
+            self._directory_gone = True
+            self._ring()
 
     def on_queue_overflow(self) -> None:
         """Note that anything may have happened: the queue was full (fs.inotify.max_queued_events)."""

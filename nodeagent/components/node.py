@@ -150,7 +150,7 @@ class CachedState(Generic[StateT, DiffT]):
 
     def begin_pass(self) -> None:
         """Forget the state if nothing reports its changes now."""
-        if self._watch is None and self._retry_at is not None:
+        if self._watch is None:
             self._state = None
 
     def start_watching(self) -> None:

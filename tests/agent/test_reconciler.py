@@ -131,6 +131,7 @@ class Passes:
         self,
         monkeypatch: pytest.MonkeyPatch,
         read_context: Callable[[Snapshot, ActualState], NodeContext] = lambda *_: _CONTEXT,
+        config: Config = Config(),  # noqa: B008 - frozen
     ) -> None:
         self.now = 100.0
         self.desired = Desired(hosts=_LINES)
@@ -141,7 +142,7 @@ class Passes:
         parts = {name: getattr(self, name) for name in COMPONENTS}
         monkeypatch.setattr(Planner, "plan", lambda *_: self.desired)
         self.reconciler = Reconciler(
-            "node1", Config(), Components(**parts), read_context, clock=lambda: self.now
+            "node1", config, Components(**parts), read_context, clock=lambda: self.now
         )
         self.reconciler.start_watching()
 
@@ -178,6 +179,16 @@ def test_what_another_program_changed_is_repaired_and_reported(passes: Passes) -
     repair = passes.make().repairs["hosts"]
     assert repair.found == "it was written"
     assert passes.hosts.lines == _LINES
+
+
+def test_what_is_not_kept_is_read_in_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that another program puts back is removed, though nothing reports it."""
+    passes = Passes(monkeypatch, config=Config(hosts=HostsOptions(enabled=False)))
+    passes.desired = Desired()
+    passes.make()
+    passes.hosts.revert(_LINES)
+    passes.make()
+    assert passes.hosts.lines == ()
 
 
 def test_a_ring_that_changed_nothing_is_no_repair(passes: Passes) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from nodeagent.components.hosts.watch import HostsWatch
 from tests.components.converging import said_so_far, seen
-from tests.components.hosts.samples import USER, apply
-from tests.isolation import bind, isolated
+from tests.components.hosts.samples import USER, apply, hosts_file
+from tests.isolation import bind, isolated, mount
 
 
 @pytest.fixture
@@ -85,7 +85,16 @@ def test_a_directory_that_is_gone_is_an_error(
     path: Path, watch: HostsWatch, change: Callable[[Path], object]
 ) -> None:
     change(path.parent)
-    with pytest.raises(FileNotFoundError, match="moved or deleted"):
+    with pytest.raises(FileNotFoundError, match="moved, deleted or unmounted"):
         said_so_far(watch, path.parent.parent)
     with pytest.raises(FileNotFoundError):
         HostsWatch(path)
+
+
+@isolated
+def test_a_directory_whose_file_system_is_unmounted_is_an_error(tmp_path: Path) -> None:
+    mount("tmpfs", tmp_path, "tmpfs")
+    with closing(HostsWatch(hosts_file(tmp_path))) as watch:
+        subprocess.run(["umount", tmp_path], check=True)
+        with pytest.raises(FileNotFoundError, match="moved, deleted or unmounted"):
+            seen(watch)
