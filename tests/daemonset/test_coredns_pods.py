@@ -21,7 +21,8 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 
 _WORKLOAD = ("Deployment", "nodeagent", "nodeagent-coredns")
 _SECONDS = 40.0
-_COREFILE = ".:53 {\n    errors\n    reload\n}\n"
+_COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN\n    }\n    reload\n}\n"
+"""A CoreDNS with nothing that answers other names fails (SERVFAIL) until the controller has written."""
 
 
 @pytest.fixture
