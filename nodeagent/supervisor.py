@@ -38,7 +38,7 @@ _SIGN = signal.SIGUSR1
 _END = (signal.SIGTERM, signal.SIGINT)
 
 
-def show_life(environment: Mapping[str, str] = os.environ) -> None:
+def heartbeat(environment: Mapping[str, str] = os.environ) -> None:
     """Tell the supervisor, if one started this process, that it lives; to be called every three seconds.
 
     Raises:
@@ -56,7 +56,7 @@ class Supervisor:
         end_signal: What makes it end.
         end_seconds: How long it continues after this process got SIGTERM.
         answers: Checks whether it works and is not about to end, within a few seconds; None: it is one of
-            nodeagent's, which calls `show_life`.
+            nodeagent's, which calls `heartbeat`.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.node_context import NodeContext, read_node_context
-from nodeagent.agent.pace import Pace
 from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.status_file import StatusFile, status_path
@@ -39,6 +38,9 @@ from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 
+_BURST = 10
+_SECONDS = 1.0
+
 _HEARTBEAT_SECONDS = 5.0
 """The longest time between two turns: so often the loop reports that it is alive."""
 _POLL_SECONDS = 0.5
@@ -62,6 +64,21 @@ class AgentSettings(Struct, frozen=True):
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
     status_file: Path | None = None
+
+
+class Pace:
+    """How often a pass is made: ten may follow each other at once; one more may each second."""
+
+    def __init__(self) -> None:
+        self._owed = 0.0
+
+    def next_at(self) -> float:
+        """Return from when on a pass may begin (monotonic seconds)."""
+        return self._owed - _BURST * _SECONDS
+
+    def began(self, now: float) -> None:
+        """Note that a pass began."""
+        self._owed = max(self._owed, now) + _SECONDS
 
 
 class Agent:

@@ -22,7 +22,7 @@ import msgspec
 
 from nodeagent.atomic_file import remove_drafts, replace_file
 from nodeagent.runtime.status import Status
-from nodeagent.supervisor import show_life
+from nodeagent.supervisor import heartbeat
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -94,7 +94,7 @@ class StatusFile:
     def _keep(self) -> None:
         while True:
             if self._status.alive().ok:
-                show_life()
+                heartbeat()
             try:
                 self.write()
                 self._failure = ""

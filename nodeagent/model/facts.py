@@ -64,7 +64,7 @@ class DnsAnswer(Struct, frozen=True):
     """
 
     latest: DnsReply
-    told: DnsReply | None = None
+    last_conclusive: DnsReply | None = None
 
 
 _NOWHERE: frozenset[IPAddress] = frozenset()

@@ -90,7 +90,7 @@ class _Meaning(Enum):
 def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written: bool) -> Ruling:
     """Decide by the last answer of DNS, now that there is none; else by the existing line."""
     code, why = _failure(answer.latest, load_balancer)
-    told = answer.told
+    told = answer.last_conclusive
     before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
     if told and before is _Meaning.CONTRADICTS:
         ruling = _contradicted(told, load_balancer)

@@ -140,7 +140,7 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     if choice is None:
         return
     answer = facts.dns.get(contender.name)
-    replies = (answer.latest, answer.told) if answer else ()
+    replies = (answer.latest, answer.last_conclusive) if answer else ()
     leads = {address for reply in replies if reply for address in reply.addresses}
     leads |= facts.addresses_of(contender.name)
     found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}

@@ -161,7 +161,7 @@ class _Decisions:
             return LoadBalancerPlan(service, detection.proxy, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
-        told = [answer.told for answer in answers if answer.told]
+        told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
         shared = "" if own_names else self._sharing(service.ref, eligible.addresses)
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
         if own_names:

@@ -253,7 +253,7 @@ class DnsVerifier:
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
         elif not question.every:
             reply = _without_others(reply, question)
-        told = before.answer.told if before else None
+        told = before.answer.last_conclusive if before else None
         moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
         if before and moved and not question.every and self._doubts(before, now):
             self._queue.asked(name, now + _DOUBT_SECONDS)
@@ -300,7 +300,7 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
     if before is None:
         return _Known(DnsAnswer(reply), same, 1, now)
     since = now if before.failing_since is None else before.failing_since
-    return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
+    return _Known(DnsAnswer(reply, before.answer.last_conclusive), same, before.failures + 1, since)
 
 
 def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.agent.loop import Pace
 from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
-from nodeagent.agent.pace import Pace
 from nodeagent.agent.reconciler import PassResult, Reconciler
 from nodeagent.components.component import COMPONENTS, ComponentName, Half
 from nodeagent.components.node import ActualState, Components, build_components

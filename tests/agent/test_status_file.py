@@ -131,7 +131,7 @@ def test_that_it_can_not_be_written_is_logged_once_and_the_agent_shows_that_it_l
 
     monkeypatch.setattr(status_file, "_SECONDS_UNREADY", 0.01)
     monkeypatch.setattr(status_file, "replace_file", replace_file)
-    monkeypatch.setattr(status_file, "show_life", lambda: signs.append(1))
+    monkeypatch.setattr(status_file, "heartbeat", lambda: signs.append(1))
     file = StatusFile(tmp_path / "agent", "node1", _writer())
     with caplog.at_level(logging.WARNING):
         file.start()
@@ -144,7 +144,7 @@ def test_that_it_can_not_be_written_is_logged_once_and_the_agent_shows_that_it_l
 
 def test_a_stuck_agent_does_not_show_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = []
-    monkeypatch.setattr(status_file, "show_life", lambda: signs.append(1))
+    monkeypatch.setattr(status_file, "heartbeat", lambda: signs.append(1))
     file = StatusFile(tmp_path / "agent", "node1", _writer(stuck=True))
     file.start()
     wait_until((tmp_path / "agent").exists, "the file")

@@ -142,7 +142,7 @@ def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
         wait_until(lambda: prover.answers()["a"] == DnsAnswer(AWAY, before), "being away")
         assert prover.failing_since().keys() == {"a"}
         dns.replies["a"] = DnsReply(DnsOutcome.NXDOMAIN)
-        wait_until(lambda: prover.answers()["a"].told == dns.replies["a"], "being told otherwise")
+        wait_until(lambda: prover.answers()["a"].last_conclusive == dns.replies["a"], "being told otherwise")
         assert prover.failing_since() == {}
 
 
@@ -205,7 +205,7 @@ def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCap
     with dns.prover("a", "odd", recheck_seconds=300) as prover:
         answers = prover.answers()
     assert answers["a"].latest == dns.replies["a"]
-    assert (answers["odd"].latest.outcome, answers["odd"].told) == (DnsOutcome.UNREACHABLE, None)
+    assert (answers["odd"].latest.outcome, answers["odd"].last_conclusive) == (DnsOutcome.UNREACHABLE, None)
     assert "KeyError" in caplog.text
 
 
@@ -257,7 +257,10 @@ def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_la
         await_known(prover, "lb", ("192.0.2.3",))
         dns.replies["lb"] = DnsReply(DnsOutcome.NXDOMAIN)
         clock[0] += 601
-        wait_until(lambda: prover.answers()["lb"].told == dns.replies["lb"], "the last one being forgotten")
+        wait_until(
+            lambda: prover.answers()["lb"].last_conclusive == dns.replies["lb"],
+            "the last one being forgotten",
+        )
 
 
 def test_what_a_load_balancers_hostname_answers_takes_no_memory() -> None:
@@ -326,6 +329,6 @@ def await_known(prover: DnsVerifier, name: str, addresses: tuple[str, ...]) -> N
 
     def reached() -> bool:
         answer = prover.answers().get(name)
-        return bool(answer and answer.told and answer.told.addresses == wanted)
+        return bool(answer and answer.last_conclusive and answer.last_conclusive.addresses == wanted)
 
     wait_until(reached, f"{name} at {addresses}")
