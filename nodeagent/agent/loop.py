@@ -39,7 +39,7 @@ from nodeagent.sources.node.identity import own_names
 _LOG = logging.getLogger("nodeagent")
 
 _BURST = 10
-_SECONDS = 1.0
+_PACE_SECONDS = 1.0
 
 _HEARTBEAT_SECONDS = 5.0
 """The longest time between two turns: so often the loop reports that it is alive."""
@@ -74,11 +74,11 @@ class Pace:
 
     def next_at(self) -> float:
         """Return from when on a pass may begin (monotonic seconds)."""
-        return self._owed - _BURST * _SECONDS
+        return self._owed - _BURST * _PACE_SECONDS
 
     def began(self, now: float) -> None:
         """Note that a pass began."""
-        self._owed = max(self._owed, now) + _SECONDS
+        self._owed = max(self._owed, now) + _PACE_SECONDS
 
 
 class Agent:

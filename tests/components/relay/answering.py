@@ -51,7 +51,7 @@ def answering(path: Path, answer: Answer) -> Iterator[None]:
     """In place of HAProxy's socket, one that answers each connection like this."""
 
     def serve(connection: socket.socket) -> None:
-        with connection:
+        with connection, suppress(OSError):  # the client has gone already
             answer(connection)
 
     def accept() -> None:
