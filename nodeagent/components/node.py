@@ -80,16 +80,14 @@ class UndoneError(ApplyError):
     """A change was accepted, but is not there: another program changes the component, too.
 
     Args:
-        asked: What was applied, for a person.
-        left: What of it is not there.
+        left: What of it is not there, for a person.
     """
 
-    def __init__(self, asked: str, left: str) -> None:
+    def __init__(self, left: str) -> None:
         super().__init__(
             "the change was accepted, but the node is not in the desired state: another program changes it, "
             f"too, or does not write what it was given. What still differs:\n{left}"
         )
-        self.asked = asked
 
 
 class CachedState(Generic[StateT, DiffT]):
@@ -143,7 +141,7 @@ class CachedState(Generic[StateT, DiffT]):
         left: str = getattr(self.diff(desired), half)
         if left and not failure:
             self._state = None
-            raise UndoneError(asked, left)
+            raise UndoneError(left)
         missing = {*left.splitlines()}
         done = "\n".join(line for line in asked.splitlines() if line not in missing)
         return Applied(done, failure, diff.displaced)
@@ -199,9 +197,11 @@ class CachedState(Generic[StateT, DiffT]):
         """Begin to watch, if that is possible; what happened before is unknown either way."""
         try:
             self._watch = self._component.watch()
-        except (OSError, ApplyError) as error:
+        except Exception as error:  # noqa: BLE001 - of whatever cause: without a watch, the state is read more often
             self._retry_at, self.error = now + _UNWATCHED_SECONDS, _words(error)
             return "found by a regular look"
+        # One that is interrupted soon is not opened again at once, over and over.
+        self._retry_at = now + _UNWATCHED_SECONDS
         interrupted, self.error = self.error, ""
         return f"it could not be watched ({interrupted})" if interrupted else "found by a first look"
 
@@ -210,7 +210,7 @@ class CachedState(Generic[StateT, DiffT]):
             return ""
         try:
             return self._watch.drain()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._close()
             self.error = _words(error)
             return f"the watch was interrupted: {self.error}"
@@ -224,7 +224,7 @@ class CachedState(Generic[StateT, DiffT]):
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    return str(error) if isinstance(error, OSError | ApplyError) else f"{type(error).__name__}: {error}"
 
 
 class ActualState:

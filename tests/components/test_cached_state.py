@@ -13,6 +13,7 @@ from nodeagent.components.addresses.state import AddressDiff
 from nodeagent.components.component import Component, DiffT, Half, StateT
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import HostsState
+from nodeagent.components.hosts.watch import HostsWatch
 from nodeagent.components.node import CachedState
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
@@ -135,8 +136,10 @@ def test_what_can_not_be_watched_is_read_in_each_pass_and_every_ten_seconds(
 
 
 def test_a_watch_that_is_interrupted_begins_again(path: Path, hosts: _Watched) -> None:
+    """At once, unless it had begun just before."""
     hosts.cached.notice()
     hosts.cached.state()
+    hosts.now += 10
     path.parent.rename(path.parent.with_name("away"))
     hosts_file(path.parent.parent, b"new\n")
     assert hosts.next_seen().startswith("the watch was interrupted: ")
@@ -147,6 +150,23 @@ def test_a_watch_that_is_interrupted_begins_again(path: Path, hosts: _Watched) -
     assert hosts.cached.state().content == b"new\n"
     path.unlink()
     assert hosts.next_seen()
+
+
+def test_a_watch_that_fails_for_any_reason_costs_no_more_than_readings(
+    hosts: _Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that can't be decoded, over and over: it ends neither the agent nor the readings."""
+
+    def drain(_: object) -> str:
+        raise KeyError("an odd message")
+
+    monkeypatch.setattr(HostsWatch, "drain", drain)
+    assert hosts.cached.notice() == "found by a first look"
+    assert hosts.cached.notice() == "the watch was interrupted: KeyError: 'an odd message'"
+    assert hosts.cached.notice() == ""
+    assert hosts.cached.due_at() == hosts.now + 10
+    assert hosts.cached.error == "KeyError: 'an odd message'"
+    assert hosts.reads_in_passes(3) == 3
 
 
 @pytest.mark.parametrize(

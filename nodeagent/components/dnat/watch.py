@@ -76,16 +76,23 @@ class NftablesWatch:
 
 
 _LOOK_SECONDS = 10.0
+_REST_SECONDS = 0.3
+"""Between two looks, however often programs take the lock: large tables take tens of milliseconds to read."""
 
 
 class XtablesWatch:
-    """Implements `component.Watch`: each time that a program has held the lock, and every ten seconds."""
-
-    seconds = _LOOK_SECONDS
+    """Implements `component.Watch`: when a program has held the lock, and every ten seconds."""
 
     def __init__(self, lock: Path) -> None:
         self._events = FileEvents(lock, CLOSE_WRITE | CLOSE_NOWRITE, through_mount=True)
         self._looked_at = time.monotonic()
+        self._taken = False
+
+    @property
+    def seconds(self) -> float:
+        """Until the next look."""
+        rest = _REST_SECONDS if self._taken else _LOOK_SECONDS
+        return max(0.0, self._looked_at + rest - time.monotonic())
 
     def fileno(self) -> int:
         """See `component.Watch`."""
@@ -97,11 +104,9 @@ class XtablesWatch:
 
     def drain(self) -> str:
         """See `component.Watch`."""
-        now = time.monotonic()
-        if self._events.drain():
-            self._looked_at = now
-            return "a program took the lock of iptables' tables"
-        if now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
-            return "an occasional look at iptables' tables"
-        return ""
+        self._taken = self._events.drain() or self._taken
+        if self.seconds > 0:
+            return ""
+        taken, self._taken, self._looked_at = self._taken, False, time.monotonic()
+        what = "a program took the lock of" if taken else "an occasional look at"
+        return f"{what} iptables' tables"
