@@ -86,7 +86,8 @@ class UndoneError(ApplyError):
     def __init__(self, left: str) -> None:
         super().__init__(
             "the change was accepted, but the node is not in the desired state: another program changes it, "
-            f"too, or does not write what it was given. What still differs:\n{left}"
+            "too, or does not write what it was given. It is tried again, less often each time; the log names "
+            f"the other program if the kernel does. What still differs:\n{left}"
         )
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -31,6 +31,7 @@ from nodeagent.sources.kubernetes.errors import (
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
+    failure_words,
     refusal,
 )
 
@@ -391,17 +392,3 @@ def _network(request: ApiRequest) -> Iterator[None]:
             f"{request}: {failure_words(error)}; check that the server is up, and that its address and CA "
             "are right"
         ) from error
-
-
-def failure_words(error: BaseException) -> str:
-    """Return a failure of the network in the fewest words that still identify it. Pure."""
-    met: BaseException | None = error
-    while met is not None:
-        if isinstance(met, IncompleteRead):
-            return "the connection was lost in the middle of the answer"
-        if isinstance(met, TimeoutError):
-            return "no answer in time"
-        if isinstance(met, OSError) and met.strerror:
-            return met.strerror
-        error, met = met, met.__cause__ or met.__context__
-    return one_line(error)

@@ -6,11 +6,12 @@ reasons: "API conventions: Response Status Kind" and "API concepts: Resource ver
 
 import json
 from collections.abc import Mapping
+from http.client import IncompleteRead
 
 import msgspec
 from msgspec import Struct
 
-from nodeagent.errors import SourceError
+from nodeagent.errors import SourceError, one_line
 from nodeagent.typed_values import from_json
 
 _ANONYMOUS = 'User "system:anonymous"'
@@ -217,3 +218,17 @@ def missing_rule(request: ApiRequest) -> str:
     role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
     rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([resource])}"
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
+
+
+def failure_words(error: BaseException) -> str:
+    """Return a failure of the network in the fewest words that still identify it. Pure."""
+    met: BaseException | None = error
+    while met is not None:
+        if isinstance(met, IncompleteRead):
+            return "the connection was lost in the middle of the answer"
+        if isinstance(met, TimeoutError):
+            return "no answer in time"
+        if isinstance(met, OSError) and met.strerror:
+            return met.strerror
+        error, met = met, met.__cause__ or met.__context__
+    return one_line(error)

@@ -17,8 +17,15 @@ from kubernetes.client import ApiClient
 from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 from msgspec import Struct
 
-from nodeagent.sources.kubernetes.connection import Connection, failure_words
-from nodeagent.sources.kubernetes.errors import ApiError, ApiRequest, Status, UnreachableError, refusal
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import (
+    ApiError,
+    ApiRequest,
+    Status,
+    UnreachableError,
+    failure_words,
+    refusal,
+)
 from nodeagent.typed_values import from_json
 
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
