@@ -86,7 +86,7 @@ class UndoneError(ApplyError):
     def __init__(self, left: str) -> None:
         super().__init__(
             "the change was accepted, but the node is not in the desired state: another program changes it, "
-            "too, or does not write what it was given. It is tried again, less often each time; the log names "
+            "too, or does not write what it was given. It is tried again, ever less often; the log names "
             f"the other program if the kernel does. What still differs:\n{left}"
         )
 
