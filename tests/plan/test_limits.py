@@ -57,6 +57,28 @@ def test_listeners_are_those_of_the_oldest_load_balancers(
         assert not code or (decisions[path].code == code and reason in decisions[path].reason)
 
 
+def test_a_service_with_more_ports_than_its_limit_is_refused_whole_unless_it_is_listed() -> None:
+    """Which of its ports would be served is nothing that nodeagent could choose."""
+    made = service(ports=("80", "443", "8443"), annotations={PROXY_PROTOCOL: "v2"})
+    limits = "limits: {portsPerService: 2}"
+    unlisted = config(f"{limits}\nloadBalancers: {{services: []}}")
+    (decision,) = desired(made, options=unlisted).load_balancers
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "TooManyPorts")
+    assert decision.reason.startswith(
+        "it has 3 TCP ports, more than 2 (limits.portsPerService); an administrator can"
+    )
+    listed = (
+        f"{limits}\nloadBalancers: {{services: [{{namespace: {made.ref.namespace}, name: {made.ref.name}}}]}}"
+    )
+    assert desired(made, options=config(listed)).load_balancers[0].verdict is Verdict.SERVED
+
+
+def test_without_the_relay_service_that_the_configuration_names_nothing_is_served() -> None:
+    (decision,) = desired(service(), options=config("relay: {kind: service}")).load_balancers
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoRelayService")
+    assert "is missing or has no ClusterIP (relay.service)" in decision.reason
+
+
 def test_older_services_that_become_load_balancers_leave_each_namespace_its_first_listeners() -> None:
     """Three namespaces could fill a node's listeners, and push out what another one was served with."""
     older = [
