@@ -357,6 +357,8 @@ def test_the_documentation_names_every_provider_and_every_annotation() -> None:
     text = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for provider in PROVIDERS:
-        (row,) = [line for line in rows if line.startswith((f"| {provider.name} |", f"| {provider.name} ("))]
+        its = [line for line in rows if line.startswith((f"| {provider.name} |", f"| {provider.name} ("))]
+        assert len(its) == 1, f"docs/configuration.md has {len(its)} rows for {provider.name}: one is needed"
+        (row,) = its
         keys = {switch.key.format(port=443) for switch in provider.switches}
         assert all(f"`{key}`" in row or "both of these" in row for key in keys), provider.name

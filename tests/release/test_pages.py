@@ -185,7 +185,9 @@ def test_the_readme_names_each_providers_shortest_fix() -> None:
     rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
     for provider in PROVIDERS:
         shown = provider.name.partition(" (")[0]
-        (fix,) = [fix for names, fix in rows if re.search(rf"\b{shown}\b", names)]
+        its = [fix for names, fix in rows if re.search(rf"\b{shown}\b", names)]
+        assert len(its) == 1, f"README.md's table of fixes names {shown} {len(its)} times: once is needed"
+        (fix,) = its
         wanted = (
             "by itself"
             if provider.ip_mode and not provider.ip_mode_on_request
