@@ -15,6 +15,8 @@ def main() -> None:
     # Only now, since the imports take most of the start.
     from nodeagent.cli.main import run  # noqa: PLC0415
 
+    # Comments of /etc/hosts, for example, have characters that this output may not know.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     # If an extension module crashes, the log has the threads' stacks.
     faulthandler.enable()
     sys.exit(run(sys.argv[1:]))

@@ -107,9 +107,8 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
             the node itself, and half of that for its root. Each takes two of HAProxy's file descriptors,
             whose hard limit must suffice, and up to 33 kB.
         max_connections_per_listener: Of these, how many one port of a load balancer can have; beyond that,
-            only the node gets more.
-        max_connections_per_client: Of these, how many one client address (a pod's) can have. The node itself
-            is exempt.
+            only the node gets more. Of these, and of all, a client address (a pod's) can have as many as an
+            eighth of what is free.
         threads: Number of HAProxy's threads. 0: a quarter of the node's processors, at least one and at most
             four.
         idle_seconds: When a pod of the DaemonSet ends: connections that were idle for this long are closed.
@@ -127,7 +126,6 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
     max_connections: Annotated[int, Meta(ge=100, le=500_000)] = 8000
     max_connections_per_listener: Annotated[int, Meta(ge=1, le=500_000)] = 4000
-    max_connections_per_client: Annotated[int, Meta(ge=1, le=500_000)] = 1000
     threads: Annotated[int, Meta(ge=0, le=64)] = 0
     idle_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
     drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 270

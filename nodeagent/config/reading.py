@@ -24,6 +24,7 @@ _LONGEST = 1024 * 1024
 
 _LONGEST_SHOWN = 80
 """Characters of a value in an error."""
+_LONGEST_PROBLEM = 300
 
 
 class _Loader(yaml.SafeLoader):
@@ -61,10 +62,10 @@ def parse_config(text: str, file: str) -> Config:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = one_line(f"{error.context or ''} {error.problem or ''}")
+        problem = _shortened(f"{error.context or ''} {error.problem or ''}")
         raise ConfigError(f"{file}:{line}: not YAML: {problem}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{file}:1: not YAML: {one_line(error)}") from error
+        raise ConfigError(f"{file}:1: not YAML: {_shortened(error)}") from error
     if root is None or _is_null(root):
         return Config()
     problems = [
@@ -75,7 +76,7 @@ def parse_config(text: str, file: str) -> Config:
     try:
         config: Config = _convert(root, Config)
     except _NOT_CONVERTED as error:  # a tag on a key
-        raise ConfigError(f"{file}: {one_line(error)}") from error
+        raise ConfigError(f"{file}: {_shortened(error)}") from error
     return config
 
 
@@ -105,9 +106,15 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
         try:
             _convert(node, expected)
         except yaml.MarkedYAMLError as error:
-            yield _line(node), key, one_line(error.problem)
+            yield _line(node), key, _shortened(error.problem)
         except _NOT_CONVERTED as error:
-            yield _line(node), key, one_line(error)
+            yield _line(node), key, _shortened(error)
+
+
+def _shortened(problem: object) -> str:
+    """Return it on one line. PyYAML's have the text that they are about, such as a tag or an anchor."""
+    text = one_line(problem)
+    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 
 
 def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN401 - a type

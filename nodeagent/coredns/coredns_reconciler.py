@@ -15,8 +15,8 @@ from nodeagent.coredns.config_maps import CoreDnsConfigMap, read, write
 from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
 from nodeagent.coredns.managed_block import block_names, blocks_of
 from nodeagent.coredns.parsing import CorefileError
-from nodeagent.errors import NodeagentError, SourceError
-from nodeagent.model.addresses import IPAddress
+from nodeagent.errors import ConfigError, NodeagentError, SourceError
+from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
@@ -143,6 +143,7 @@ class CoreDnsReconciler:
         Raises:
             SourceError: a ConfigMap can't be read; nothing was changed.
             CorefileError: a Corefile can't be edited; nothing was changed.
+        ConfigError: nodeagent's block has addresses of other relay ranges; nothing was changed.
         """
         contents, maps = read_maps(self._connection, config)
         desired, edits = _decided(self._api, contents, snapshot, dns, config, adopt=self._adopt)
@@ -189,6 +190,7 @@ def decide_once(connection: Connection, node_name: str, config: Config, *, adopt
     Raises:
         SourceError: objects are not available.
         CorefileError: a Corefile can't be edited.
+        ConfigError: nodeagent's block has addresses of other relay ranges.
     """
     snapshot = read_cluster(connection, node_name, config.relay.existing_service)
     contents, _ = read_maps(connection, config)
@@ -209,12 +211,21 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     *,
     adopt: bool,
 ) -> tuple[Desired, Edits]:
+    standing, ranges = _standing(contents), (config.relay.ipv4, config.relay.ipv6)
+    written = {address for addresses in standing.values() for address in addresses}
+    foreign = sorted((one for one in written if not any(one in each for each in ranges)), key=sort_key)
+    if foreign and config.relay.existing_service is None:
+        raise ConfigError(
+            f"CoreDNS's block has addresses outside of relay.ipv4 and relay.ipv6, such as {foreign[0]}: it "
+            "was written with other ranges. Nothing was changed. Set the agents' ranges; if those have "
+            "changed, run `nodeagent coredns cleanup` first"
+        )
     known = api.with_published(snapshot.api_servers)
     facts = Facts(
         node_name="",
         api_servers=known.endpoints,
         api_server_names=known.names,
-        standing_names=_standing(contents),
+        standing_names=standing,
         dns=dns,
         takes_wildcards=True,
         notes=known.notes,

@@ -1,8 +1,12 @@
 """Bad input costs what is bad, one line of reason each; only where nothing sensible is left, exit code 1."""
 
 import os
+import subprocess
+import sys
 import time
 from itertools import pairwise
+from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -92,6 +96,33 @@ def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, tex
     assert reply.exit_code == (_INCOMPLETE if "Not usable" in reply.stdout else _PENDING)
     assert time.process_time() - began < 10
     assert _served(command_line) == {HOST}
+
+
+def test_an_output_that_does_not_know_a_character_gets_its_escape(command_line: CommandLine) -> None:
+    command_line.hosts_file.write_text(f"{HOSTS_FILE}# f\u00fcr \u65e5\u672c\n", encoding="utf-8")
+    done = _process("plan", command_line, stdout=subprocess.PIPE, encoding="latin-1")
+    assert (done.returncode, done.stderr) == (_PENDING, b"")
+    assert HOST.encode() in done.stdout
+
+
+def test_a_full_disk_is_an_error_of_one_line(command_line: CommandLine) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = _process("plan", command_line, stdout=full, encoding="utf-8")
+    assert done.returncode == 1
+    assert done.stderr == b"nodeagent: the output could not be written: No space left on device\n"
+
+
+def _process(
+    command: str, command_line: CommandLine, *, stdout: int | IO[bytes], encoding: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command as a program of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "nodeagent", command, *command_line.options],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("command", ["plan", "status", "apply"])

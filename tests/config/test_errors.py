@@ -187,6 +187,13 @@ def test_an_error_shows_the_beginning_of_a_long_value(option: str, value: str) -
         assert all(len(complaint) < 400 for complaint in complaints(text)), option
 
 
+@pytest.mark.parametrize(
+    "text", ["hosts: *{}", "hosts: !{} x", "hosts: &{} *x", "%{}\n---\na: 1", "hosts: {{file: ! {}", "'{}"]
+)
+def test_an_error_shows_the_beginning_of_what_the_parser_says(text: str) -> None:
+    assert all(len(complaint) < 400 for complaint in complaints(text.format("x" * 100_000)))
+
+
 def test_an_absent_file_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
     """The path and the system's reason; a directory if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read: .*No such file"):

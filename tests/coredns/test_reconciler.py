@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from types import MappingProxyType
 
+import msgspec
 import pytest
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.controller import CoreDnsReporter
-from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
-from nodeagent.errors import SourceError
+from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict, clean_up
+from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.sources.kubernetes.cluster import read_cluster
@@ -41,6 +42,10 @@ class Kept:
         """One pass over the cluster as it is."""
         return self._reconciler.reconcile(read_cluster(self._connection, "n1"), dns, config)
 
+    def clean_up(self) -> None:
+        """Remove nodeagent's block."""
+        clean_up(self._connection, CONFIG)
+
     def versions(self) -> str:
         """The number of the ConfigMap's last write."""
         version: str = config_map(self.api)["metadata"]["resourceVersion"]
@@ -68,6 +73,20 @@ def test_names_are_written_once_and_followed(api: ApiServer, reconciler: Kept) -
     api.store.delete("ingresses", "new", "default")
     reconciler.reconcile()
     assert model_answer(corefile(api), Question("new.example.com")) == PASSED_ON
+
+
+def test_a_block_of_other_relay_ranges_is_kept_until_a_person_decides(reconciler: Kept) -> None:
+    """Also by a controller that was started again: pods would be led to addresses that no node has."""
+    reconciler.reconcile()
+    before = corefile(reconciler.api)
+    ranges = parse_config("relay: {ipv4: 169.254.77.0/24, ipv6: 'fd77::/112'}", "nodeagent.yaml").relay
+    moved = msgspec.structs.replace(CONFIG, relay=ranges)
+    with pytest.raises(ConfigError, match=r"such as 169\.254\.66\.\d+(?s:.*)nodeagent coredns cleanup"):
+        reconciler.reconcile(config=moved)
+    assert corefile(reconciler.api) == before
+    reconciler.clean_up()
+    reconciler.reconcile(config=moved)
+    assert model_answer(corefile(reconciler.api), Question("app.example.com")).startswith("169.254.77.")
 
 
 def test_a_load_balancer_that_publishes_only_a_hostname_is_served_by_coredns_too(

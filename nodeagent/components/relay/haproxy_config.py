@@ -13,8 +13,9 @@ Why these limits:
   buffers. The processes that reloads left have at most as many together (draining.trim).
 * `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
-* All clients but the node itself are counted: per client, per listener and in total. Connections beyond a
-  limit are closed at once. An eighth of `maxconn` is reserved for the node. A limit by the listener's
+* All clients but the node itself are counted: per client, per listener and in total. A client may have
+  an eighth of what is free: seven that take all they can leave 44 %. Connections beyond that are closed at
+  once. An eighth of `maxconn` is reserved for the node. A limit by the listener's
   `maxconn` instead would put the node's own connections into the same queue.
 * `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
   256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
@@ -176,7 +177,7 @@ _DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTI
 _SECTION = re.compile(
     r"listen (?P<name>\S+)\n"
     r"    bind (?P<bind>\S+)\n"
-    r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|reject)[^\n]+\n)+)"
+    r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|set-var|reject)[^\n]+\n)+)"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
     rf"{re.escape(_STEERING)}(?:{re.escape(_FORGERY)})?"
     rf"    server {SERVER_NAME} (?P<server>\S+) "
@@ -189,12 +190,11 @@ _SECTION = re.compile(
 class Limits:
     """How many connections and threads the relay has; connections from `exempt` are the node's own.
 
-    `connections` is for all, `per_listener` and `per_client` limit clients other than the node.
+    `connections` is for all, `per_listener` limits clients other than the node.
     """
 
     connections: int = RelayOptions().max_connections
     per_listener: int = RelayOptions().max_connections_per_listener
-    per_client: int = RelayOptions().max_connections_per_client
     exempt: tuple[IPNetwork, ...] = (RelayOptions().ipv4, RelayOptions().ipv6)
     threads: int = 1
 
@@ -209,7 +209,6 @@ class Limits:
         return cls(
             options.max_connections,
             options.max_connections_per_listener,
-            options.max_connections_per_client,
             (options.ipv4, options.ipv6),
             options.threads or max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD)),
         )
@@ -323,8 +322,9 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
         f"    acl node src {exempt}\n"
         f"{count} track-sc0 src table clients if !node\n"
         f"{count} track-sc1 int(0) table everyone if !node\n"
-        f"{count} reject if !node {{ sc0_conn_cur gt {limits.per_client} }}"
-        f" || !node {{ sc1_conn_cur gt {others} }} || !node {{ fe_conn gt {limits.per_listener} }}\n"
+        f"{count} set-var(sess.weight) sc0_conn_cur,mul(8) if !node\n"
+        f"{count} reject if !node {{ sc1_conn_cur,add(sess.weight) gt {others} }}"
+        f" || !node {{ fe_conn,add(sess.weight) gt {limits.per_listener} }}\n"
     )
 
 
