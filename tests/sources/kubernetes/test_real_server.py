@@ -3,6 +3,7 @@
 tests/apiserver/servers.py says how.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, 
         listed = connection.get_json(_INGRESSES)
         assert connection.compression
         assert 0 < connection.bytes_read < len(listed) / 2
-        stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true"})
+        version = json.loads(connection.get_json(_CONFIG_MAPS))["metadata"]["resourceVersion"]
+        stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true", "resourceVersion": version})
         data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
         assert connection.write("create", _CONFIG_MAPS, data).startswith(b'{"kind":"ConfigMap"')
         assert any(b'"name":"new"' in line for line in lines(stream, connection.count))
