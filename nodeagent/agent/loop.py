@@ -32,7 +32,7 @@ from nodeagent.runtime.status import DRIFT, Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import is_going
+from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.node.identity import own_names
 

@@ -20,7 +20,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.runtime.dns_verifier import ask_once
-from nodeagent.sources.kubernetes.questions import ClusterAnswers
+from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_node_names, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
@@ -96,7 +96,7 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=dict.fromkeys(("version", "dns", "policies"), why))
-        from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same
+        from nodeagent.sources.kubernetes.single_requests import ask_cluster  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:
             return ask_cluster(connection)
@@ -118,10 +118,10 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             names = read_node_names(self.manifests)
         else:
-            from nodeagent.sources.kubernetes import questions  # noqa: PLC0415 - see the module's head
+            from nodeagent.sources.kubernetes import single_requests  # noqa: PLC0415 - see the module's head
 
             with connect(self.kubeconfig) as connection:
-                names, more = questions.read_node_names(connection)
+                names, more = single_requests.read_node_names(connection)
         if names:
             shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
             more += len(names) - len(shown)

@@ -10,7 +10,7 @@ from nodeagent.cli.terminal import show
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.workloads import delete_and_wait
+from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 
 @click.command(epilog="Example: nodeagent uninstall --timeout 1800")

@@ -40,7 +40,7 @@ from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.connection_tests import ask_each
-from nodeagent.sources.kubernetes.questions import ClusterAnswers
+from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 

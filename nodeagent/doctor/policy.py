@@ -17,7 +17,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
-from nodeagent.sources.kubernetes.questions import ClusterAnswers
+from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
 _MOST_ADDRESSES = 32

@@ -14,7 +14,7 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import shown_name
 from nodeagent.runtime.decision_log import in_turn
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.single_requests import post_event
 
 _NAMES_SHOWN = 5
 

@@ -19,12 +19,13 @@ from nodeagent.sources.kubernetes.resources import (
     NAMESPACES,
     NODES,
     Resource,
+    assembled,
     optional_resource,
     watched,
 )
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import DecodingError, decode, decode_relay_service, describe
-from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100

@@ -13,7 +13,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import parse_status
-from nodeagent.sources.kubernetes import workloads
+from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.connection import connect
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults, objects
@@ -288,7 +288,7 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An API that is away, silent or forbids the question is no reason to clean up."""
-    monkeypatch.setattr(workloads, "GOING_SECONDS", 0.0)
+    monkeypatch.setattr(single_requests, "GOING_SECONDS", 0.0)
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
     if fault:
         node.api.faults.add(fault, path=_DAEMON_SETS, times=None)

@@ -19,7 +19,7 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError
-from nodeagent.sources.kubernetes.workloads import is_going
+from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node.api_servers import ApiServers
 from release.schemas import CHART
 from tests.apiserver import ApiServer

@@ -16,7 +16,7 @@ from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.single_requests import post_event
 from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to

@@ -6,7 +6,7 @@ from nodeagent import __version__
 from nodeagent.config.reading import parse_config
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import ask_cluster
+from nodeagent.sources.kubernetes.single_requests import ask_cluster
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.kustomize import DAEMONSET, Object, render

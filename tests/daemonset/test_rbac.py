@@ -12,7 +12,6 @@ from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.events import post_event
 from nodeagent.sources.kubernetes.resources import (
     API_SERVERS,
     DISCOVERY,
@@ -21,7 +20,7 @@ from nodeagent.sources.kubernetes.resources import (
     optional_resource,
     watched,
 )
-from nodeagent.sources.kubernetes.workloads import is_going
+from nodeagent.sources.kubernetes.single_requests import is_going, post_event
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to

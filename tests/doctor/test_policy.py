@@ -15,7 +15,7 @@ from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import ClusterAnswers, ask_cluster
+from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Resource, faults, objects
 from tests.cli.command_line import Ask

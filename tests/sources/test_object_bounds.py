@@ -42,13 +42,15 @@ from nodeagent.sources.objects.decoding import (
     decode_relay_service,
     decode_service,
 )
-from nodeagent.sources.objects.gateway_api import (
+from nodeagent.sources.objects.kinds import (
+    OPTIONAL_KINDS,
     decode_gateway,
+    decode_ingress_class,
     decode_listener_set,
     decode_namespace,
     decode_route,
+    decode_service_range,
 )
-from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, decode_ingress_class, decode_service_range
 
 
 def _hosts(count: int) -> list[str]:

@@ -3,29 +3,34 @@
 Fail static: once known, the cluster's state is kept, and only complete answers of a server change it.
 """
 
+import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from nodeagent.backoff import Backoff
+from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.discovery import DiscoveryPoller, discover
-from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.reflector import Coverage, Reflector, Timing
+from nodeagent.sources.kubernetes.reflector import Coverage, Reflector, Store, Timing
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     EVERYWHERE,
     OPTIONAL_NAMES,
     Name,
     Resource,
+    assembled,
+    discover,
     not_covered,
     watched,
 )
-from nodeagent.sources.kubernetes.store import Store
-from nodeagent.sources.objects.kinds import assembled
+
+_LOG = logging.getLogger(__name__)
 
 _STOP_SECONDS = 0.9
 
@@ -207,17 +212,15 @@ class Cluster:
             self._changed()
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
-        """End watches of removed kinds and of those read only for them; return whether there were any."""
-        before = len(self._optional)
-        unwanted = [(name, each) for name, each in self._optional.items() if name not in wanted]
-        for name, reflector in unwanted:
-            if reflector.coverage is Coverage.NOT_SERVED:
-                self._optional.pop(name).stop()
-        dropped = len(self._optional) < before
-        for name, reflector in unwanted:
-            if name in self._optional and reflector.resource.only_with not in {"", *self._optional}:
-                self._optional.pop(name).stop()
-        return dropped
+        """End watches of removed kinds; return whether there were any."""
+        unserved = [
+            name
+            for name, each in self._optional.items()
+            if name not in wanted and each.coverage is Coverage.NOT_SERVED
+        ]
+        for name in unserved:
+            self._optional.pop(name).stop()
+        return bool(unserved)
 
     def _watch(self, row: Resource) -> None:
         known = self._optional.get(row.name)
@@ -283,3 +286,89 @@ def read_cluster(connection: Connection, node_name: str, relay: Name | None = No
         [item.unreadable for found in items for item in found if item.unreadable is not None],
         refused,
     )
+
+
+class DiscoveryPoller:
+    """A thread that asks and reports; the last result stays valid while the API does not answer.
+
+    Attributes:
+        error: what is wrong now, in words for a person; None while all is well.
+        coverage: PENDING before the first answer, REFUSED while RBAC denies discovery.
+        found: how many kinds were found last.
+
+    Args:
+        connection: to the API server.
+        timing: how often, and its time limits.
+        on_found: called, in this thread, with what is served, each time; with None once it is denied.
+    """
+
+    def __init__(
+        self, connection: Connection, timing: Timing, on_found: Callable[[tuple[Resource, ...] | None], None]
+    ) -> None:
+        self.error: str | None = None
+        self.coverage = Coverage.PENDING
+        self.found = 0
+        self._connection = connection
+        self._timing = timing
+        self._on_found = on_found
+        self._backoff = Backoff(*timing.backoff)
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+
+    def start(self) -> None:
+        """Start to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Signal the thread to end; nothing is reported from now on."""
+        self._stopped = True
+        self._wake.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end, at most `timeout` seconds."""
+        self._thread.join(timeout)
+
+    def look_again(self) -> None:
+        """Ask at once: a request met a kind that does not exist."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            wait = self._look()
+            # A signal to end before `clear` would be lost.
+            if not self._stopped:
+                self._wake.wait(wait)
+
+    def _look(self) -> float:
+        """Ask once; return the seconds until the next time."""
+        try:
+            self._take_over(discover(self._connection))
+        except ForbiddenError as error:
+            self._tell(error)
+            self._take_over(None)
+            return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
+        except SourceError as error:
+            self._tell(error)
+            return self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
+        except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
+            # A bug in nodeagent must not end the thread: report it, and ask again.
+            _LOG.exception("Discovery failed unexpectedly; it is tried again")
+            self._tell(error)
+            return self._backoff.next()
+        self.error = None
+        self._backoff.reset()
+        return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
+
+    def _take_over(self, rows: tuple[Resource, ...] | None) -> None:
+        if self._stopped:
+            return
+        self.coverage = Coverage.REFUSED if rows is None else Coverage.WATCHED
+        self.found = self.found if rows is None else len(rows)
+        self._on_found(rows)
+
+    def _tell(self, error: Exception) -> None:
+        if self.error != str(error) and not self._stopped:
+            _LOG.warning("Discovery failed; what is known stays", extra={"fields": {"err": str(error)}})
+        self.error = str(error)

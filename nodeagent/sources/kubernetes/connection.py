@@ -46,6 +46,8 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
+_MAY_PASS = (ServerTroubleError, UnreachableError, NotJsonError)
+"""Failures of a compressed list after which the same list may arrive uncompressed."""
 
 
 def connect(
@@ -114,12 +116,10 @@ class Connection:
 
     def request(self, verb: str, path: str) -> ApiRequest:
         """Return a request as errors name it: with the server, and with the proxy in front of it, if any."""
-        host, port = self.server
+        server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
         proxy = self._client.rest_client.pool_manager.proxy
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
-        return ApiRequest(
-            verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}"
-        )
+        return ApiRequest(verb, path, f"{server}{through}")
 
     def get_json(
         self,
@@ -155,7 +155,9 @@ class Connection:
         try:
             return read({"Accept-Encoding": "gzip"})
         except Exception as error:
-            if _is_refusal(error):
+            # Otherwise the server would answer the same without compression, or asks for patience.
+            may_pass = isinstance(error, _MAY_PASS) and not isinstance(error, NoConnectionError)
+            if isinstance(error, ApiError) and (error.retry_after is not None or not may_pass):
                 raise
             failure = error
         answer = read({})
@@ -210,14 +212,13 @@ class Connection:
             idle_timeout: seconds without a single byte after which the stream counts as dead.
 
         Returns:
-            The answer, whose body `watch_events.lines` reads.
+            The answer, whose body `listing.lines` reads.
 
         Raises:
             ApiError: one of its kinds.
         """
-        request = self.request("watch", path)
         limits = (_CONNECT_SECONDS, idle_timeout)
-        return Stream(request, self._open(request, query, limits, {}, new_connection=True))
+        return self._open(self.request("watch", path), query, limits, {}, new_connection=True)
 
     def authorized(
         self, request: ApiRequest, attempt: Callable[[ApiClient, urllib3.HTTPHeaderDict], _Result]
@@ -240,8 +241,7 @@ class Connection:
             renewed = self._renewed(used, request)
         return attempt(renewed, self._headers(request, renewed))
 
-    def count(self, size: int) -> None:
-        """Add to `bytes_read`."""
+    def _count(self, size: int) -> None:
         with self._lock:
             self.bytes_read += size
 
@@ -276,10 +276,10 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         *,
         new_connection: bool = False,
-    ) -> urllib3.HTTPResponse:
+    ) -> "Stream":
         """Send a request, and return its answer, of which only the head was read."""
 
-        def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> urllib3.HTTPResponse:
+        def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> Stream:
             used = new_client(client.configuration, {}) if new_connection else client
             who.extend({"Accept": _JSON, "User-Agent": "nodeagent", **headers})
             url = client.configuration.host + request.path + (f"?{urlencode(query)}" if query else "")
@@ -288,18 +288,20 @@ class Connection:
                 answer: urllib3.HTTPResponse = used.call_api(
                     method, url, who, body, _request_timeout=limits
                 ).response
-            if 200 <= answer.status < 300:
-                if who["Accept"] == _JSON:
-                    _check_content_type(request, answer)
-                return answer
-            told = b""
-            try:
-                while len(told) < _LONGEST_REFUSAL and (piece := _piece(request, answer, _LONGEST_REFUSAL)):
-                    told += piece
-            finally:
-                answer.close()
-            wait = answer.headers.get("Retry-After", "")
-            raise refusal(request, answer.status, told[:_LONGEST_REFUSAL], wait)
+            stream = Stream(request, answer, self._count)
+            if not 200 <= answer.status < 300:
+                told = b""
+                with suppress(TooLargeError):  # it is no Status: the number alone says what it is
+                    told = stream.read(_LONGEST_REFUSAL, time.monotonic() + limits[1])
+                raise refusal(request, answer.status, told, answer.headers.get("Retry-After", ""))
+            kind = answer.headers.get("Content-Type", "")
+            if who["Accept"] == _JSON and not kind.startswith(_JSON):
+                stream.close()
+                raise NotJsonError(
+                    f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is "
+                    "an API server, and not a proxy or a login page in front of it"
+                )
+            return stream
 
         return self.authorized(request, attempt)
 
@@ -316,69 +318,64 @@ class Connection:
         """Send a request, and return the body of its answer."""
         deadline = time.monotonic() + timeout
         limits = (min(_CONNECT_SECONDS, timeout), timeout)
-        answer = self._open(request, query, limits, headers, body)
-        found = bytearray()
-        try:
-            while piece := _piece(request, answer, _READ_AT_ONCE):
-                found += piece
-                if len(found) > most:
-                    raise TooLargeError(f"{request}: the answer has more than {most} bytes; given up")
-                if time.monotonic() > deadline:
-                    raise UnreachableError(f"{request}: the answer took too long; given up")
-            if "Accept" not in headers and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
-                raise NotJsonError(
-                    f"{request}: the answer is not a JSON object: it begins with {bytes(found[:8])!r}"
-                )
-            return bytes(found)
-        finally:
-            self.count(answer.tell())
-            # After a whole answer, the next request can use the connection; a broken one is closed.
-            answer.close()
+        found = self._open(request, query, limits, headers, body).read(most, deadline)
+        if "Accept" not in headers and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
+            raise NotJsonError(f"{request}: the answer is not a JSON object: it begins with {found[:8]!r}")
+        return found
 
 
 class Stream:
-    """The body of a watch. Any failure while it is read raises UnreachableError."""
+    """The body of an answer. Any failure of the network while it is read raises UnreachableError.
 
-    def __init__(self, request: ApiRequest, answer: urllib3.HTTPResponse) -> None:
+    Args:
+        request: what was requested.
+        answer: what came, of which only the head was read.
+        count: called with the bytes read over the wire.
+    """
+
+    def __init__(
+        self, request: ApiRequest, answer: urllib3.HTTPResponse, count: Callable[[int], None]
+    ) -> None:
         self._request = request
         self._answer = answer
+        self._count = count
 
     def read1(self, most: int) -> bytes:
-        """Return what has arrived; wait for a byte; empty at the end."""
-        return _piece(self._request, self._answer, most)
+        """Return what has arrived, unpacked; wait for a byte; empty at the end."""
+        before = self._answer.tell()
+        try:
+            with _network(self._request):
+                return self._answer.read1(most, decode_content=True)
+        finally:
+            self._count(self._answer.tell() - before)
+
+    def read(self, most: int, deadline: float) -> bytes:
+        """Return all of it, and end it: the next request can use the connection, if that is not broken.
+
+        Raises:
+            TooLargeError: it has more than `most` bytes.
+            UnreachableError: it has not arrived by the deadline, either.
+        """
+        found = bytearray()
+        try:
+            while piece := self.read1(_READ_AT_ONCE):
+                found += piece
+                if len(found) > most:
+                    raise TooLargeError(f"{self._request}: the answer has more than {most} bytes; given up")
+                if time.monotonic() > deadline:
+                    raise UnreachableError(f"{self._request}: the answer took too long; given up")
+            return bytes(found)
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """Give up the connection. Safe to call again."""
+        """Give up what is not read yet. Safe to call again."""
         self._answer.close()
 
     def interrupt(self) -> None:
         """Make another thread that reads see the end at once. Safe to call again."""
         with suppress(ValueError, RuntimeError, OSError):  # it has ended, or is closed at this moment
             self._answer.shutdown()
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether the server would answer the same to the same request without compression."""
-    if isinstance(error, NoConnectionError):
-        return True
-    may_pass = isinstance(error, ServerTroubleError | UnreachableError | NotJsonError)
-    return isinstance(error, ApiError) and (error.retry_after is not None or not may_pass)
-
-
-def _check_content_type(request: ApiRequest, answer: urllib3.HTTPResponse) -> None:
-    kind = answer.headers.get("Content-Type", "")
-    if not kind.startswith(_JSON):
-        answer.close()
-        raise NotJsonError(
-            f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is an API "
-            "server, and not a proxy or a login page in front of it"
-        )
-
-
-def _piece(request: ApiRequest, answer: urllib3.HTTPResponse, most: int) -> bytes:
-    """Return what has arrived of a body, unpacked, at most so many bytes; empty at its end."""
-    with _network(request):
-        return answer.read1(most, decode_content=True)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""A whole collection, read in pages and decoded page by page.
+"""What the answers about a collection mean: its list, in pages, and the lines of its watch.
 
 "API concepts: Retrieving large results sets in chunks". The answer must be a proper list: anything else with
 status 200 is an error and never means that there are no objects.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -13,13 +13,17 @@ from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.sharing import shared
-from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
+    ApiError,
+    ApiRequest,
     BadRequestError,
     GoneError,
     NotJsonError,
     ServerTroubleError,
+    Status,
     TooLargeError,
+    refusal,
 )
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 from nodeagent.sources.objects.decoding import DecodingError, describe
@@ -58,7 +62,7 @@ class _Head(Struct):
     metadata: _Meta
 
 
-class ListMeta(Struct):
+class _ListMeta(Struct):
     """What a list and a bookmark say of themselves."""
 
     resourceVersion: str  # noqa: N815 - the API's field
@@ -67,7 +71,7 @@ class ListMeta(Struct):
 
 class _List(Struct):
     kind: str
-    metadata: ListMeta
+    metadata: _ListMeta
     items: list[msgspec.Raw]
 
 
@@ -79,7 +83,7 @@ _DEEPEST = 100
 _BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
-def decoded(expected: type[_Decoded], body: bytes) -> _Decoded:
+def _decoded(expected: type[_Decoded], body: bytes) -> _Decoded:
     """Decode an answer, without what is nested too deep for the decoder.
 
     Anyone can write such an object if a custom resource accepts any field; without this, no other object of
@@ -88,10 +92,10 @@ def decoded(expected: type[_Decoded], body: bytes) -> _Decoded:
     try:
         return from_json(body, expected)
     except RecursionError:
-        return from_json(without_depths(body), expected)
+        return from_json(_without_depths(body), expected)
 
 
-def without_depths(body: bytes) -> bytes:
+def _without_depths(body: bytes) -> bytes:
     """Return the JSON, with null in place of all that is nested too deep. Pure; linear in its length."""
     pieces = []
     depth = begin = 0
@@ -143,7 +147,7 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
     return _pages(connection, resource, limit)
 
 
-def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
+def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
     """Decode one object.
 
     Args:
@@ -156,7 +160,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
     """
     try:
         meta = from_json(raw, _Head).metadata
-        version = number(meta.resourceVersion)
+        version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
     key = (shared(meta.namespace), shared(meta.name))
@@ -169,7 +173,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
 
 
-def number(version: str) -> int:
+def _number(version: str) -> int:
     """Read a resourceVersion; raises ValueError if it is not a decimal number."""
     if not (version.isascii() and version.isdigit()):
         raise ValueError(f"resourceVersion {version!r} is not a number")
@@ -194,9 +198,9 @@ def _pages(connection: Connection, resource: Resource, limit: int) -> Listing:
             continue
         page = _page(body, resource)
         del body
-        version = version or number(page.metadata.resourceVersion)
+        version = version or _number(page.metadata.resourceVersion)
         for raw in page.items:
-            key, item = read_item(bytes(raw), resource)
+            key, item = _read_item(bytes(raw), resource)
             # No object can have such a name: it only keeps the nameless apart.
             items[key or ("", f"(unnamed {len(items)})")] = item
         proceed = page.metadata.proceed
@@ -208,8 +212,8 @@ def _pages(connection: Connection, resource: Resource, limit: int) -> Listing:
 
 def _page(body: bytes, resource: Resource) -> _List:
     try:
-        page = decoded(_List, body)
-        number(page.metadata.resourceVersion)
+        page = _decoded(_List, body)
+        _number(page.metadata.resourceVersion)
     except (msgspec.ValidationError, ValueError) as error:
         raise NotJsonError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
     except msgspec.DecodeError as error:
@@ -217,3 +221,100 @@ def _page(body: bytes, resource: Resource) -> _List:
     if not page.kind.endswith("List"):
         raise NotJsonError(f"list {resource.path}: the answer is a {page.kind}, not a list of objects")
     return page
+
+
+LONGEST_LINE = 4 * 1024 * 1024
+"""Bytes of a line. An event holds one object, of which etcd takes 1.5 MiB (its `--max-request-bytes`)."""
+
+_READ_AT_MOST = 65536
+"""Bytes of a stream read at once; fewer are returned as soon as they are there."""
+
+_UNNAMED = ("", "(unnamed)")
+"""The key of an object without a readable name: no object can have this name."""
+
+
+def lines(response: Stream) -> Iterator[bytes]:
+    """Yield the lines of a watch as they arrive, without their ends; empty ones are left out.
+
+    An unfinished last line is dropped, since half an event means nothing.
+
+    Args:
+        response: the answer, before any of its body was read; closed if it is broken.
+
+    Raises:
+        TooLargeError: a line is longer than `LONGEST_LINE`.
+        ApiError: the stream is broken.
+    """
+    unfinished: list[bytes] = []
+    size = 0
+    try:
+        while piece := response.read1(_READ_AT_MOST):
+            first, *others = piece.split(b"\n")
+            unfinished.append(first)
+            size += len(first)
+            if size > LONGEST_LINE:
+                raise TooLargeError(
+                    f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed"
+                )
+            if others:
+                yield from filter(None, [b"".join(unfinished), *others[:-1]])
+                unfinished, size = [others[-1]], len(others[-1])
+    except ApiError:
+        response.close()
+        raise
+
+
+class WatchEvent(Struct, frozen=True):
+    """What a line reports: up to a version, nothing else happened (KEP-956).
+
+    Attributes:
+        version: that version.
+        key: the object that was added, changed or deleted, or stopped to match the selector; None for none.
+        item: the object as it is now; None if it is gone.
+    """
+
+    version: int
+    key: Key | None = None
+    item: Item | None = None
+
+
+class _WatchEvent(Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(Struct):
+    metadata: _ListMeta
+
+
+def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
+    """Read one line. Pure.
+
+    Args:
+        line: the line, without its end.
+        resource: what is watched.
+        request: the watch, for errors.
+
+    Returns:
+        Its meaning; None for a type of event that did not exist when this was written. An object that can't
+        be read counts nevertheless, as unreadable.
+
+    Raises:
+        NotJsonError: it is not an event. It may have reported a change.
+        ApiError: another one of its kinds: the server ends the stream.
+    """
+    try:
+        event = _decoded(_WatchEvent, line)
+        match event.type:
+            case "ADDED" | "MODIFIED" | "DELETED":
+                key, item = _read_item(bytes(event.object), resource)
+                return WatchEvent(item.version, key or _UNNAMED, None if event.type == "DELETED" else item)
+            case "BOOKMARK":
+                meta = from_json(event.object, _Bookmark).metadata
+                return WatchEvent(_number(meta.resourceVersion))
+            case "ERROR":
+                raise refusal(request, from_json(event.object, Status).code, bytes(event.object))
+    except (msgspec.MsgspecError, ValueError) as error:
+        text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
+        raise NotJsonError(text) from error
+    return None

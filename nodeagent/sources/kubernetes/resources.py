@@ -1,13 +1,37 @@
-"""What is read from the API: one row for each list and watch, and how their objects form a Snapshot."""
+"""What is read from the API: one row for each list and watch, and how their objects form a Snapshot.
 
-from collections.abc import Callable, Mapping
+Which optional kinds a server has: "API concepts: API group and resource discovery", in its unaggregated form,
+which every version supports. Every authenticated user may read it (ClusterRole system:discovery). A watch on
+CustomResourceDefinitions would notice at once, but needs the right to read all of them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
-from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.sources.kubernetes.errors import ApiPath
+from nodeagent.model.objects import (
+    ControllerRoute,
+    Gateway,
+    Ingress,
+    IngressClass,
+    ListenerSet,
+    Namespace,
+    Node,
+    NodeAddresses,
+    ObjectRef,
+    RelayService,
+    Route,
+    Service,
+    ServiceRange,
+    Snapshot,
+    Unreadable,
+)
+from nodeagent.sources.kubernetes.errors import ApiPath, NotJsonError
 from nodeagent.sources.objects.api import Metadata
 from nodeagent.sources.objects.decoding import (
     decode_api_servers,
@@ -18,13 +42,18 @@ from nodeagent.sources.objects.decoding import (
     decode_relay_service,
     decode_service,
 )
-from nodeagent.sources.objects.gateway_api import decode_namespace
 from nodeagent.sources.objects.kinds import (
     GATEWAYS,
     OPTIONAL_KINDS,
     OptionalKind,
+    Raw,
     decode_ingress_class,
+    decode_namespace,
 )
+from nodeagent.typed_values import from_json
+
+if TYPE_CHECKING:  # manifests are read without a cluster
+    from nodeagent.sources.kubernetes.connection import Connection
 
 _APIS = {
     "ConfigMap": "/api/v1",
@@ -60,17 +89,15 @@ class Resource:
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
         dispensable: `decode` alone selects as well, if the server rejects the selector with 400.
         optional: a server without it, or that denies it, is not an error.
-        only_with: the name of another optional resource for which alone it is read; empty for none.
     """
 
     name: str
     kind: str
     path: str
-    decode: Callable[[bytes | dict[str, Any]], object | None]
+    decode: Callable[[Raw], object | None]
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     dispensable: bool = False
     optional: bool = False
-    only_with: str = ""
 
     @property
     def group(self) -> str:
@@ -143,9 +170,7 @@ API_SERVERS = Resource(
 NODE_ADDRESSES = replace(NODES, decode=decode_node_addresses, optional=True)
 EVERYWHERE = (INGRESS_CLASSES, API_SERVERS, NODE_ADDRESSES)
 """What every cluster serves, and may deny."""
-NAMESPACES = Resource(
-    "namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True, only_with=GATEWAYS.name
-)
+NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
 
 OPTIONAL_NAMES = (*(row.name for row in EVERYWHERE), NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
 RESOURCE_NAMES = (
@@ -200,3 +225,121 @@ def watched(node_name: str, relay: Name | None = None) -> tuple[Resource, ...]:
             ),
         ]
     return tuple(rows)
+
+
+_DISCOVERY_SECONDS = 15.0
+
+
+class _Version(Struct):
+    version: str
+
+
+class _Group(Struct):
+    name: str
+    versions: list[_Version]
+
+
+class _Groups(Struct):
+    groups: list[_Group]
+
+
+class _Served(Struct):
+    name: str
+    verbs: list[str] = msgspec.field(default_factory=list)
+
+
+class _ServedKinds(Struct):
+    resources: list[_Served]
+
+
+_Answer = TypeVar("_Answer")
+
+
+def discover(connection: "Connection") -> tuple[Resource, ...]:
+    """Ask what is served; changes nothing.
+
+    Returns:
+        A row for each optional kind that is served in a version that can be read, in its best one; and the
+        namespaces, by whose labels Gateways choose, if there are Gateways.
+
+    Raises:
+        ApiError: one of its kinds. A kind whose discovery failed never counts as absent.
+    """
+    groups = {
+        group.name: {one.version for one in group.versions}
+        for group in _ask(connection, "/apis", _Groups).groups
+    }
+
+    @cache
+    def plurals(group: str, version: str) -> frozenset[str]:
+        return served_plurals(connection, group, version)
+
+    def best(kind: OptionalKind) -> str | None:
+        """Return the first of the versions that can be read in which the kind is served."""
+        known = (version for version in kind.versions if version in groups.get(kind.group, ()))
+        return next((version for version in known if kind.plural in plurals(kind.group, version)), None)
+
+    served = [(kind, version) for kind in OPTIONAL_KINDS if (version := best(kind)) is not None]
+    rows = tuple(optional_resource(kind, version) for kind, version in served)
+    return (*rows, NAMESPACES) if any(kind is GATEWAYS for kind, _ in served) else rows
+
+
+def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
+    """Return the names in paths of what is served of a group's version, and may be listed and watched.
+
+    Raises:
+        ApiError: one of its kinds; NotFoundError: there is no such group or version.
+    """
+    found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
+    return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
+
+
+def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answer:
+    try:
+        return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
+    except msgspec.MsgspecError as error:
+        raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
+
+
+_Value = TypeVar("_Value")
+
+
+def assembled(
+    collections: Iterable[tuple[object, ...]],
+    unreadable: Iterable[Unreadable] = (),
+    not_covered: Iterable[str] = (),
+) -> Snapshot:
+    """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
+
+    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
+    """
+    by_type: dict[type, list[tuple[object, ...]]] = {}
+    for values in collections:
+        if values:
+            by_type.setdefault(type(values[0]), []).append(values)
+
+    def of(kind: type[_Value]) -> tuple[_Value, ...]:
+        found = cast("list[tuple[_Value, ...]]", by_type.get(kind, []))
+        # Sorted as a whole, if each is.
+        found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
+        return found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
+
+    return Snapshot(
+        services=of(Service),
+        ingresses=of(Ingress),
+        ingress_classes=of(IngressClass),
+        gateways=of(Gateway),
+        listener_sets=of(ListenerSet),
+        routes=of(Route),
+        controller_routes=of(ControllerRoute),
+        namespaces=of(Namespace),
+        service_ranges=of(ServiceRange),
+        node=next(iter(of(Node)), None),
+        nodes=of(NodeAddresses),
+        relay_service=next(iter(of(RelayService)), None),
+        # While an endpoint moves from one slice to another, it may be in both (KEP-752).
+        relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
+        api_servers=frozenset(chain.from_iterable(of(frozenset))),
+        unreadable=tuple(unreadable),
+        not_covered=tuple(not_covered),
+    )

@@ -1,37 +1,38 @@
-"""The kinds that a cluster may or may not have, controllers' own among them; and all values as one Snapshot.
+"""The kinds that a cluster may or may not have: the Gateway API's, newer ones, controllers' own. Pure.
 
-For controllers' own kinds, a table says where the hosts are. What needs more than a row (a host by regular
-expression, a chain of references) is not read: DNAT serves it without a hostname.
+Each is decoded into the model's values. For controllers' own kinds, a table says where the hosts are. What
+needs more than a row (a host by regular expression, a chain of references) is not read: DNAT serves it
+without a hostname.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from msgspec import Struct
 
+from nodeagent.errors import quoted
 from nodeagent.model.objects import (
     GATEWAY_API,
+    AllowedNamespaces,
     ControllerRoute,
     Gateway,
-    Ingress,
+    GatewayListener,
     IngressClass,
+    LabelRule,
     ListenerSet,
+    LoadBalancerPoint,
     Namespace,
-    Node,
-    NodeAddresses,
-    RelayService,
+    ParentRef,
     Route,
-    Service,
     ServiceRange,
-    Snapshot,
-    Unreadable,
 )
+from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
+    address_of,
     check_size,
     created_of,
     deciding_annotations,
@@ -41,11 +42,8 @@ from nodeagent.sources.objects.decoding import (
     some_hosts,
     some_problems,
 )
-from nodeagent.sources.objects.gateway_api import (
-    decode_gateway,
-    decode_listener_set,
-    decode_route,
-)
+
+Raw = bytes | dict[str, Any]
 
 # An unterminated text reaches to the end: its end is not searched again from each quote in it.
 _TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
@@ -89,7 +87,7 @@ def _istio_host(text: str) -> tuple[str, ...]:
 
 
 def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
-    raw: bytes | dict[str, Any],
+    raw: Raw,
     *,
     kind: str,
     controller: str,
@@ -141,7 +139,7 @@ def _texts(value: object, path: str) -> Iterator[str]:
         yield from _texts(value.get(path[:cut]), path[cut:].removeprefix("."))
 
 
-def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
+def decode_ingress_class(raw: Raw) -> IngressClass:
     """Return the IngressClass. Raises DecodingError."""
     found = decode(raw, api.IngressClass)
     check_size(raw, found.metadata.name, found.spec)
@@ -152,7 +150,7 @@ def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
     )
 
 
-def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
+def decode_service_range(raw: Raw) -> ServiceRange:
     """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
     found = decode(raw, api.ServiceCIDR)
     check_size(raw, found.spec)
@@ -161,6 +159,155 @@ def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
         return ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(network_of, texts)))
     except ValueError as error:
         raise DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
+
+
+def decode_namespace(raw: Raw) -> Namespace:
+    """Return the Namespace with all of its labels: any selector may use any. Raises DecodingError."""
+    metadata = decode(raw, api.Head).metadata
+    check_size(raw, metadata.labels)
+    return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
+
+
+def decode_gateway(raw: Raw) -> Gateway:
+    """Return the Gateway. Raises DecodingError, also for a selector that can't be understood."""
+    found = decode(raw, api.Gateway)
+    check_size(raw, found.spec, found.status)
+    spec = found.spec or api.GatewaySpec()
+    problems: list[str] = []
+    allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
+    return Gateway(
+        ref=ref_of("Gateway", found.metadata),
+        created=created_of(found.metadata),
+        listeners=tuple(map(_listener, spec.listeners or ())),
+        points=_points(found.status, problems),
+        allowed_listeners=_allowed(allowed, "None"),
+        annotations=deciding_annotations(found.metadata),
+        problems=some_problems(problems),
+    )
+
+
+def decode_listener_set(raw: Raw) -> ListenerSet:
+    """Return the ListenerSet. Raises DecodingError."""
+    found = decode(raw, api.ListenerSet)
+    check_size(raw, found.spec)
+    ref = ref_of("ListenerSet", found.metadata)
+    return ListenerSet(
+        ref=ref,
+        parent=_parent(found.spec.parent_ref, ref.namespace),
+        listeners=tuple(map(_listener, found.spec.listeners or ())),
+        annotations=deciding_annotations(found.metadata),
+    )
+
+
+def decode_route(raw: Raw, kind: str) -> Route:
+    """Return the HTTPRoute, GRPCRoute or TLSRoute. Raises DecodingError."""
+    found = decode(raw, api.Route)
+    spec = found.spec or api.RouteSpec()
+    check_size(raw, spec.parent_refs, found.status)
+    ref = ref_of(kind, found.metadata)
+    parents = found.status.parents if found.status else None
+    problems: list[str] = []
+    hostnames = some_hosts(spec.hostnames or (), problems)
+    return Route(
+        ref=ref,
+        created=created_of(found.metadata),
+        hostnames=hostnames,
+        parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
+        declined=_declined(parents or (), ref.namespace, found.metadata.generation),
+        annotations=deciding_annotations(found.metadata),
+        problems=some_problems(problems),
+    )
+
+
+def _declined(
+    parents: Iterable[api.RouteParent], namespace: str, generation: int | None
+) -> tuple[ParentRef, ...]:
+    """Return the parents that say `Accepted: False` of the Route as it is now, and never True."""
+    said: dict[ParentRef, set[str]] = {}
+    for parent in parents:
+        for condition in parent.conditions or ():
+            observed = condition.observed_generation
+            if condition.type == "Accepted" and (not observed or not generation or observed >= generation):
+                said.setdefault(_parent(parent.parent_ref, namespace), set()).add(condition.status)
+    return tuple(parent for parent, statuses in said.items() if statuses == {"False"})
+
+
+def _parent(found: api.Reference, namespace: str) -> ParentRef:
+    # Thousands of Routes have the same parent.
+    return shared(
+        ParentRef(
+            GATEWAY_API if found.group is None else found.group,
+            found.kind or "Gateway",
+            found.namespace or namespace,
+            found.name,
+            found.section_name,
+            found.port,
+        )
+    )
+
+
+def _listener(found: api.Listener) -> GatewayListener:
+    allowed = found.allowed_routes or api.Allowed()
+    return GatewayListener(
+        name=found.name,
+        port=found.port,
+        protocol=found.protocol,
+        hostname=found.hostname or None,
+        kinds=tuple(
+            (GATEWAY_API if kind.group is None else kind.group, kind.kind) for kind in allowed.kinds or ()
+        ),
+        namespaces=_allowed(allowed.namespaces, "Same"),
+    )
+
+
+def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
+    match (found.origin if found else None) or default:
+        case "All" | "Same" | "None" as origin:
+            return AllowedNamespaces(origin)
+        case "Selector":
+            return AllowedNamespaces(
+                "Selector", _rules((found.selector if found else None) or api.Selector())
+            )
+        case other:
+            raise DecodingError(f"namespaces.from: {quoted(other)} is not one of All, Same, Selector, None")
+
+
+_MOST_RULES = 64
+"""Labels, expressions and their values in one selector."""
+
+
+def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
+    expressions = selector.match_expressions or ()
+    values = sum(len(each.values or ()) for each in expressions)
+    if len(selector.match_labels or ()) + len(expressions) + values > _MOST_RULES:
+        # One that is cut off would mean something else.
+        raise DecodingError(f"a label selector has more than {_MOST_RULES} labels, expressions and values")
+    rules = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    for found in expressions:
+        match found.operator:
+            case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
+                rules.append(LabelRule(found.key, operator, tuple(found.values or ())))
+            case other:
+                raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
+    return tuple(rules)
+
+
+def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+    """Return what the controller reported; its own address types mean nothing to others."""
+    points = []
+    for index, entry in enumerate((status.addresses if status else None) or ()):
+        if not entry.value:
+            continue
+        if entry.type == "Hostname":
+            points.append(LoadBalancerPoint(None, entry.value))
+        elif entry.type in {None, "IPAddress"}:
+            address = address_of(entry.value)
+            if address is None:
+                text = f"status.addresses[{index}].value: {quoted(entry.value)} is not an IP address"
+                problems.append(text)
+            else:
+                points.append(LoadBalancerPoint(address))
+    return tuple(points)
 
 
 class OptionalKind(Struct, frozen=True):
@@ -178,7 +325,7 @@ class OptionalKind(Struct, frozen=True):
     versions: tuple[str, ...]
     plural: str
     kind: str
-    decode: Callable[[bytes | dict[str, Any]], object | None]
+    decode: Callable[[Raw], object | None]
 
     @property
     def name(self) -> str:
@@ -228,47 +375,3 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     _istio("Gateway", "spec.servers[].hosts[]"),
     _istio("VirtualService", "spec.hosts[]", only_with="spec.gateways[]"),
 )
-
-
-_Value = TypeVar("_Value")
-
-
-def assembled(
-    collections: Iterable[tuple[object, ...]],
-    unreadable: Iterable[Unreadable] = (),
-    not_covered: Iterable[str] = (),
-) -> Snapshot:
-    """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
-
-    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
-    """
-    by_type: dict[type, list[tuple[object, ...]]] = {}
-    for values in collections:
-        if values:
-            by_type.setdefault(type(values[0]), []).append(values)
-
-    def of(kind: type[_Value]) -> tuple[_Value, ...]:
-        found = cast("list[tuple[_Value, ...]]", by_type.get(kind, []))
-        # Sorted as a whole, if each is.
-        found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
-        return found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
-
-    return Snapshot(
-        services=of(Service),
-        ingresses=of(Ingress),
-        ingress_classes=of(IngressClass),
-        gateways=of(Gateway),
-        listener_sets=of(ListenerSet),
-        routes=of(Route),
-        controller_routes=of(ControllerRoute),
-        namespaces=of(Namespace),
-        service_ranges=of(ServiceRange),
-        node=next(iter(of(Node)), None),
-        nodes=of(NodeAddresses),
-        relay_service=next(iter(of(RelayService)), None),
-        # While an endpoint moves from one slice to another, it may be in both (KEP-752).
-        relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
-        api_servers=frozenset(chain.from_iterable(of(frozenset))),
-        unreadable=tuple(unreadable),
-        not_covered=tuple(not_covered),
-    )

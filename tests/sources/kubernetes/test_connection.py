@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from nodeagent.sources.kubernetes import errors, watch_events
+from nodeagent.sources.kubernetes import errors, listing
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.apiserver import ApiServer, faults, objects
 
@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer(api: ApiServer, connection: Connection) -
 def interrupted(api: ApiServer, connection: Connection) -> None:
     """Open a stream, and have another thread end it after an event."""
     stream = connection.open_stream(SERVICES, {"watch": "true", "resourceVersion": str(api.store.revision)})
-    found = watch_events.lines(stream, connection.count)
+    found = listing.lines(stream)
     api.store.create(objects.service("web"))
     assert next(found).startswith(b'{"type":"ADDED"')
     stream.interrupt()

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.single_requests import post_event
 from tests.apiserver import ApiServer, Rule, faults
 
 REF = ObjectRef("Service", "ingress-nginx", "controller")

@@ -5,9 +5,8 @@ import pytest
 
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
-from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_list
+from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_event, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
-from nodeagent.sources.kubernetes.watch_events import read_event
 from tests.apiserver import ApiServer, faults, objects
 
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"

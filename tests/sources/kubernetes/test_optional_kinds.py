@@ -104,9 +104,6 @@ def test_namespaces_are_read_for_the_sake_of_gateways_alone(api: ApiServer, conn
         api.store.serve(*GATEWAY_API)
         labels = {"a": "b", "kubernetes.io/metadata.name": "web"}
         until(lambda: [one.labels for one in watched.snapshot().namespaces] == [labels], "the labels")
-        api.withdraw(*GATEWAY_API)
-        until(lambda: watched.snapshot().namespaces == (), "the namespaces to be forgotten")
-        until(lambda: coverage(watched, "namespaces") is Coverage.NOT_SERVED, "their watch to end")
 
 
 def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: Connection) -> None:

@@ -13,12 +13,10 @@ import yaml
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
-from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.listing import lines, read_event
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
-from nodeagent.sources.kubernetes.questions import ask_cluster
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
-from nodeagent.sources.kubernetes.watch_events import lines, read_event
-from nodeagent.sources.kubernetes.workloads import is_going
+from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
 from tests.apiserver import objects
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
 from tests.apiserver.wire import request as requested
@@ -70,7 +68,7 @@ def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, 
         stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true", "resourceVersion": version})
         data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
         assert connection.write("create", _CONFIG_MAPS, data).startswith(b'{"kind":"ConfigMap"')
-        assert any(b'"name":"new"' in line for line in lines(stream, connection.count))
+        assert any(b'"name":"new"' in line for line in lines(stream))
         stream.interrupt()
         stream.close()
 
@@ -98,6 +96,6 @@ def test_a_forgotten_version_needs_a_new_list(server: tuple[Server, Path]) -> No
     query = {"watch": "true", "resourceVersion": "2"}
     with _connected(server, ADMIN) as connection:
         request = connection.request("watch", INGRESS_CLASSES.path)
-        line = next(lines(connection.open_stream(INGRESS_CLASSES.path, query), connection.count))
+        line = next(lines(connection.open_stream(INGRESS_CLASSES.path, query)))
         with pytest.raises(GoneError, match="a new list is needed"):
             read_event(line, INGRESS_CLASSES, request)

@@ -1,6 +1,6 @@
 from nodeagent.model.objects import Unreadable
+from nodeagent.sources.kubernetes.reflector import Store
 from nodeagent.sources.kubernetes.resources import Item
-from nodeagent.sources.kubernetes.store import Store
 
 A, B = ("default", "a"), ("default", "b")
 

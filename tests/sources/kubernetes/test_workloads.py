@@ -5,7 +5,7 @@ import pytest
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import is_going
+from nodeagent.sources.kubernetes.single_requests import is_going
 from tests.apiserver import ApiServer, faults
 
 OWN = ObjectRef("DaemonSet", "nodeagent", "nodeagent")

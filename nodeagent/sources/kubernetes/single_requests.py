@@ -1,0 +1,257 @@
+"""Single requests: about the server, of Events, and about nodeagent's own workloads."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent.errors import SourceError, one_line
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import cut_to_bytes, printable
+from nodeagent.sources.kubernetes.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    ServerTroubleError,
+    UnreachableError,
+)
+from nodeagent.sources.kubernetes.resources import object_path, served_plurals
+from nodeagent.sources.objects import api
+from nodeagent.typed_values import from_json
+
+if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
+    from nodeagent.sources.kubernetes.connection import Connection
+
+
+class ClusterAnswers(Struct, frozen=True):
+    """What the API server answered; what is not available is empty or None, with its reason.
+
+    Attributes:
+        version: the server's version, such as v1.33.2; empty if unknown.
+        dns: the ClusterIP of the cluster's DNS.
+        policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
+            are not, or if that is unknown.
+        why: what is not available, and why: "version", "dns" or "policies" to the reason.
+    """
+
+    version: str = ""
+    dns: IPAddress | None = None
+    policy_api: str = ""
+    why: Mapping[str, str] = {}
+
+
+_DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
+"""The name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
+_POLICY_GROUP = "admissionregistration.k8s.io"
+_POLICY_VERSIONS = ("v1", "v1beta1")
+"""Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
+_SECONDS = 10.0
+_MOST_NODES = 250
+"""A Node is some 20 KB, most of it the names of images: their list stays within the largest answer."""
+
+_Answer = TypeVar("_Answer")
+
+
+class _Version(Struct):
+    gitVersion: str = ""  # noqa: N815 - the API's field
+
+
+class _ListMetadata(Struct):
+    remaining: int | None = field(default=None, name="remainingItemCount")
+
+
+class _Nodes(Struct):
+    items: list[api.Node]
+    metadata: _ListMetadata = field(default_factory=_ListMetadata)
+
+
+def ask_cluster(connection: "Connection") -> ClusterAnswers:
+    """Ask all of it; change nothing, and raise nothing: the result says what is not available."""
+    why: dict[str, str] = {}
+
+    def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        try:
+            return ask()
+        except (SourceError, msgspec.MsgspecError, ValueError) as error:
+            why[what] = one_line(error)
+            return None
+
+    version = attempt(
+        "version", lambda: from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
+    )
+    dns = attempt("dns", lambda: _dns(connection))
+    policies = attempt("policies", lambda: _policies(connection))
+    return ClusterAnswers(version or "", dns, policies or "", why)
+
+
+def _dns(connection: "Connection") -> IPAddress:
+    answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
+    spec = from_json(answer, api.Service).spec
+    return ip_address(spec.clusterIP or "" if spec else "")
+
+
+def read_node_names(connection: "Connection") -> tuple[tuple[str, ...], int]:
+    """Return the names of at most 250 Nodes, and how many more there are. Raises SourceError."""
+    answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
+    found = from_json(answer, _Nodes)
+    return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
+
+
+def _policies(connection: "Connection") -> str:
+    """Return the best version in which MutatingAdmissionPolicies are served; empty if they are not."""
+    for version in _POLICY_VERSIONS:
+        with suppress(NotFoundError):
+            if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):
+                return version
+    return ""
+
+
+_LONGEST_MESSAGE = 1024
+"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
+_LONGEST_NAME = 253
+
+
+def post_event(  # noqa: PLR0913 - each names one field of the Event
+    connection: "Connection",
+    involved: ObjectRef,
+    reason: str,
+    message: str,
+    *,
+    node_name: str = "",
+    now: datetime | None = None,
+    uid: str = "",
+) -> SourceError | None:
+    """Create a warning about an object of the core API, in the object's namespace.
+
+    Its name follows from object, reason, message and the hour: however many nodes report the same, there is
+    one Event per hour. So a repetition within the hour is a success that changes nothing.
+
+    Args:
+        connection: to the API server; RBAC: create events.
+        involved: the object that it is about.
+        reason: one word in CamelCase, for machines.
+        message: for people; made safe for a terminal, and cut after 1,024 bytes.
+        node_name: the reporting node.
+        now: the time; None for now.
+        uid: the object's uid: `kubectl describe` shows only Events with it.
+
+    Returns:
+        None if the Event exists, else why it could not be created, which must not stop other work.
+    """
+    message = cut_to_bytes(printable(message), _LONGEST_MESSAGE)
+    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    hour = stamp[:13]
+    digest = hashlib.sha256(repr((involved, reason, message, hour)).encode()).hexdigest()[:16]
+    event = {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}",
+            "namespace": involved.namespace,
+        },
+        "involvedObject": {
+            "kind": involved.kind,
+            "apiVersion": "v1",
+            "name": involved.name,
+            "namespace": involved.namespace,
+            **({"uid": uid} if uid else {}),
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "nodeagent", **({"host": node_name} if node_name else {})},
+        "reportingComponent": "nodeagent",
+        "reportingInstance": node_name,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+    try:
+        connection.write("create", f"/api/v1/namespaces/{involved.namespace}/events", event)
+    except AlreadyExistsError:
+        return None
+    except SourceError as error:
+        return error
+    return None
+
+
+GOING_SECONDS = 20.0
+"""For all of an ending agent's attempts to learn why it ends: an API server may just be restarting."""
+_ATTEMPT_SECONDS = 5.0
+_FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+"""The object stays, with a deletionTimestamp, until the garbage collector has deleted its pods."""
+_BETWEEN_LOOKS = 1.0
+
+
+def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
+    """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
+
+    Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
+    starting, may answer 404 to everything. Each attempt is made over a new connection.
+
+    Raises:
+        SourceError: the API did not answer within 20 seconds; RBAC: get this DaemonSet by name.
+    """
+    deadline = time.monotonic() + GOING_SECONDS
+    while True:
+        # The other end of a kept connection may have died without a word.
+        connection.close()
+        try:
+            return _is_going(connection, daemonset)
+        except (UnreachableError, ServerTroubleError):
+            if time.monotonic() + _BETWEEN_LOOKS > deadline:
+                raise
+        time.sleep(_BETWEEN_LOOKS)
+
+
+def _is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
+    try:
+        answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
+        found = from_json(answer, api.Head)
+    except NotFoundError as error:
+        if error.object_name != daemonset.name:
+            raise
+        return True
+    except msgspec.MsgspecError as error:
+        raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
+    return found.metadata.deletionTimestamp is not None
+
+
+def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:
+    """Delete a workload and return once neither it nor a pod of it exists. Idempotent.
+
+    Args:
+        connection: To the API server. RBAC: get and delete this object by name.
+        workload: A DaemonSet or a Deployment.
+        seconds: How long the pods may take to end.
+
+    Returns:
+        Whether there was one to delete.
+
+    Raises:
+        SourceError: The API server denies it, or pods still exist after that time. The workload is being
+            deleted all the same: a second call continues to wait.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        connection.write("delete", object_path(workload), _FOREGROUND)
+    except NotFoundError:
+        return False
+    while time.monotonic() < deadline:
+        try:
+            connection.get_json(object_path(workload), timeout=10.0)
+        except NotFoundError:
+            return True
+        except (UnreachableError, ServerTroubleError):
+            pass  # The deletion continues without this process; the deadline ends the waiting.
+        time.sleep(_BETWEEN_LOOKS)
+    raise SourceError(
+        f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
+        f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."
+    )
