@@ -173,13 +173,14 @@ def _load(part: str) -> Any:  # noqa: ANN401 - any YAML value
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
     """Yield (number of its first line, text) of each document, so that a broken one hides no other."""
-    start = 0
+    start, line = 0, 1
     for separator in _SEPARATOR.finditer(text):
         part = text[start : separator.start()]
         if not _DIRECTIVES.fullmatch(part):
-            yield text.count("\n", 0, start) + 1, part
+            yield line, part
         start = separator.end()
-    yield text.count("\n", 0, start) + 1, text[start:]
+        line += part.count("\n")
+    yield line, text[start:]
 
 
 def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: ANN401 - any YAML value

@@ -61,6 +61,14 @@ class ResourceState(Struct, frozen=True):
     coverage: Coverage = Coverage.WATCHED
 
 
+class _Discovery(Struct):
+    """What the last answers say: how many kinds are served, what is wrong, whether RBAC denies it."""
+
+    found: int = 0
+    error: str | None = None
+    coverage: Coverage = Coverage.PENDING
+
+
 class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
@@ -94,7 +102,9 @@ class Cluster:
         self._snapshot: Snapshot | None = None
         self._made_of: tuple[list[tuple[object, ...]], list[Unreadable], list[str]] = ([], [], [])
         self._lock = threading.Lock()
-        self._discovery = DiscoveryPoller(connection, self._timing, self._serve)
+        self._discovery = _Discovery()
+        self._look_again = threading.Event()
+        self._looking = threading.Thread(target=self._look, name="discovery", daemon=True)
         self._required: dict[str, Reflector] = {}
         self._optional: dict[str, Reflector] = {}
         for row in watched(node_name, relay):
@@ -107,18 +117,18 @@ class Cluster:
         with self._lock:
             for row in EVERYWHERE:
                 self._watch(row)
-        self._discovery.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
-        self._discovery.stop()
         with self._lock:
             self._stopped = True
             reflectors = [*self._required.values(), *self._optional.values()]
+        self._look_again.set()
         for reflector in reflectors:
             reflector.stop()
         deadline = time.monotonic() + _STOP_SECONDS
-        self._discovery.join(max(0.0, deadline - time.monotonic()))
+        self._looking.join(max(0.0, deadline - time.monotonic()))
         for reflector in reflectors:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
@@ -179,9 +189,39 @@ class Cluster:
         )
 
     def _reflector(self, row: Resource, store: Store | None = None) -> Reflector:
-        return Reflector(
-            self._connection, row, self._timing, self._changed, self._discovery.look_again, store
-        )
+        return Reflector(self._connection, row, self._timing, self._changed, self._look_again.set, store)
+
+    def _look(self) -> None:
+        """Ask again and again what is served; the last result stays while the API does not answer."""
+        backoff = Backoff(*self._timing.backoff)
+        while not self._stopped:
+            self._look_again.clear()
+            try:
+                rows = discover(self._connection)
+            except ForbiddenError as error:
+                self._failed(error, Coverage.REFUSED)
+                self._serve(None)
+                wait = random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
+            except Exception as error:  # noqa: BLE001 - a bug in nodeagent must not end the thread
+                self._failed(error, self._discovery.coverage)
+                wait = backoff.next(error.retry_after if isinstance(error, ApiError) else None)
+            else:
+                self._discovery = _Discovery(len(rows), None, Coverage.WATCHED)
+                self._serve(rows)
+                backoff.reset()
+                wait = random.uniform(*self._timing.discovery)  # noqa: S311 - as above
+            # A signal to end before `clear` would be lost.
+            if not self._stopped:
+                self._look_again.wait(wait)
+
+    def _failed(self, error: Exception, coverage: Coverage) -> None:
+        if self._discovery.error != str(error) and not self._stopped:
+            _LOG.warning(
+                "Discovery failed; what is known stays",
+                extra={"fields": {"err": str(error)}},
+                exc_info=None if isinstance(error, SourceError) else error,
+            )
+        self._discovery = _Discovery(self._discovery.found, str(error), coverage)
 
     def _has_waited_for(self, optional: Iterable[Reflector]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
@@ -286,89 +326,3 @@ def read_cluster(connection: Connection, node_name: str, relay: Name | None = No
         [item.unreadable for found in items for item in found if item.unreadable is not None],
         refused,
     )
-
-
-class DiscoveryPoller:
-    """A thread that asks and reports; the last result stays valid while the API does not answer.
-
-    Attributes:
-        error: what is wrong now, in words for a person; None while all is well.
-        coverage: PENDING before the first answer, REFUSED while RBAC denies discovery.
-        found: how many kinds were found last.
-
-    Args:
-        connection: to the API server.
-        timing: how often, and its time limits.
-        on_found: called, in this thread, with what is served, each time; with None once it is denied.
-    """
-
-    def __init__(
-        self, connection: Connection, timing: Timing, on_found: Callable[[tuple[Resource, ...] | None], None]
-    ) -> None:
-        self.error: str | None = None
-        self.coverage = Coverage.PENDING
-        self.found = 0
-        self._connection = connection
-        self._timing = timing
-        self._on_found = on_found
-        self._backoff = Backoff(*timing.backoff)
-        self._wake = threading.Event()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
-
-    def start(self) -> None:
-        """Start to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Signal the thread to end; nothing is reported from now on."""
-        self._stopped = True
-        self._wake.set()
-
-    def join(self, timeout: float) -> None:
-        """Wait for the thread's end, at most `timeout` seconds."""
-        self._thread.join(timeout)
-
-    def look_again(self) -> None:
-        """Ask at once: a request met a kind that does not exist."""
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._wake.clear()
-            wait = self._look()
-            # A signal to end before `clear` would be lost.
-            if not self._stopped:
-                self._wake.wait(wait)
-
-    def _look(self) -> float:
-        """Ask once; return the seconds until the next time."""
-        try:
-            self._take_over(discover(self._connection))
-        except ForbiddenError as error:
-            self._tell(error)
-            self._take_over(None)
-            return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
-        except SourceError as error:
-            self._tell(error)
-            return self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
-        except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
-            # A bug in nodeagent must not end the thread: report it, and ask again.
-            _LOG.exception("Discovery failed unexpectedly; it is tried again")
-            self._tell(error)
-            return self._backoff.next()
-        self.error = None
-        self._backoff.reset()
-        return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
-
-    def _take_over(self, rows: tuple[Resource, ...] | None) -> None:
-        if self._stopped:
-            return
-        self.coverage = Coverage.REFUSED if rows is None else Coverage.WATCHED
-        self.found = self.found if rows is None else len(rows)
-        self._on_found(rows)
-
-    def _tell(self, error: Exception) -> None:
-        if self.error != str(error) and not self._stopped:
-            _LOG.warning("Discovery failed; what is known stays", extra={"fields": {"err": str(error)}})
-        self.error = str(error)

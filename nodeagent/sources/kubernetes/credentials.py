@@ -5,7 +5,6 @@ plugins, proxies. It ignores impersonation and a proxy's password; both are adde
 """
 
 import logging
-import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -23,15 +22,11 @@ from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs
 from yaml import YAMLError
 
-from nodeagent.errors import SourceError, one_line, quoted
+from nodeagent.errors import SourceError, one_line
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
 _UNUSABLE = (config.ConfigException, OSError, ValueError, TypeError, AttributeError, YAMLError)
-_ABSENT = re.compile(r"Expected object with name (.*) in .*/(context|cluster|user)s list$")
-"""How the client says that a kubeconfig lacks what is named."""
-
-
 _SILENT_MILLISECONDS = 45_000
 """After which a connection whose other end confirms nothing, neither data nor keepalives, counts as lost."""
 _MOST_IDLE = 4
@@ -138,13 +133,9 @@ def _in_words(error: Exception, files: str) -> str:
         return "there is no such file"
     if isinstance(error, OSError):
         return error.strerror or one_line(error)
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not a text in UTF-8"
     if isinstance(error, TypeError | AttributeError):
         return "it does not have the form of a kubeconfig"
-    text = one_line(error).removesuffix(".")
-    absent = _ABSENT.search(text)
-    return f"it has no {absent[2]} {quoted(absent[1])}" if absent else text
+    return one_line(error).removesuffix(".")
 
 
 def _impersonation(merged: ConfigNode, context: str) -> HTTPHeaderDict:

@@ -35,8 +35,6 @@ PAGE = 500
 LARGEST_OBJECT = 2 * 1024 * 1024
 """Bytes of an object as JSON; a larger one is skipped. etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
-_ATTEMPTS = 3
-
 
 class Listing(Struct, frozen=True):
     """A collection at one moment.
@@ -128,23 +126,18 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
     Raises:
         ApiError: one of its kinds. Nothing read so far counts then.
     """
-    limit = PAGE
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _pages(connection, resource, limit)
-        except GoneError:
-            # The pages' snapshot was compacted in the meantime. Start again; finally all in one page, as
-            # client-go's pager does, which can't expire.
-            if limit == 0:
-                raise
-            limit = PAGE if attempt == 0 else 0
-        except (BadRequestError, ServerTroubleError) as error:
-            # A server that does not know the selector answers 400; whatever else it may stumble over, it is
-            # asked without, unless it asks for patience.
-            if not resource.dispensable or error.retry_after is not None:
-                raise
-            resource = resource.widened()
-    return _pages(connection, resource, limit)
+    try:
+        return _pages(connection, resource, PAGE)
+    except GoneError:
+        # The pages' snapshot was compacted in the meantime. All in one page, as client-go's pager does: that
+        # can't expire.
+        return _pages(connection, resource, 0)
+    except (BadRequestError, ServerTroubleError) as error:
+        # A server that does not know the selector answers 400; whatever else it may stumble over, it is asked
+        # without, unless it asks for patience.
+        if not resource.dispensable or error.retry_after is not None:
+            raise
+        return read_list(connection, resource.widened())
 
 
 def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:

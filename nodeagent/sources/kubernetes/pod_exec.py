@@ -31,8 +31,6 @@ from nodeagent.typed_values import from_json
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _CLOSE = 8
 """The websocket's opcode of the end."""
-_MOST_ELSE = 65536
-"""Bytes of standard error and of the final status that are kept."""
 
 
 class Container(Struct, frozen=True):
@@ -62,7 +60,7 @@ def execute(
         container: where.
         command: the program and its arguments; no shell is involved.
         timeout: seconds for everything.
-        limit: bytes of standard output that are read.
+        limit: bytes of standard output, and of standard error, that are read.
 
     Returns:
         How it ended; an exit code other than 0 is not an error here.
@@ -120,11 +118,9 @@ def _opened(
 
 def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
     """Return all messages until the server closes, by stream."""
-    streams: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
+    streams = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
     try:
-        while True:
-            if (left := deadline - time.monotonic()) <= 0:
-                raise UnreachableError(f"{request}: no answer in time")
+        while (left := deadline - time.monotonic()) > 0:
             opened.settimeout(left)
             try:
                 kind, message = opened.recv_data()
@@ -137,12 +133,11 @@ def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict
                 ) from error
             if kind == _CLOSE:
                 return streams
-            channel = message[0] if message else -1
-            if channel in streams:
-                held = streams[channel]
-                if channel == _STDOUT and len(held) + len(message) - 1 > limit:
-                    raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
-                held += message[1 : 1 + max(0, (limit if channel == _STDOUT else _MOST_ELSE) - len(held))]
+            held = streams.get(message[0] if message else -1, bytearray())
+            held += message[1:]
+            if len(held) > limit:
+                raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
+        raise UnreachableError(f"{request}: no answer in time")
     finally:
         # No closing handshake: everything has arrived, or is no longer wanted.
         opened.shutdown()

@@ -92,25 +92,26 @@ class Store:
         self._lock = threading.Lock()
         self._items: dict[Key, Item] = {}
         self.synced = False
-        # What was returned last; None after a change.
-        self._values: tuple[object, ...] | None = None
-        self._unreadable: tuple[Unreadable, ...] | None = None
+        # None after a change.
+        self._last_shown: tuple[tuple[object, ...], tuple[Unreadable, ...]] | None = None
 
     def values(self) -> tuple[object, ...]:
         """Return the values of all objects in use; the same object until one changes."""
-        with self._lock:
-            if self._values is None:
-                values = (item.value for item in self._items.values())
-                self._values = tuple(value for value in values if value is not None)
-            return self._values
+        return self._shown()[0]
 
     def unreadable(self) -> tuple[Unreadable, ...]:
         """Return why objects can't be read."""
+        return self._shown()[1]
+
+    def _shown(self) -> tuple[tuple[object, ...], tuple[Unreadable, ...]]:
         with self._lock:
-            if self._unreadable is None:
-                reasons = (item.unreadable for item in self._items.values())
-                self._unreadable = tuple(reason for reason in reasons if reason is not None)
-            return self._unreadable
+            if self._last_shown is None:
+                items = self._items.values()
+                self._last_shown = (
+                    tuple(item.value for item in items if item.value is not None),
+                    tuple(item.unreadable for item in items if item.unreadable is not None),
+                )
+            return self._last_shown
 
     def __len__(self) -> int:
         """Return how many objects are in use."""
@@ -130,25 +131,15 @@ class Store:
                 news |= self._hold(key, item)
             return news
 
-    def put(self, key: Key, item: Item) -> bool:
-        """Take over an object as it is now, unless something newer is known.
+    def apply(self, key: Key, version: int, item: Item | None) -> bool:
+        """Take over an object as it is at a version, None if it is gone, unless something newer is known.
 
         Returns:
-            Whether the value changed.
+            Whether its value changed.
         """
         with self._lock:
             held = self._items.get(key)
-            return (held is None or item.version > held.version) and self._hold(key, item)
-
-    def remove(self, key: Key, version: int) -> bool:
-        """Drop an object deleted at a version, unless it was created again since.
-
-        Returns:
-            Whether a value was removed.
-        """
-        with self._lock:
-            held = self._items.get(key)
-            return (held is None or held.version <= version) and self._hold(key, None)
+            return (held is None or version >= held.version) and self._hold(key, item)
 
     def _hold(self, key: Key, item: Item | None) -> bool:
         """Hold an object, or no longer; return whether its value changed: otherwise the old one stays."""
@@ -159,7 +150,7 @@ class Store:
         else:
             self._items[key] = item if changed else Item(item.version, before.value, before.unreadable)
         if changed:
-            self._values = self._unreadable = None
+            self._last_shown = None
         return changed
 
 
@@ -379,8 +370,4 @@ class Reflector:
             return False
         # A late duplicate must not turn the clock back.
         self._version = max(event.version, self._version or 0)
-        if event.key is None:
-            return False
-        if event.item is None:
-            return self.store.remove(event.key, event.version)
-        return self.store.put(event.key, event.item)
+        return event.key is not None and self.store.apply(event.key, event.version, event.item)

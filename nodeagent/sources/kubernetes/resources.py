@@ -34,6 +34,7 @@ from nodeagent.model.objects import (
 from nodeagent.sources.kubernetes.errors import ApiPath, NotJsonError
 from nodeagent.sources.objects.api import Metadata
 from nodeagent.sources.objects.decoding import (
+    Raw,
     decode_api_servers,
     decode_ingress,
     decode_node,
@@ -46,7 +47,6 @@ from nodeagent.sources.objects.kinds import (
     GATEWAYS,
     OPTIONAL_KINDS,
     OptionalKind,
-    Raw,
     decode_ingress_class,
     decode_namespace,
 )
@@ -62,14 +62,9 @@ _APIS = {
 }
 
 
-def collection_path(ref: ObjectRef) -> str:
-    """Return the path of the collection that one of nodeagent's or CoreDNS's own objects is in."""
-    return f"{_APIS[ref.kind]}/namespaces/{ref.namespace}/{ref.kind.lower()}s"
-
-
 def object_path(ref: ObjectRef) -> str:
-    """Return the path of such an object."""
-    return f"{collection_path(ref)}/{ref.name}"
+    """Return the path of one of nodeagent's or CoreDNS's own objects."""
+    return f"{_APIS[ref.kind]}/namespaces/{ref.namespace}/{ref.kind.lower()}s/{ref.name}"
 
 
 Name = tuple[str, str]

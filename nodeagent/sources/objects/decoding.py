@@ -15,6 +15,7 @@ import msgspec
 
 from nodeagent.errors import SourceError, one_line, quoted
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.facts import LONGEST_HOSTNAME
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXCLUDE,
@@ -33,6 +34,9 @@ from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json, from_plain
 
+Raw = bytes | dict[str, Any]
+"""An object: as JSON, or as plain values."""
+
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
@@ -44,9 +48,6 @@ Service could say that it is the Gateway of others."""
 
 MOST_HOSTS = 10_000
 """Hosts that one object may claim; the rest is not read."""
-
-LONGEST_HOST = 253
-"""Characters of a host that is read: DNS names have no more (RFC 1035, 2.3.4, without the last dot)."""
 
 _MOST_HOST_BYTES = 512 * 1024
 """Bytes of all hosts of an object together."""
@@ -64,21 +65,12 @@ _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""
 
 _MOST_ANNOTATIONS = 32 * 1024
-"""Characters of all annotations that are kept of an object; each takes 100 besides."""
-_EACH_ANNOTATION = 100
-
-_LONGEST_LABEL = 63
-"""Characters of a port's name (RFC 1123 label)."""
-
-_LONGEST_NAME = 253
-"""Characters of the name of a class or another object, and of other words without a bound of their own."""
+"""Characters of all annotations that are kept of an object; each counts as 100 more."""
 
 _MOST_PROBLEMS = 10
 """Problems of one object that are reported."""
 
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
-
-_DECIDING = frozenset({CLASS_ANNOTATION, EXCLUDE})
 
 
 def _gateway_of(metadata: api.Metadata) -> tuple[str | None, str]:
@@ -91,14 +83,13 @@ def _gateway_of(metadata: api.Metadata) -> tuple[str | None, str]:
     return labels.get(_GATEWAY_NAME), ""
 
 
-def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
+def decode_service(raw: Raw) -> Service | None:
     """Return the Service, or None if its type is not LoadBalancer. Raises DecodingError."""
     found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
-    annotations = found.metadata.annotations or {}
     gateway, gateway_namespace = _gateway_of(found.metadata)
     return Service(
         ref=ref_of("Service", found.metadata),
@@ -108,10 +99,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         ports=_ports(spec, problems),
         points=_points(found.status, problems),
         external_ips=_addresses("spec.externalIPs", spec.externalIPs or [], problems),
-        # A copy of the whole object as it was last applied: no rule uses it, and it is most of the bytes.
-        annotations=short_annotations(
-            {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
-        ),
+        annotations=short_annotations(found.metadata.annotations or {}, problems),
         problems=some_problems(problems),
         gateway=gateway,
         gateway_namespace=gateway_namespace,
@@ -120,7 +108,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
     )
 
 
-def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
+def decode_ingress(raw: Raw) -> Ingress:
     """Return the Ingress with every host of its TLS section and its rules. Raises DecodingError.
 
     Of its annotations, only those on which decisions depend: controllers write others all the time.
@@ -141,7 +129,7 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     )
 
 
-def decode_node(raw: bytes | dict[str, Any]) -> Node:
+def decode_node(raw: Raw) -> Node:
     """Return the Node. Raises DecodingError, also for an invalid address range: pods depend on it."""
     found = decode(raw, api.Node)
     check_size(raw, found.metadata.name, found.spec, found.status)
@@ -151,21 +139,24 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         pod_cidrs = tuple(network_of(text) for text in ranges)
     except ValueError as error:
         raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
-    reported = found.status.addresses if found.status and found.status.addresses else []
-    internal = [address_of(entry.address) for entry in reported if entry.type == "InternalIP"]
-    external = [address_of(entry.address) for entry in reported if entry.type == "ExternalIP"]
+    reported = (found.status and found.status.addresses) or []
+
+    def of(kind: str) -> tuple[IPAddress, ...]:
+        addresses = (address_of(entry.address) for entry in reported if entry.type == kind)
+        return tuple(address for address in addresses if address is not None)
+
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return Node(
         name=found.metadata.name,
         pod_cidrs=pod_cidrs,
-        addresses=tuple(address for address in internal if address is not None),
+        addresses=of("InternalIP"),
         names=tuple(dict.fromkeys(names)),
         provider_id=one_line(spec.providerID or ""),
-        external_addresses=tuple(address for address in external if address is not None),
+        external_addresses=of("ExternalIP"),
     )
 
 
-def decode_node_addresses(raw: bytes | dict[str, Any]) -> NodeAddresses:
+def decode_node_addresses(raw: Raw) -> NodeAddresses:
     """Return the addresses of any node, all that its Node names. Raises DecodingError."""
     found = decode(raw, api.Node)
     check_size(raw, found.metadata.name, found.status)
@@ -173,7 +164,7 @@ def decode_node_addresses(raw: bytes | dict[str, Any]) -> NodeAddresses:
     return NodeAddresses(frozenset(address for address in told if address is not None))
 
 
-def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
+def decode_relay_service(raw: Raw) -> RelayService:
     """Return an existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
     found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
@@ -185,7 +176,7 @@ def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
     )
 
 
-def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, ...]:
+def decode_relay_endpoints(raw: Raw) -> tuple[RelayEndpoint, ...]:
     """Return the TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
 
     According to the API's reference, the first of `addresses` counts, a missing `ready` means ready, and a
@@ -214,13 +205,13 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     return tuple(islice(every, MOST_POINTS))
 
 
-def decode_api_servers(raw: bytes | dict[str, Any]) -> frozenset[Endpoint]:
+def decode_api_servers(raw: Raw) -> frozenset[Endpoint]:
     """Return the endpoints in EndpointSlice default/kubernetes, ready or not. Raises DecodingError."""
     found = decode_relay_endpoints(raw)
     return frozenset(Endpoint(each.address, each.port) for each in found)
 
 
-def describe(raw: bytes | dict[str, Any], kind: str) -> str:
+def describe(raw: Raw, kind: str) -> str:
     """`Kind namespace/name` of an object that may be unreadable otherwise, or that it has no usable name."""
     try:
         return str(ref_of(kind, decode(raw, api.Head).metadata))
@@ -231,16 +222,13 @@ def describe(raw: bytes | dict[str, Any], kind: str) -> str:
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
     found = [
         ServicePort(
-            (port.name or "")[:_LONGEST_LABEL],
-            (port.protocol or "TCP")[:_LONGEST_LABEL].upper(),
-            port.port,
-            port.nodePort or 0,
+            _cut(port.name or ""), _cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0
         )
         for port in spec.ports or ()
         if 0 < port.port < 65536
     ]
-    numbers = (port.port for port in spec.ports or ())
-    problems += [f"spec.ports: {one} is not a port number" for one in numbers if not 0 < one < 65536]
+    wrong = [port.port for port in spec.ports or () if not 0 < port.port < 65536]
+    problems += [f"spec.ports: {number} is not a port number" for number in wrong]
     if len(found) > MOST_PORTS:
         problems.append(f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first")
         found.sort(key=lambda port: port.protocol != "TCP")
@@ -270,10 +258,10 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
         if entry.ip and address is None:
             text = quoted(entry.ip)
             problems.append(f"status.loadBalancer.ingress[{index}].ip: {text} is not an IP address")
-        hostname = entry.hostname if entry.hostname and entry.hostname.isascii() else None
-        hostname = hostname and one_line(hostname)[:LONGEST_HOST]
+        given = entry.hostname or ""
+        hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
         if address is not None or hostname:
-            found.append(LoadBalancerPoint(address, hostname, entry.ip_mode and _cut(entry.ip_mode)))
+            found.append(LoadBalancerPoint(address, hostname or None, entry.ip_mode and _cut(entry.ip_mode)))
     return shared(tuple(found))
 
 
@@ -294,7 +282,7 @@ _Raw = TypeVar("_Raw")
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
+def decode(raw: Raw, expected: type[_Raw]) -> _Raw:
     """Return the object as the Struct `expected`. Raises DecodingError."""
     try:
         if isinstance(raw, bytes):
@@ -308,7 +296,7 @@ _MOST_USED = 64 * 1024
 """Bytes of the parts of an object that are used, for kinds whose lists have no bounds of their own."""
 
 
-def check_size(raw: bytes | dict[str, Any], *parts: object) -> None:
+def check_size(raw: Raw, *parts: object) -> None:
     """Check that the parts of an object that are used are no larger than any real one's.
 
     A label selector of 1.5 MB takes 22 MB as a value; one that is cut off would mean something else.
@@ -340,26 +328,27 @@ def created_of(metadata: api.Metadata) -> datetime | None:
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """Return the annotations that decide about claims: controllers write others all the time."""
     given = metadata.annotations or {}
-    found = {key: _cut(value) for key, value in given.items() if key in _DECIDING}
+    found = {key: _cut(value) for key, value in given.items() if key in {CLASS_ANNOTATION, EXCLUDE}}
     return found or NO_ANNOTATIONS
 
 
 def _cut(text: str) -> str:
     """Return the text, cut off if it is longer than any name: nothing has such a name, cut or not."""
-    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+    return text if len(text) <= LONGEST_HOSTNAME else f"{text[:LONGEST_HOSTNAME]}..."
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
     """Return the annotations but very long ones, and the longest of too many; `problems` lists these.
 
-    No rule uses one that has other characters than ASCII, which would take up to four times the memory.
+    No rule uses one that has other characters than ASCII, which would take up to four times the memory, or
+    the copy of the whole object as it was last applied, which is most of the bytes.
     """
     found: dict[str, str] = {}
     left = _MOST_ANNOTATIONS
     for key, value in sorted(annotations.items(), key=lambda item: len(item[1])):
-        if not (key.isascii() and value.isascii()):
+        if key == _LAST_APPLIED or not (key.isascii() and value.isascii()):
             continue
-        left -= len(key) + len(value) + _EACH_ANNOTATION
+        left -= len(key) + len(value) + 100
         if len(value) > _LONGEST_ANNOTATION:
             bound = f"longer than {_LONGEST_ANNOTATION} characters"
         elif left < 0:
@@ -383,7 +372,7 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     left = _MOST_HOST_BYTES
     odd = 0
     for host in hosts:
-        if len(host) > LONGEST_HOST or not host.isascii():
+        if len(host) > LONGEST_HOSTNAME or not host.isascii():
             odd += 1
             continue
         if host in found:
@@ -395,7 +384,9 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
             break
         found[host] = None
     if odd:
-        problems.append(f"hosts that are longer than {LONGEST_HOST} characters, or not ASCII: {odd} not read")
+        problems.append(
+            f"hosts that are longer than {LONGEST_HOSTNAME} characters, or not ASCII: {odd} not read"
+        )
     return tuple(found)
 
 

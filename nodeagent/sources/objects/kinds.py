@@ -32,6 +32,7 @@ from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
+    Raw,
     address_of,
     check_size,
     created_of,
@@ -42,8 +43,6 @@ from nodeagent.sources.objects.decoding import (
     some_hosts,
     some_problems,
 )
-
-Raw = bytes | dict[str, Any]
 
 # An unterminated text reaches to the end: its end is not searched again from each quote in it.
 _TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)

@@ -21,35 +21,35 @@ def test_the_first_list_is_news_even_if_it_is_empty() -> None:
 
 def test_only_a_change_of_value_is_news() -> None:
     store = held(a=Item(5, "one"))
-    assert not store.put(A, Item(6, "one"))
-    assert store.put(A, Item(7, "two"))
+    assert not store.apply(A, 6, Item(6, "one"))
+    assert store.apply(A, 7, Item(7, "two"))
     assert not store.replace({A: Item(9, "two")})
     assert store.replace({A: Item(9, "two"), B: Item(8, "three")})
 
 
 def test_older_and_repeated_events_change_nothing() -> None:
     store = held(a=Item(5, "new"))
-    assert not store.put(A, Item(4, "old"))
-    assert not store.put(A, Item(5, "same version"))
-    assert not store.remove(A, 4)
+    assert not store.apply(A, 4, Item(4, "old"))
+    assert not store.apply(A, 5, Item(5, "new"))
+    assert not store.apply(A, 4, None)
     assert store.values() == ("new",)
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    assert held(a=Item(9, "old")).put(A, Item(10, "new"))
+    assert held(a=Item(9, "old")).apply(A, 10, Item(10, "new"))
 
 
 def test_an_object_that_nodeagent_does_not_use_is_held_without_a_change() -> None:
     store = held(a=Item(5, "balanced"))
-    assert store.put(A, Item(7))
-    assert not store.put(A, Item(6, "balanced"))
+    assert store.apply(A, 7, Item(7))
+    assert not store.apply(A, 6, Item(6, "balanced"))
     assert not len(store)
-    assert not store.put(B, Item(8))
+    assert not store.apply(B, 8, Item(8))
 
 
 def test_what_becomes_unreadable_is_news() -> None:
     store = held(a=Item(5, "one"))
-    assert store.put(A, Item(6, unreadable=Unreadable("Service default/a", "spec: no object")))
+    assert store.apply(A, 6, Item(6, unreadable=Unreadable("Service default/a", "spec: no object")))
     assert (len(store), len(store.unreadable())) == (0, 1)
 
 
@@ -58,12 +58,12 @@ def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
     store = held(a=Item(6, ["a"]), b=Item(5, ["b"]))
     before = store.values()
     assert before == (["a"], ["b"])
-    store.put(A, Item(7, ["a"]))
+    store.apply(A, 7, Item(7, ["a"]))
     store.replace({A: Item(9, ["a"]), B: Item(8, ["b"])})
     assert store.values() is before
-    store.put(A, Item(10, ["c"]))
+    store.apply(A, 10, Item(10, ["c"]))
     assert store.values() == (["c"], ["b"])
     assert store.values()[1] is before[1]
-    store.remove(B, 11)
+    store.apply(B, 11, None)
     assert store.values() == (["c"],)
     assert len(store) == 1
