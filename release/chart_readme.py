@@ -39,12 +39,8 @@ def rows(text: str) -> Iterator[Row]:
             said.append(found["said"])
         else:
             path[len(found[1]) // 2 :] = [found["key"]]
-            value = _at(values, path)
-            yield Row(
-                tuple(path),
-                " ".join("\n".join(said).split("\n\n")[0].split()),
-                isinstance(value, dict) and bool(value),
-            )
+            holds_others = line.endswith(":") and isinstance(_at(values, path), dict)
+            yield Row(tuple(path), " ".join("\n".join(said).split("\n\n")[0].split()), holds_others)
             said.clear()
 
 
@@ -61,7 +57,7 @@ def table(text: str, schema: Mapping[str, Any]) -> str:
         for name in row.path:
             found = found["properties"][name]
         default = _at(values, row.path)
-        shown = "" if default in (None, "") else f"`{yaml.safe_dump(default).splitlines()[0]}`"
+        shown = "" if default in (None, "") else f"`{_in_a_line(default)}`"
         lines.append(f"| `{'.'.join(row.path)}` | {_type(found)} | {shown} | {row.text} |")
     return "\n".join(lines) + "\n"
 
@@ -73,6 +69,11 @@ def written(readme: str, made: str) -> str:
     return f"{before}{_HEADING}{made}\n{after}"
 
 
+def _in_a_line(value: Any) -> str:  # noqa: ANN401 - whatever a value is
+    written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return str(written.splitlines()[0])
+
+
 def _at(values: Any, path: list[str] | tuple[str, ...]) -> Any:  # noqa: ANN401 - whatever a value is
     for name in path:
         values = values[name]
@@ -82,6 +83,8 @@ def _at(values: Any, path: list[str] | tuple[str, ...]) -> Any:  # noqa: ANN401 
 def _type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{one}`" for one in schema["enum"] if one)
+    if "$ref" in schema:
+        return "object"
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return " or ".join("empty" if kind == "null" else kind for kind in kinds)
 

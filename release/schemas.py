@@ -59,6 +59,12 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _OWN_TO_THE_CHART = {"relay": ("runDir", "haproxyDir", "launch"), "hosts": ("file",)}
 """Where the pod's mounts are: with other values the agent would look in directories that do not exist."""
 
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
+_LENGTH4 = "(3[0-2]|[12]?[0-9])"
+_IPV6 = "[0-9a-fA-F]*:[0-9a-fA-F:.]+"
+_LENGTH6 = "(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
+
 _TEXTS: dict[type, Schema] = {
     AbsolutePath: {"pattern": "^/"},
     DnsName: {"pattern": f"^{HOSTNAME}$", "maxLength": LONGEST_HOSTNAME},
@@ -66,13 +72,16 @@ _TEXTS: dict[type, Schema] = {
     InterfaceName: {"pattern": "^[A-Za-z0-9_.-]{1,15}$"},
     ListenAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},
     AddressRange: {
-        "pattern": "^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
+        "pattern": f"^({_IPV4}(/{_LENGTH4})?|{_IPV6}(/{_LENGTH6})?)$",
         "examples": ["203.0.113.0/24", "2001:db8::/32"],
     },
     PortRange: {"pattern": "^[0-9]{1,5}-[0-9]{1,5}$", "examples": ["30000-32767"]},
-    PodNetwork: {"pattern": "/[0-9]{1,3}$", "examples": ["10.244.1.0/24", "fd00:10:244::/64"]},
-    RelayRange4: {"pattern": r"^[0-9.]+/(1[6-9]|2[0-9])$"},
-    RelayRange6: {"pattern": r"^[0-9a-fA-F:.]+/(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-5])$"},
+    PodNetwork: {
+        "pattern": f"^({_IPV4}/{_LENGTH4}|{_IPV6}/{_LENGTH6})$",
+        "examples": ["10.244.1.0/24", "fd00:10:244::/64"],
+    },
+    RelayRange4: {"pattern": f"^{_IPV4}/(1[6-9]|2[0-9])$"},
+    RelayRange6: {"pattern": f"^{_IPV6}/(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-5])$"},
 }
 
 

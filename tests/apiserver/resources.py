@@ -76,6 +76,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "v1", "configmaps", "ConfigMap"),
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    Resource("", "v1", "resourcequotas", "ResourceQuota", has_status=True),
     Resource(
         "",
         "v1",

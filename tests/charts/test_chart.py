@@ -37,6 +37,7 @@ EVERYTHING: Values = {
     "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],
     "commonLabels": {"cost-center": "edge"},
+    "podLabels": {"mesh": "off"},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
@@ -54,12 +55,21 @@ EVERYTHING: Values = {
             }
         }
     },
+    "priorityClassName": "edge-critical",
+    "resourceQuota": True,
     "podAnnotations": {"example.com/team": "edge"},
     "adopt": True,
     "hostsFileOnly": True,
     "selinux": True,
     "metrics": {"enabled": True, "ipv6": True, "dashboard": True},
-    "coredns": {"enabled": True, "resources": {"limits": {"memory": "300Mi"}}},
+    "coredns": {
+        "enabled": True,
+        "resources": {"limits": {"memory": "300Mi"}},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "nodeSelector": {"pool": "dns"},
+        "affinity": {"podAntiAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+    },
 }
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
 _MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
@@ -120,21 +130,67 @@ def test_every_value_has_its_effect() -> None:
     for one in everything(EVERYTHING):
         assert one["metadata"]["labels"]["cost-center"] == "edge"
         if "template" in one.get("spec", {}):
-            assert one["spec"]["template"]["metadata"]["labels"]["cost-center"] == "edge"
+            labels = one["spec"]["template"]["metadata"]["labels"]
+            assert {"cost-center": "edge", "mesh": "off"}.items() <= labels.items()
     assert the(found, "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
-    for name in ("tolerations", "affinity"):
+    for name in ("tolerations", "affinity", "priorityClassName"):
         assert spec[name] == EVERYTHING[name]
     template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
     assert template["annotations"]["example.com/team"] == "edge"
-    assert template["labels"] == {"app.kubernetes.io/name": "nodeagent", "cost-center": "edge"}
-    assert {one["name"]: one.get("value") for one in agent["env"]}["NODEAGENT_TELEMETRY_LISTEN"] == (
-        "[$(HOST_IP)]:9467"
-    )
     variables = {one["name"]: one.get("value") for one in agent["env"]}
+    assert variables["NODEAGENT_TELEMETRY_LISTEN"] == "[$(HOST_IP)]:9467"
     assert variables["HTTPS_PROXY"] == "http://proxy.example.com:3128"
-    (controller,) = the(found, "Deployment", "nodeagent-coredns")["spec"]["template"]["spec"]["containers"]
-    assert controller["resources"] == {"limits": {"memory": "300Mi"}}
+
+
+def test_the_controller_of_coredns_can_be_placed_as_the_agents_can() -> None:
+    """Where every node has a taint, it would stay Pending."""
+    spec = the(objects(EVERYTHING), "Deployment", "nodeagent-coredns")["spec"]["template"]["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "300Mi"}
+    assert EVERYTHING["coredns"]["tolerations"][0] in spec["tolerations"]
+    assert "node.kubernetes.io/unreachable" in {one["key"] for one in spec["tolerations"]}
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "dns"}
+    assert spec["affinity"] == {"podAntiAffinity": {}}
+    assert spec["priorityClassName"] == "system-cluster-critical"
+
+
+def test_one_resource_that_is_set_leaves_the_others() -> None:
+    found = containers(pod(objects({"relay": {"resources": {"limits": {"memory": "2Gi"}}}})))
+    assert found["relay"]["resources"] == {
+        "requests": {"cpu": "10m", "memory": "48Mi"},
+        "limits": {"memory": "2Gi"},
+    }
+
+
+def test_no_tolerations_are_none() -> None:
+    assert pod(objects({"tolerations": []}))["tolerations"] == []
+
+
+def test_a_quota_admits_the_pods_priority() -> None:
+    """GKE rejects pods of system-node-critical outside of kube-system without one."""
+    assert "ResourceQuota" not in {one["kind"] for one in objects()}
+    spec = the(objects({"resourceQuota": True}), "ResourceQuota")["spec"]
+    (wanted,) = spec["scopeSelector"]["matchExpressions"]
+    assert wanted == {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+
+
+def test_alerts_can_be_left_out_and_routed() -> None:
+    metrics = {
+        "enabled": True,
+        "rules": True,
+        "podMonitor": True,
+        "interval": "1m",
+        "severities": {"NodeagentVanished": "none", "NodeagentRelayDown": "page"},
+        "alertLabels": {"team": "edge"},
+    }
+    found = objects({"metrics": metrics})
+    (group,) = the(found, "PrometheusRule")["spec"]["groups"]
+    labels = {rule["alert"]: rule["labels"] for rule in group["rules"]}
+    assert labels["NodeagentRelayDown"] == {"severity": "page", "team": "edge"}
+    assert labels["NodeagentDown"] == {"severity": "warning", "team": "edge"}
+    assert "NodeagentVanished" not in labels
+    monitors = [one for one in found if one["kind"] == "PodMonitor"]
+    assert {one["spec"]["podMetricsEndpoints"][0]["interval"] for one in monitors} == {"1m"}
 
 
 def test_the_pod_lives_as_long_as_its_relay_drains() -> None:
@@ -169,6 +225,9 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
         ({"config": {"relay": {"runDir": "/var/run"}}}, "'runDir' not allowed"),
         ({"config": {"dnat": {"backend": "ipvs"}}}, "/config/dnat/backend"),
         ({"config": {"loadBalancers": {"services": [{"name": "x"}]}}}, "missing property 'namespace'"),
+        ({"config": {"dnat": {"podCIDRs": ["10.0.0.0/99"]}}}, "/config/dnat/podCIDRs/0"),
+        ({"config": {"relay": {"ipv4": "999.0.0.0/24"}}}, "/config/relay/ipv4"),
+        ({"relay": {"resources": {"limit": {"memory": "2Gi"}}}}, "'limit' not allowed"),
         ({"image": {"repository": ""}}, "image.repository is empty"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
         ({"cordns": {"enabled": True}}, "'cordns' not allowed"),
@@ -183,6 +242,10 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
         ({"dataPlane": "kube-proxy", "coredns": {"enabled": True}}, "contradicts .*enabled: true"),
         ({"metrics": {"rules": True}}, "need metrics.enabled: true"),
         ({"metrics": {"podMonitor": True}}, "need metrics.enabled: true"),
+        (
+            {"metrics": {"enabled": True, "rules": True, "severities": {"RelayDown": "page"}}},
+            "there is no alert RelayDown",
+        ),
         ({"metrics": {"runbookURL": "docs/runbook.md"}}, "/metrics/runbookURL"),
     ],
 )
@@ -223,10 +286,10 @@ def test_the_notes_say_what_to_run_next() -> None:
 @pytest.mark.parametrize(
     ("values", "said", "unsaid"),
     [
-        ({}, ["Pods: served by DNAT", "set dataPlane", "does not change it"], "cluster-pool"),
-        ({"dataPlane": "kube-proxy"}, ["data plane kube-proxy", "Pods: served by DNAT"], "set dataPlane"),
-        ({"dataPlane": "cilium"}, ["hosts alone", "Pods: served by CoreDNS", "cluster-pool"], "DNAT"),
-        ({"dataPlane": "calico-ebpf"}, ["data plane calico-ebpf", "nodeagent-coredns"], "cluster-pool"),
+        ({}, ["Pods: served by DNAT", "set dataPlane", "resourceQuota: true"], "cluster-pool"),
+        ({"dataPlane": "kube-proxy"}, ["Pods: served by DNAT"], "set dataPlane"),
+        ({"dataPlane": "cilium"}, ["served by lines", "Pods: served by CoreDNS", "cluster-pool"], "DNAT"),
+        ({"dataPlane": "calico-ebpf"}, ["deployment/nodeagent-coredns"], "cluster-pool"),
         (
             {"dataPlane": "cilium", "config": {"dnat": {"podCIDRs": ["10.0.0.0/8"]}}},
             ["served by CoreDNS"],
@@ -234,7 +297,7 @@ def test_the_notes_say_what_to_run_next() -> None:
         ),
         (
             {"config": {"dnat": {"backend": "none"}}},
-            ["Pods: NOT served", "With coredns.enabled"],
+            ["Pods: NOT served (config.dnat.backend)"],
             "served by DNAT",
         ),
         ({"config": {"hosts": {"enabled": False}}}, ["Nodes: served by DNAT."], "/etc/hosts."),
@@ -245,7 +308,7 @@ def test_the_notes_say_what_to_run_next() -> None:
         ),
         (
             {"config": {"dnat": {"pods": False}}},
-            ["Nodes: served by DNAT", "dnat.pods is false"],
+            ["Nodes: served by DNAT", "NOT served (config.dnat.pods)"],
             "Pods: served",
         ),
         (

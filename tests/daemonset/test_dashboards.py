@@ -10,7 +10,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 import yaml
-from promql_parser import Expr, VectorSelector
+from promql_parser import AggregateExpr, Expr, VectorSelector
 
 from nodeagent.coredns.controller import coredns_metrics
 from tests.agent.happening import everything
@@ -112,10 +112,18 @@ def test_an_alert_says_what_to_do_and_names_labels_that_its_series_has(rule: Obj
     assert annotations["description"]
     used = set(re.findall(r"\$labels\.(\w+)", annotations["summary"] + annotations["description"]))
     expression = promql_parser.parse(rule["expr"])
-    kept = labels_of(expression)
-    if not kept:
-        kept = _TARGET_LABELS.union(*(_series()[name] for name, _ in selectors(expression)))
-    assert used <= kept
+    grouped = [labels_of(one) for one in parts(expression) if isinstance(one, AggregateExpr)]
+    there = _TARGET_LABELS.union(*(_series()[name] for name, _ in selectors(expression)))
+    assert used <= (set().union(*grouped) if grouped else there)
+
+
+def test_what_concerns_a_node_names_it_and_is_routed_by_it() -> None:
+    """By the labels `namespace` and `node` alerts are routed and silenced; an aggregation would drop them."""
+    for rule in _rules():
+        if rule["alert"] in {"NodeagentDown", "NodeagentLoadBalancerRefused", "NodeagentRelayDown"}:
+            assert "$labels.node" in rule["annotations"]["summary"]
+            found = parts(promql_parser.parse(rule["expr"]))
+            assert not any(isinstance(one, AggregateExpr) for one in found)
 
 
 def test_every_metric_is_on_the_dashboard() -> None:

@@ -32,7 +32,7 @@ kustomization can't differ in what neither of them is asked to change.
 {{- $_ := set $object.metadata "labels" (merge (dig "metadata" "labels" dict $object) $labels $common) -}}
 {{- /* Its pods, if it has any. */ -}}
 {{- with dig "spec" "template" nil $object -}}
-{{- $_ := set .metadata "labels" (merge .metadata.labels $common) -}}
+{{- $_ := set .metadata "labels" (merge .metadata.labels $root.Values.podLabels $common) -}}
 {{- with $root.Values.imagePullSecrets -}}
 {{- $_ := set $object.spec.template.spec "imagePullSecrets" . -}}
 {{- end -}}
