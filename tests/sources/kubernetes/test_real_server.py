@@ -5,6 +5,8 @@ tests/apiserver/servers.py says how.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import yaml
 
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.credentials import service_account
 from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.listing import lines, read_event
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
@@ -20,6 +23,7 @@ from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, 
 from tests.apiserver import objects
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
 from tests.apiserver.wire import request as requested
+from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not (KUBE_APISERVER and ETCD), reason="KUBE_APISERVER and ETCD are not given")
 _INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
@@ -99,3 +103,45 @@ def test_a_forgotten_version_needs_a_new_list(server: tuple[Server, Path]) -> No
         line = next(lines(connection.open_stream(INGRESS_CLASSES.path, query)))
         with pytest.raises(GoneError, match="a new list is needed"):
             read_event(line, INGRESS_CLASSES, request)
+
+
+_ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+_SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+def test_a_day_of_rotated_tokens(server: tuple[Server, Path]) -> None:
+    """Each ends with the Secret that it is bound to, once the server no longer remembers it (10 s)."""
+    running, folder = server
+    (folder / "ca.crt").write_bytes((folder / "apiserver.crt").read_bytes())
+    user = {"kind": "ServiceAccount", "namespace": "default", "name": "rotating"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
+    running.grant([{**binding, "metadata": {"name": "rotating"}, "roleRef": role, "subjects": [user]}])
+    assert requested(running.admin, "POST", _ACCOUNTS, {"metadata": {"name": "rotating"}})[0] == 201
+
+    def rotate(hour: int) -> str:
+        name = f"hour-{hour}"
+        bound = requested(running.admin, "POST", _SECRETS, {"metadata": {"name": name}})[1]["metadata"]
+        reference = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": bound["uid"]}
+        asked = {"spec": {"expirationSeconds": 3600, "boundObjectRef": reference}}
+        answer = requested(running.admin, "POST", f"{_ACCOUNTS}/rotating/token", asked)[1]
+        found: str = answer["status"]["token"]
+        (folder / "token").write_text(found, encoding="ascii")
+        return found
+
+    def are_rejected(tokens: list[str]) -> bool:
+        peers = (replace(running.admin, token=token) for token in tokens)
+        return all(requested(peer, "GET", _INGRESSES)[0] == 401 for peer in peers)
+
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(running.admin.port)}
+    tokens = [rotate(0)]
+    with Connection(lambda: service_account(environment, folder)) as connection:
+        for hour in range(1, 25):
+            connection.get_json(_INGRESSES)
+            ended = list(tokens)
+            tokens.append(rotate(hour))
+            requested(running.admin, "DELETE", f"{_SECRETS}/hour-{hour - 1}")
+            connection.get_json(_INGRESSES)
+            if hour % 6 == 0:
+                wait_until(partial(are_rejected, ended), "the tokens to end", seconds=30, every=0.5)
+        connection.get_json(_INGRESSES)
