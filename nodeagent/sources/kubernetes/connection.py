@@ -4,7 +4,6 @@ The decoders take the few fields on which decisions depend. The client costs 20 
 imported where there is a cluster to ask.
 """
 
-import logging
 import os
 import threading
 import time
@@ -22,20 +21,16 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError, ReadT
 from nodeagent.errors import SourceError, one_line
 from nodeagent.sources.kubernetes.credentials import kubeconfig, new_client, service_account
 from nodeagent.sources.kubernetes.errors import (
-    ApiError,
     ApiPath,
     ApiRequest,
     NoConnectionError,
     NotJsonError,
-    ServerTroubleError,
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
     failure_words,
     refusal,
 )
-
-_LOG = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10.0
 """Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
@@ -46,8 +41,6 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
-_MAY_PASS = (ServerTroubleError, UnreachableError, NotJsonError)
-"""Failures of a compressed list after which the same list may arrive uncompressed."""
 
 
 def connect(
@@ -81,8 +74,6 @@ class Connection:
 
     Attributes:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
-        compression: whether lists are requested compressed; given up until the next start once that has
-            failed, for whatever reason, where an uncompressed list arrived.
 
     Args:
         load: returns the official client; called again when the server does not accept its credentials.
@@ -96,7 +87,6 @@ class Connection:
         self._lock = threading.Lock()
         self._client = load()
         self.bytes_read = 0
-        self.compression = True
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +117,8 @@ class Connection:
         query: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         most: int = LARGEST_ANSWER,
+        *,
+        compressed: bool = False,
     ) -> bytes:
         """Read an object or a list.
 
@@ -135,6 +127,7 @@ class Connection:
             query: the query's parameters.
             timeout: seconds until the whole answer must have arrived.
             most: the bytes that are read into memory.
+            compressed: whether the server may compress it; API servers do so with large lists.
 
         Returns:
             The body: JSON by its content type, not parsed yet.
@@ -144,31 +137,9 @@ class Connection:
             ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
-        lists = bool(about.resource and not about.name)
-        request = self.request("list" if lists else "get", path)
-
-        def read(headers: Mapping[str, str]) -> bytes:
-            return self._exchange(request, query or {}, timeout, headers, most=most)
-
-        if not (lists and self.compression):
-            return read({})
-        try:
-            return read({"Accept-Encoding": "gzip"})
-        except Exception as error:
-            # Otherwise the server would answer the same without compression, or asks for patience.
-            may_pass = isinstance(error, _MAY_PASS) and not isinstance(error, NoConnectionError)
-            if isinstance(error, ApiError) and (error.retry_after is not None or not may_pass):
-                raise
-            failure = error
-        answer = read({})
-        if self.compression:  # no other thread has noticed it meanwhile
-            self.compression = False
-            _LOG.info(
-                "Could not read a compressed list; lists are read uncompressed until the next start",
-                extra={"fields": {"err": str(failure)}},
-                exc_info=None if isinstance(failure, SourceError) else failure,
-            )
-        return answer
+        request = self.request("list" if about.resource and not about.name else "get", path)
+        headers = {"Accept-Encoding": "gzip"} if compressed else {}
+        return self._exchange(request, query or {}, timeout, headers, most=most)
 
     def get_text(self, path: str, query: Mapping[str, str], timeout: float, most: int) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""

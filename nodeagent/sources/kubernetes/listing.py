@@ -4,6 +4,7 @@
 status 200 is an error and never means that there are no objects.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -19,15 +20,19 @@ from nodeagent.sources.kubernetes.errors import (
     ApiRequest,
     BadRequestError,
     GoneError,
+    NoConnectionError,
     NotJsonError,
     ServerTroubleError,
     Status,
     TooLargeError,
+    UnreachableError,
     refusal,
 )
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 from nodeagent.sources.objects.decoding import DecodingError, describe
 from nodeagent.typed_values import from_json
+
+_LOG = logging.getLogger(__name__)
 
 PAGE = 500
 """Objects per page, as in kubectl and client-go: about 1 MB of Ingresses, so that memory stays low."""
@@ -111,7 +116,7 @@ def _without_depths(body: bytes) -> bytes:
 
 
 def read_list(connection: Connection, resource: Resource) -> Listing:
-    """Read a collection; changes nothing.
+    """Read a collection: compressed, else uncompressed, else all of it instead of what is used.
 
     No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
     Semantics for get and list").
@@ -126,18 +131,34 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
     Raises:
         ApiError: one of its kinds. Nothing read so far counts then.
     """
-    try:
-        return _pages(connection, resource, PAGE)
-    except GoneError:
-        # The pages' snapshot was compacted in the meantime. All in one page, as client-go's pager does: that
-        # can't expire.
-        return _pages(connection, resource, 0)
-    except (BadRequestError, ServerTroubleError) as error:
-        # A server that does not know the selector answers 400; whatever else it may stumble over, it is asked
-        # without, unless it asks for patience.
-        if not resource.dispensable or error.retry_after is not None:
-            raise
-        return read_list(connection, resource.widened())
+    ways = [(resource, True), (resource, False)]
+    if resource.dispensable:
+        ways.append((resource.widened(), False))
+    limit = PAGE
+    while True:
+        row, compressed = ways.pop(0)
+        try:
+            return _pages(connection, row, limit, compressed=compressed)
+        except Exception as error:
+            if not ways or not _may_pass(error, resource):
+                raise
+            if isinstance(error, GoneError):
+                # The pages' snapshot was compacted in the meantime. All in one page, as client-go's pager
+                # does: that can't expire.
+                limit = 0
+            fields = {"resource": resource.name, "err": str(error)}
+            _LOG.info("Could not read a list; it is read in a slower way", extra={"fields": fields})
+
+
+def _may_pass(error: Exception, resource: Resource) -> bool:
+    """Whether the server might answer the same request, made in a slower way."""
+    if isinstance(error, BadRequestError):
+        return resource.dispensable  # it does not know the selector
+    if not isinstance(error, ApiError):
+        return True
+    passing = (GoneError, NotJsonError, ServerTroubleError, UnreachableError)
+    lasting = error.retry_after is not None or isinstance(error, NoConnectionError)
+    return isinstance(error, passing) and not lasting
 
 
 def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
@@ -173,7 +194,7 @@ def _number(version: str) -> int:
     return int(version)
 
 
-def _pages(connection: Connection, resource: Resource, limit: int) -> Listing:
+def _pages(connection: Connection, resource: Resource, limit: int, *, compressed: bool) -> Listing:
     items: dict[Key, Item] = {}
     version = 0
     proceed = ""
@@ -182,7 +203,7 @@ def _pages(connection: Connection, resource: Resource, limit: int) -> Listing:
         if proceed:
             query["continue"] = proceed
         try:
-            body = connection.get_json(resource.path, query)
+            body = connection.get_json(resource.path, query, compressed=compressed)
         except TooLargeError:
             # Objects can be large: fewer at a time, down to one. A continue token works with any limit.
             if limit == 1:

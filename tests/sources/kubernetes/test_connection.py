@@ -16,58 +16,13 @@ def kinds(connection: Connection) -> str:
 
 
 LIST = '{"kind":"ServiceList"'
-PACKED = (("Content-Encoding", "gzip"),)
 
 
 def test_bytes_are_counted_as_they_came_over_the_wire(api: ApiServer, connection: Connection) -> None:
     api.store.create_many(objects.ingresses(1000))
-    body = connection.get_json("/apis/networking.k8s.io/v1/ingresses")
+    body = connection.get_json("/apis/networking.k8s.io/v1/ingresses", compressed=True)
     assert len(body) > 500_000
     assert connection.bytes_read == len(gzip.compress(body, 1)) < len(body) / 5
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        faults.Answer(200, body=b"\x1f\x8b\x08\x00 not marked as compressed"),
-        faults.Answer(200, body=b'{"kind"', headers=PACKED),
-        faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:12], headers=PACKED),
-        faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:-1] + b"x", headers=PACKED),
-        faults.Answer(200, body=b"", headers=PACKED),
-        faults.Answer(500),
-        faults.Answer(406),
-        faults.html_page(502),
-        faults.CutBody(after=30),
-    ],
-    ids=lambda fault: type(fault).__name__,
-)
-def test_whatever_becomes_of_a_compressed_list_it_is_read_uncompressed(
-    api: ApiServer, connection: Connection, fault: faults.RequestFault, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is said once, and no compressed list is requested again."""
-    caplog.set_level("INFO", logger="nodeagent")
-    api.faults.add(fault, path=SERVICES)
-    for _ in range(2):
-        assert kinds(connection) == LIST
-    assert not connection.compression
-    assert len(api.traffic.seen("list", SERVICES)) == 3
-    (said,) = (record.message for record in caplog.records)
-    assert said == "Could not read a compressed list; lists are read uncompressed until the next start"
-
-
-def test_a_failure_of_all_lists_says_nothing_about_compression(
-    api: ApiServer, connection: Connection
-) -> None:
-    """Nor does a refusal, which is not even repeated without it."""
-    refusals = [faults.Answer(code) for code in (400, 403, 404, 410)] + [faults.Answer(429, retry_after=1)]
-    failures: list[faults.RequestFault] = [faults.Answer(500), faults.Disconnect(), *refusals]
-    for fault in failures:
-        armed = api.faults.add(fault, path=SERVICES, times=None)
-        with pytest.raises(errors.ApiError):
-            connection.get_json(SERVICES)
-        assert (armed.used == 1) == (fault in refusals)
-        api.faults.clear()
-    assert connection.compression
 
 
 def test_connections_are_used_again(
@@ -173,7 +128,6 @@ def test_a_kept_connection_that_broke_is_replaced(
     assert kinds(connection) == LIST
     api.faults.add(faults.Disconnect(reset=reset))
     assert kinds(connection) == LIST
-    assert connection.compression
     armed = api.faults.add(faults.Disconnect(reset=reset), times=None)
     with pytest.raises(errors.UnreachableError):
         connection.write("create", "/api/v1/namespaces/default/events", {})

@@ -1,3 +1,4 @@
+import gzip
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -188,3 +189,41 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
     )
     assert event is not None
     assert event.item == listing.items["web", "n1"]
+
+
+PACKED = (("Content-Encoding", "gzip"),)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.Answer(200, body=b"\x1f\x8b\x08\x00 not marked as compressed"),
+        faults.Answer(200, body=b'{"kind"', headers=PACKED),
+        faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:12], headers=PACKED),
+        faults.Answer(200, body=gzip.compress(b'{"kind":"ServiceList"}')[:-1] + b"x", headers=PACKED),
+        faults.Answer(200, body=b"", headers=PACKED),
+        faults.Answer(500),
+        faults.Answer(406),
+        faults.html_page(502),
+        faults.CutBody(after=30),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_whatever_becomes_of_a_compressed_list_it_is_read_uncompressed(
+    api: ApiServer, connection: Connection, fault: faults.RequestFault, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="nodeagent")
+    api.store.create_many(objects.ingresses(2))
+    api.faults.add(fault, path=INGRESSES)
+    assert len(read_list(connection, resource()).items) == 2
+    (said,) = (record.message for record in caplog.records)
+    assert said == "Could not read a list; it is read in a slower way"
+
+
+def test_what_would_be_answered_alike_is_not_asked_twice(api: ApiServer, connection: Connection) -> None:
+    for fault in [*(faults.Answer(code) for code in (400, 403, 404)), faults.Answer(429, retry_after=1)]:
+        armed = api.faults.add(fault, path=INGRESSES, times=None)
+        with pytest.raises(errors.ApiError):
+            read_list(connection, resource())
+        assert armed.used == 1
+        api.faults.clear()

@@ -140,8 +140,6 @@ def test_random_writes_under_faults_end_as_a_fresh_list(
                 chaos.trouble()
                 # Writes take no time here: without a breath all would be over before the first relist.
                 breath.wait(0.004)
-            # As if the agent were started again: compression is tried once more.
-            connection.compression = True
             if number % 500 == 499:
                 api.faults.clear()
                 times = (number + 1) // 500

@@ -65,8 +65,7 @@ def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, 
                 objects.ingress(f"i{number}", hosts=[f"i{number}.example.test"]),
             )
             assert status == 201, answer
-        listed = connection.get_json(_INGRESSES)
-        assert connection.compression
+        listed = connection.get_json(_INGRESSES, compressed=True)
         assert 0 < connection.bytes_read < len(listed) / 2
         version = json.loads(connection.get_json(_CONFIG_MAPS))["metadata"]["resourceVersion"]
         stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true", "resourceVersion": version})
