@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
@@ -23,6 +24,7 @@ from tests.apiserver import ApiServer, faults, objects
 from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import ADDRESS, CONFIG, add_name, config_map, corefile, fill, put
+from tests.coredns.real import answer_of
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
 from tests.testbed.waiting import wait_until
 
@@ -75,8 +77,15 @@ def test_names_are_written_once_and_followed(api: ApiServer, reconciler: Kept) -
     assert model_answer(corefile(api), Question("new.example.com")) == PASSED_ON
 
 
-def test_a_block_of_other_relay_ranges_is_kept_until_a_person_decides(reconciler: Kept) -> None:
+_PLAIN = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN\n    }\n    reload\n}\n"
+"""A Corefile that a CoreDNS outside of a cluster can serve."""
+
+
+def test_a_block_of_other_relay_ranges_is_kept_until_a_person_decides(
+    reconciler: Kept, tmp_path: Path
+) -> None:
     """Also by a controller that was started again: pods would be led to addresses that no node has."""
+    put(reconciler.api, {"Corefile": _PLAIN})
     reconciler.reconcile()
     before = corefile(reconciler.api)
     ranges = parse_config("relay: {ipv4: 169.254.77.0/24, ipv6: 'fd77::/112'}", "nodeagent.yaml").relay
@@ -84,9 +93,10 @@ def test_a_block_of_other_relay_ranges_is_kept_until_a_person_decides(reconciler
     with pytest.raises(ConfigError, match=r"such as 169\.254\.66\.\d+(?s:.*)nodeagent coredns cleanup"):
         reconciler.reconcile(config=moved)
     assert corefile(reconciler.api) == before
+    assert answer_of(before, "app.example.com", tmp_path).startswith("169.254.66.")
     reconciler.clean_up()
     reconciler.reconcile(config=moved)
-    assert model_answer(corefile(reconciler.api), Question("app.example.com")).startswith("169.254.77.")
+    assert answer_of(corefile(reconciler.api), "app.example.com", tmp_path).startswith("169.254.77.")
 
 
 def test_a_load_balancer_that_publishes_only_a_hostname_is_served_by_coredns_too(
@@ -221,14 +231,16 @@ def test_a_family_that_the_cluster_does_not_speak_is_not_answered(
 
 @pytest.mark.parametrize("name", ["n1", "n2"])
 def test_at_a_nodes_addresses_dns_verifies_nothing_for_coredns_either(
-    api: ApiServer, reconciler: Kept, name: str
+    api: ApiServer, reconciler: Kept, tmp_path: Path, name: str
 ) -> None:
     """As k3s' ServiceLB publishes them: each node's own hostname resolves to one, whichever node it is."""
     node = objects.node(name)
     node["status"]["addresses"] = [{"type": "InternalIP", "address": ADDRESS}]
     api.store.create(node)
+    put(api, {"Corefile": _PLAIN})
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address(ADDRESS),))
     config = parse_config("loadBalancers: {services: [{namespace: ingress, name: controller}]}", "")
     done = reconciler.reconcile({"app.example.com": DnsAnswer(reply, reply)}, config)
     assert [each.code for each in done.desired.names] == ["ResolvesToNode"]
     assert done.written == ()
+    assert not answer_of(corefile(api), "app.example.com", tmp_path).startswith("169.254.66.")
