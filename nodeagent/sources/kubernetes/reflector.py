@@ -260,14 +260,9 @@ class Reflector:
         """Decide what is next after a failure, and wait as long as it requires."""
         if self._stopping.is_set():
             return
-        if isinstance(error, GoneError):
-            self._version = None
-        elif isinstance(error, BadRequestError) and self._requested.dispensable:
-            # read_list notices this by itself; this is a watch at another, older API server.
-            self._requested = self._requested.widened()
-            self._version = None
-        elif isinstance(error, NotJsonError | NotFoundError | TooLargeError):
-            # A change may have been lost in the unreadable part; a kind that returns is another collection.
+        if isinstance(error, BadRequestError | GoneError | NotJsonError | NotFoundError | TooLargeError):
+            # The next server may be older, and not know the selector; a change may have been lost in the
+            # unreadable part; a kind that returns is another collection.
             self._version = None
         if self.error != str(error):
             # Servers restart, histories are compacted: that is normal as long as the next attempt works.
