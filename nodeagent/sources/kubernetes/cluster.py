@@ -105,25 +105,20 @@ class Cluster:
         self._discovery = _Discovery()
         self._look_again = threading.Event()
         self._looking = threading.Thread(target=self._look, name="discovery", daemon=True)
-        self._required: dict[str, Reflector] = {}
-        self._optional: dict[str, Reflector] = {}
-        for row in watched(node_name, relay):
-            self._required[row.name] = self._reflector(row)
+        rows = (*watched(node_name, relay), *EVERYWHERE)
+        self._reflectors = {row.name: self._reflector(row) for row in rows}
 
     def start(self) -> None:
         """Start to list and watch; return at once. Call it only once."""
-        for reflector in self._required.values():
+        for reflector in self._now():
             reflector.start()
-        with self._lock:
-            for row in EVERYWHERE:
-                self._watch(row)
         self._looking.start()
 
     def stop(self) -> None:
         """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         with self._lock:
             self._stopped = True
-            reflectors = [*self._required.values(), *self._optional.values()]
+        reflectors = self._now()
         self._look_again.set()
         for reflector in reflectors:
             reflector.stop()
@@ -140,22 +135,23 @@ class Cluster:
         does not wait longer than `optional_wait`, nor if the server says that it has no such kind or denies
         it.
         """
-        listed = all(reflector.store.synced for reflector in self._required.values())
-        return listed and self._has_waited_for(self._optional_now().values())
+        reflectors = self._now()
+        required = (each for each in reflectors if not each.resource.optional)
+        return all(each.store.synced for each in required) and self._has_waited_for(reflectors)
 
     def snapshot(self) -> Snapshot | None:
         """Return the cluster as last known, the same object until something changes; None until `known`."""
         if not self.known:
             return None
-        optional = self._optional_now()
+        reflectors = self._now()
         refused = [
-            not_covered(name, reflector.error or "")
-            for name, reflector in optional.items()
-            if reflector.coverage is Coverage.REFUSED
+            not_covered(each.resource.name, each.error or "")
+            for each in reflectors
+            if each.resource.optional and each.coverage is Coverage.REFUSED
         ]
         if self._discovery.coverage is Coverage.REFUSED:
             refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
-        stores = [reflector.store for reflector in (self._required | optional).values()]
+        stores = [each.store for each in reflectors]
         made_of = (
             [store.values() for store in stores],
             [entry for store in stores for entry in store.unreadable()],
@@ -167,11 +163,11 @@ class Cluster:
 
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource, in a fixed order; also of those that are not served."""
-        optional = self._optional_now()
+        known = {each.resource.name: each for each in self._now()}
         asked = self._discovery
         unserved = Coverage.NOT_SERVED if asked.coverage is Coverage.WATCHED else Coverage.PENDING
         return (
-            *map(_state, self._required.values()),
+            *(_state(each) for each in known.values() if not each.resource.optional),
             ResourceState(
                 DISCOVERY,
                 synced=asked.coverage is not Coverage.PENDING,
@@ -181,8 +177,8 @@ class Cluster:
                 coverage=asked.coverage,
             ),
             *(
-                _state(optional[name])
-                if name in optional
+                _state(known[name])
+                if name in known
                 else ResourceState(name, synced=False, optional=True, coverage=unserved)
                 for name in OPTIONAL_NAMES
             ),
@@ -223,18 +219,18 @@ class Cluster:
             )
         self._discovery = _Discovery(self._discovery.found, str(error), coverage)
 
-    def _has_waited_for(self, optional: Iterable[Reflector]) -> bool:
+    def _has_waited_for(self, reflectors: Iterable[Reflector]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
-        if self._discovered and all(each.coverage is not Coverage.PENDING for each in optional):
+        if self._discovered and all(each.coverage is not Coverage.PENDING for each in reflectors):
             self._waits_until = now
         return now >= self._waits_until
 
-    def _optional_now(self) -> dict[str, Reflector]:
+    def _now(self) -> list[Reflector]:
         with self._lock:
-            return dict(self._optional)
+            return list(self._reflectors.values())
 
     def _serve(self, rows: tuple[Resource, ...] | None) -> None:
         """Take over which kinds are served, if the discovery says so; idempotent."""
@@ -255,22 +251,22 @@ class Cluster:
         """End watches of removed kinds; return whether there were any."""
         unserved = [
             name
-            for name, each in self._optional.items()
+            for name, each in self._reflectors.items()
             if name not in wanted and each.coverage is Coverage.NOT_SERVED
         ]
         for name in unserved:
-            self._optional.pop(name).stop()
+            self._reflectors.pop(name).stop()
         return bool(unserved)
 
     def _watch(self, row: Resource) -> None:
-        known = self._optional.get(row.name)
+        known = self._reflectors.get(row.name)
         if known is not None and known.resource.path == row.path:
             return
         if known is not None:
             known.stop()
         # In another version they are the same objects: the held ones stay until they are listed in it.
-        self._optional[row.name] = self._reflector(row, known.store if known is not None else None)
-        self._optional[row.name].start()
+        self._reflectors[row.name] = self._reflector(row, known.store if known is not None else None)
+        self._reflectors[row.name].start()
 
     def _changed(self) -> None:
         if not self._stopped:

@@ -338,7 +338,7 @@ def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: C
     with watching(api, connection) as watched:
         api.store.create_many(objects.config_map(f"unrelated-{number}") for number in range(10))
         revision = api.store.revision
-        reflector = watched.cluster._required["ingresses"]  # noqa: SLF001
+        reflector = watched.cluster._reflectors["ingresses"]  # noqa: SLF001
         # A bookmark made after those writes.
         until(lambda: (reflector._version or 0) >= revision, "a late bookmark")  # noqa: SLF001
         api.store.compact()
