@@ -171,7 +171,7 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
         dns_servers: DNS servers to query for verification; empty means those of the node's own resolv.conf,
             next to `file`.
         dns_recheck_seconds: A hostname is verified again when the TTL has expired, but not sooner than this.
-            The wait doubles each time the answer is the same, up to ten minutes.
+            Then after as long again as nothing has changed, up to an hour.
         cluster_domain: Hostnames at or below it belong to the cluster's own DNS and are never written.
     """
 

@@ -1,8 +1,7 @@
 """Repeatedly looks up the hostnames that need verification, in threads of its own: no pass waits for DNS.
 
-A lookup is two queries, A and AAAA. With the queue's allowances, a fresh node's 1,000 hostnames are looked up
-within 5 s and a single new one at once. Finally, while all answers stay the same, there is one lookup a
-second.
+A lookup is two queries, A and AAAA. A fresh node's 1,000 hostnames are looked up within 5 s and a single new
+one at once; while answers stay the same, ever less often, up to once an hour.
 """
 
 import logging
@@ -21,14 +20,7 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.plan.memory import changed_keys
-from nodeagent.runtime.lookup_queue import (
-    FIRST_PER_SECOND,
-    LONGEST_SECONDS,
-    Lane,
-    LookupQueue,
-    lane_after,
-    pause_after,
-)
+from nodeagent.runtime.lookup_queue import LONGEST_SECONDS, LookupQueue, pause_after
 from nodeagent.sharing import shared
 
 if TYPE_CHECKING:
@@ -41,7 +33,7 @@ _LOG = logging.getLogger("nodeagent")
 
 SPREAD_SECONDS: Final = 1.0
 """For agents: all of them learn of a new hostname at the same moment."""
-_THREADS: Final = 16
+_AT_ONCE: Final = 16
 _TELL_SECONDS: Final = 0.5
 _REMEMBERED_SECONDS: Final = LONGEST_SECONDS
 """An address of a load balancer's own hostname counts for so long after the last answer that had it.
@@ -62,15 +54,12 @@ _SUSPECT_SECONDS: Final = 60.0
 class _Known:
     """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
 
-    `same` counts the answers in a row that were the same as the one before, `failures` the failed ones.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
     `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came, and
     `changed_at` when an answer, or the question, last changed something.
     """
 
     answer: DnsAnswer
-    same: int = 0
-    failures: int = 0
     failing_since: float | None = None
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
     asked_at: float = -math.inf
@@ -87,40 +76,34 @@ class DnsVerifier:
         on_change: Called when the meaning of an answer changed, at most twice a second. It
             must not wait.
         on_reply: Called with the outcome of each lookup. It must not wait.
-        first_per_second: How many hostnames that are new, or whose question changed, are looked up per
-            second.
-        spread_seconds: Such a hostname waits up to this long, at random.
+        spread_seconds: A hostname that is new, or whose question changed, waits up to this long, at random.
     """
 
-    def __init__(  # noqa: PLR0913 - whom it asks, whom it tells, and how fast
+    def __init__(
         self,
         ask: Ask,
         recheck_seconds: float,
         *,
         on_change: Callable[[], None] = lambda: None,
         on_reply: Callable[[DnsOutcome], None] = lambda _: None,
-        first_per_second: float = FIRST_PER_SECOND,
         spread_seconds: float = 0.0,
     ) -> None:
         self._ask = ask
         self._recheck_seconds = recheck_seconds
         self._on_change = on_change
         self._on_reply = on_reply
-        # One thread watches the clock for all and wakes on changes; the others wait for their turn: so a
-        # hostname that is due wakes one thread, not eight.
+        # One thread watches the clock and starts another one for each lookup.
+        self._watching: threading.Thread | None = None
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._turn = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
-        self._watched = False
-        self._queue = LookupQueue(first_per_second, spread_seconds, _THREADS)
+        self._queue = LookupQueue(spread_seconds, _AT_ONCE)
         self._wanted: Mapping[str, DnsQuestion] = {}
         # Load balancers' own hostnames, with whose answers all others are compared.
         self._own: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
         self._suspected: dict[str, float] = {}
-        self._threads: list[threading.Thread] = []
         self._tell_due = math.inf
         self._told = -math.inf
         self._ended = False
@@ -148,13 +131,13 @@ class DnsVerifier:
                     del self._known[name]
                     self._answers = None
                 self._suspected.clear()
-                while not self._ended and len(self._threads) < min(_THREADS, len(wanted)):
-                    thread = threading.Thread(target=self._work, name="dns", daemon=True)
+                if self._watching is None and not self._ended:
+                    thread = threading.Thread(target=self._watch, name="dns", daemon=True)
                     thread.start()
-                    self._threads.append(thread)
-            self._queue.hasten(changed, now, Lane.FIRST)
+                    self._watching = thread
+            self._queue.hasten(changed, now, first=True)
             for name in self._known.keys() & changed:
-                self._known[name].same, self._known[name].changed_at = -1, now
+                self._known[name].changed_at = now
             self._wanted = wanted
             self._news.notify()
 
@@ -183,38 +166,18 @@ class DnsVerifier:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._queue.hasten(self._wanted, time.monotonic(), Lane.FIRST)
+            self._queue.hasten(self._wanted, time.monotonic(), first=True)
             self._news.notify()
 
     def stop(self) -> None:
         """Stop looking up. A thread that waits for an answer does not keep the process alive."""
         with self._lock:
             self._ended = True
-            for waiting in (self._news, self._turn, self._answered):
-                waiting.notify_all()
+            self._news.notify()
+            self._answered.notify_all()
 
-    def _work(self) -> None:
-        while True:
-            taken = self._await_turn()
-            if taken is None:
-                return
-            name, ask, began = taken
-            busy_before = time.thread_time()
-            try:
-                reply = ask(name)
-            except Exception as error:  # noqa: BLE001 - see below
-                # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
-                # continue.
-                _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
-                reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
-            self._on_reply(reply.outcome)
-            busy = time.thread_time() - busy_before
-            with self._lock:
-                self._queue.charge(name, busy, time.monotonic())
-                self._note(name, reply, began)
-
-    def _await_turn(self) -> tuple[str, Ask, float] | None:
-        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
+    def _watch(self) -> None:
+        """Start the lookups that are due, and report changes, until the end."""
         with self._lock:
             while not self._ended:
                 now = time.monotonic()
@@ -222,18 +185,28 @@ class DnsVerifier:
                     self._tell_due, self._told = math.inf, now
                     self._on_change()
                 name = self._queue.take(now)
-                if name is not None:
-                    if not self._watched:
-                        self._turn.notify()  # One thread has to watch the clock meanwhile.
-                    return name, self._ask, now
-                if self._watched:
-                    self._turn.wait()
+                if name is None:
+                    pause = min(self._queue.pause(now), self._tell_due - now)
+                    self._news.wait(None if pause == math.inf else pause)
                     continue
-                self._watched = True
-                pause = min(self._queue.pause(now), self._tell_due - now)
-                self._news.wait(None if pause == math.inf else pause)
-                self._watched = False
-            return None
+                lookup = partial(self._look_up, name, self._ask, now)
+                try:
+                    threading.Thread(target=lookup, name="dns", daemon=True).start()
+                except RuntimeError as error:  # A limit of processes is reached, perhaps for a moment.
+                    self._note(name, DnsReply(DnsOutcome.UNREACHABLE, trouble=f"{error}"), now)
+
+    def _look_up(self, name: str, ask: Ask, began: float) -> None:
+        try:
+            reply = ask(name)
+        except Exception as error:  # noqa: BLE001 - see below
+            # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
+            # continue.
+            _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
+            reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+        self._on_reply(reply.outcome)
+        with self._lock:
+            self._queue.charge(name, time.thread_time(), time.monotonic())
+            self._note(name, reply, began)
 
     def _note(self, name: str, reply: DnsReply, began: float) -> None:
         now = time.monotonic()
@@ -259,7 +232,7 @@ class DnsVerifier:
             self._queue.asked(name, now + _DOUBT_SECONDS)
             return
         same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
-        known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+        known = self._known[name] = _known(before, reply, now)
         known.seen, known.asked_at = seen, began
         known.changed_at = before.changed_at if before and not moved else now
         if before is None or known.answer != before.answer:
@@ -268,10 +241,10 @@ class DnsVerifier:
             self._suspect_others(name, now)
         if not same:
             self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+        failing = 0.0 if known.failing_since is None else now - known.failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        same_before, unchanged = (0, 0.0) if question.every else (known.same, now - known.changed_at)
-        pause = pause_after(reply, known.failures, same_before, self._recheck_seconds, unchanged)
-        self._queue.asked(name, now + pause, lane_after(pause))
+        unchanged = 0.0 if question.every else now - known.changed_at
+        self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing))
         self._answered.notify_all()
 
     def _doubts(self, known: _Known, now: float) -> bool:
@@ -281,7 +254,7 @@ class DnsVerifier:
         """
         since = known.doubted_at = now if known.doubted_at is None else known.doubted_at
         behind = {own for own in self._own & self._known.keys() if self._known[own].asked_at < since}
-        self._queue.hasten(behind, now, Lane.LIVELY)
+        self._queue.hasten(behind, now)
         return bool(behind)
 
     def _suspect_others(self, name: str, now: float) -> None:
@@ -291,16 +264,16 @@ class DnsVerifier:
             return
         self._suspected[parent] = now
         siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
-        self._queue.hasten(siblings, now, Lane.LIVELY)
+        self._queue.hasten(siblings, now)
 
 
-def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Known:
+def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
     if reply.outcome.tells:
-        return _Known(DnsAnswer(reply, reply), same)
+        return _Known(DnsAnswer(reply, reply))
     if before is None:
-        return _Known(DnsAnswer(reply), same, 1, now)
+        return _Known(DnsAnswer(reply), now)
     since = now if before.failing_since is None else before.failing_since
-    return _Known(DnsAnswer(reply, before.answer.last_conclusive), same, before.failures + 1, since)
+    return _Known(DnsAnswer(reply, before.answer.last_conclusive), since)
 
 
 def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
@@ -321,7 +294,6 @@ def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
 
 
 _ONCE_SECONDS: Final = 10.0
-_ONCE_PER_SECOND: Final = 200.0
 
 
 def ask_upstream(options: HostsOptions) -> Ask:
@@ -338,13 +310,8 @@ def ask_upstream(options: HostsOptions) -> Ask:
 
 
 def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mapping[str, DnsAnswer]:
-    """Look up all of the hostnames, for ten seconds at most; those left over are not in the answer.
-
-    At up to 200 per second: a command is rarely run, and a person waits for it.
-    """
-    verifier = DnsVerifier(
-        ask_upstream(options), options.dns_recheck_seconds, first_per_second=_ONCE_PER_SECOND
-    )
+    """Look up all of the hostnames, for ten seconds at most; those left over are not in the answer."""
+    verifier = DnsVerifier(ask_upstream(options), options.dns_recheck_seconds)
     try:
         verifier.want(wanted)
         verifier.await_answers(_ONCE_SECONDS)

@@ -250,13 +250,13 @@ def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_la
             (DnsReply(DnsOutcome.NXDOMAIN), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
         ):
             dns.replies["lb"] = reply
-            clock[0] += 300
+            clock[0] += 1800
             await_known(prover, "lb", known)
         dns.replies["lb"] = told("192.0.2.3")
-        clock[0] += 601
+        clock[0] += 3601
         await_known(prover, "lb", ("192.0.2.3",))
         dns.replies["lb"] = DnsReply(DnsOutcome.NXDOMAIN)
-        clock[0] += 601
+        clock[0] += 3601
         wait_until(
             lambda: prover.answers()["lb"].last_conclusive == dns.replies["lb"],
             "the last one being forgotten",

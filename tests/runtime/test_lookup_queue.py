@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.facts import DnsOutcome, DnsReply
-from nodeagent.runtime.lookup_queue import Lane, LookupQueue, lane_after, pause_after
+from nodeagent.runtime.lookup_queue import LookupQueue, pause_after
 
 LEAST = 30.0
 SPREAD = LEAST / 0.8
@@ -100,26 +100,6 @@ def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
     assert max(sum(len(asked[tick + more]) for more in range(10)) for tick in range(10, 90)) <= 200
 
 
-def test_stable_names_are_asked_once_a_second_together_and_a_changed_one_does_not_wait() -> None:
-    """A thousand of them: 600 lookups in ten minutes. One whose answer changed is asked in its own time."""
-    queue = LookupQueue(first_per_second=1000)
-    queue.want(of_one(*names(1000)), NOW)
-    for name in taken(queue, 100):
-        queue.asked(name, 500, Lane.STABLE)
-    lively = "n00999.example.com"
-    for now in range(1000, 1600):
-        if now == 1300:
-            queue.hasten([lively], now, Lane.FIRST)
-        asked = taken(queue, now)
-        assert (lively in asked) == (now in (1300, 1330))
-        for name in asked:
-            if name == lively:
-                queue.asked(name, now + 30 if now == 1300 else 9999, Lane.LIVELY)
-            else:
-                queue.asked(name, now + 500, Lane.STABLE)
-        assert len(asked) == (2 if lively in asked else 1)
-
-
 def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
     """5,000 nodes and one new name: spread over a second, which is within the two that it may take."""
     due = []
@@ -136,24 +116,26 @@ def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
     queue = LookupQueue()
     queue.want(of_one("a"), NOW)
     assert taken(queue, 100) == ["a"]
-    queue.hasten(["a", "unknown"], 100, Lane.FIRST)
+    queue.hasten(["a", "unknown"], 100, first=True)
     assert taken(queue, 100) == []
-    queue.asked("a", 700, Lane.STABLE)
+    queue.asked("a", 700)
     assert taken(queue, 100.1) == ["a"]
-    queue.asked("a", 700, Lane.STABLE)
+    queue.asked("a", 700)
     assert taken(queue, 600) == []
 
 
 def test_names_asked_before_have_a_smaller_allowance() -> None:
-    """Five a second, though their TTLs say otherwise; and a new name does not wait behind them."""
-    queue = LookupQueue(first_per_second=1000)
-    queue.want(of_one(*names(1000)), NOW)
+    """Five a second, though their TTLs say otherwise; a new name, or a changed one, need not wait."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(200)), NOW)
     for name in taken(queue, 100):
         queue.asked(name, due=101)
     asked = sum(len(taken(queue, 110 + tick / 100)) for tick in range(1000))
     assert 50 <= asked <= 55
-    queue.want(of_one(*names(1000), "new"), NOW)
-    assert queue.take(120) == "new"
+    queue.want(of_one(*names(200), "new"), NOW)
+    queue.hasten(["n00199.example.com"], 120, first=True)
+    queue.hasten(["new"], 120)
+    assert {queue.take(120), queue.take(120)} == {"new", "n00199.example.com"}
 
 
 def test_a_hostname_that_is_no_longer_wanted_is_not_looked_up() -> None:
@@ -197,7 +179,7 @@ def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[s
         elif step == "take":
             asking.update(taken(queue, now))
         elif step == "hasten":
-            queue.hasten(chosen, now, Lane.LIVELY)
+            queue.hasten(chosen, now)
         else:
             for name in chosen & asking:
                 asking.discard(name)
@@ -209,47 +191,52 @@ def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[s
 
 
 @pytest.mark.parametrize(
-    ("reply", "failures", "same", "seconds"),
+    ("reply", "unchanged", "failing", "seconds"),
     [
         (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0, SPREAD),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 1, 2 * SPREAD),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 75, 0, 75),
         (DnsReply(DnsOutcome.ADDRESSES, ttl=120), 0, 0, 120),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=100), 0, 2, 400),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=1), 0, 1000, 600),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=86400), 0, 0, 600),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=100), 400, 0, 400),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=1), 7200, 0, 3600),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=86400), 0, 0, 3600),
         (DnsReply(DnsOutcome.NXDOMAIN, ttl=5), 0, 0, SPREAD),
         (DnsReply(DnsOutcome.NXDOMAIN, ttl=86400), 0, 0, 300),
-        (DnsReply(DnsOutcome.NO_ADDRESS, ttl=86400), 0, 1, 600),
-        (DnsReply(DnsOutcome.SERVFAIL), 1, 0, 2),
-        (DnsReply(DnsOutcome.TIMEOUT), 3, 2, 8),
-        (DnsReply(DnsOutcome.NO_SERVER), 1000, 999, 60),
+        (DnsReply(DnsOutcome.NO_ADDRESS, ttl=86400), 600, 0, 600),
+        (DnsReply(DnsOutcome.SERVFAIL), 0, 0, 2),
+        (DnsReply(DnsOutcome.TIMEOUT), 60, 8, 8),
+        (DnsReply(DnsOutcome.NO_SERVER), 3599, 3599, 60),
     ],
 )
 def test_a_name_is_asked_again_after_its_ttl_and_later_as_long_as_nothing_changes(
-    reply: DnsReply, failures: int, same: int, seconds: float
+    reply: DnsReply, unchanged: float, failing: float, seconds: float
 ) -> None:
-    """Ten minutes at the latest, with a fifth of jitter; after failures ever later."""
-    pauses = [pause_after(reply, failures, same, LEAST) for _ in range(50)]
+    """An hour at the latest, with a fifth of jitter; in the first hour of failures, a minute."""
+    pauses = [pause_after(reply, LEAST, unchanged, failing) for _ in range(50)]
     assert 0.8 * seconds <= min(pauses) < max(pauses) <= seconds
-    assert {lane_after(pause) for pause in pauses} == {Lane.STABLE if seconds == 600 else Lane.LIVELY}
 
 
 @pytest.mark.parametrize(
-    ("reply", "failures", "same"),
+    "reply",
     [
-        (DnsReply(DnsOutcome.TIMEOUT), 1, 0),
-        (DnsReply(DnsOutcome.SERVFAIL), 1000, 0),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0),
+        DnsReply(DnsOutcome.TIMEOUT),
+        DnsReply(DnsOutcome.SERVFAIL),
+        DnsReply(DnsOutcome.ADDRESSES, ttl=0),
+        DnsReply(DnsOutcome.NXDOMAIN, ttl=0),
     ],
 )
-def test_a_name_whose_answers_change_nothing_is_asked_rarely_whatever_they_are(
-    reply: DnsReply, failures: int, same: int
+def test_a_name_whose_answers_change_nothing_is_asked_ever_more_rarely_whatever_they_are(
+    reply: DnsReply,
 ) -> None:
-    """After an hour: thousands that always fail were asked each minute, five a second without an end."""
-    assert pause_after(reply, failures, same, LEAST, 3599) <= 60
-    assert lane_after(pause_after(reply, failures, same, LEAST, 3600)) is Lane.STABLE
+    """After an hour, once an hour: thousands with a TTL of 0 were asked five a second without an end."""
+    now, asked = 0.0, []
+    while now < 2 * 86400:
+        now += pause_after(reply, LEAST, unchanged=now, failing=0.0 if reply.outcome.tells else now)
+        asked.append(now)
+    assert sum(at <= 3600 for at in asked) >= 8
+    assert sum(at > 86400 for at in asked) <= 30
+    assert asked[-1] - asked[-2] >= 0.8 * 3600
 
 
 def test_no_name_is_asked_sooner_than_configured() -> None:
     reply = DnsReply(DnsOutcome.ADDRESSES, ttl=1)
-    assert min(pause_after(reply, 0, same, 3600) for same in range(50)) >= 3600
+    assert min(pause_after(reply, 3600, unchanged) for unchanged in range(0, 7200, 60)) >= 3600
