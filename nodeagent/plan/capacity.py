@@ -4,7 +4,8 @@ Only Services that can be served take a place: a pending, rejected or excluded o
 CoreDNS must compute the same relay addresses, so nothing here depends on facts of one node.
 
 A Service counts by its age even if it became a load balancer later. So that a few namespaces can't push out
-with such Services what others are served with, the first listeners of each namespace come before all others.
+with such Services what others are served with, the first load balancers of each namespace come before all
+others if listeners or relay addresses run out.
 
 A relay address is a pure function of the set of load balancers, their creation times included
 (docs/decisions/0004): each takes the address to which the hash of its name points, or the next free one, in
@@ -58,18 +59,17 @@ def share_out(
         ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
         if by_name or any(owner(published, end) == service.ref for end in ends):
             candidates.append(_Candidate(service, frozenset(each.version for each in usable), trusted))
-    refusals = _give_places(candidates, config.limits)
     ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
-    return Capacity(
-        {
-            family: allocate(
-                (each.service for each in candidates if family in each.families and each.ref not in refusals),
-                network,
-            )
-            for family, network in ranges.items()
-        },
-        refusals,
-    )
+    in_turn = _in_turn(candidates, config.limits.listeners, min(map(_slots, ranges.values())))
+    refusals = _give_places(in_turn, config.limits)
+    relay_addresses: dict[int, Mapping[str, IPAddress]] = {}
+    for family, network in ranges.items():
+        placed = [each.ref for each in in_turn if family in each.families and each.ref not in refusals]
+        within = frozenset(placed[: _slots(network)])
+        relay_addresses[family] = allocate(
+            (each.service for each in candidates if each.ref in within), network
+        )
+    return Capacity(relay_addresses, refusals)
 
 
 class _Candidate(Struct, frozen=True):
@@ -89,23 +89,32 @@ class _Candidate(Struct, frozen=True):
 
 
 _GUARANTEED_PART = 20
-"""Of `limits.listeners`, what the first listeners of each namespace get before all others: 50 by default."""
+"""Of listeners and relay addresses, what each namespace gets before all others: 50 and 12 by default."""
 
 
-def _give_places(candidates: Sequence[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Ruling]:
-    """Return which of the candidates, in order of precedence, get no place."""
+def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -> Sequence[_Candidate]:
+    """Return first those that are listed, or among the first of their namespaces; in order of precedence."""
     wanted: Counter[str] = Counter()
+    number: Counter[str] = Counter()
     first: list[_Candidate] = []
     others: list[_Candidate] = []
     for each in candidates:
-        wanted[each.ref.namespace] += 0 if each.trusted else each.listeners
-        guaranteed = wanted[each.ref.namespace] <= limits.listeners // _GUARANTEED_PART
+        namespace = each.ref.namespace
+        wanted[namespace] += 0 if each.trusted else each.listeners
+        number[namespace] += 0 if each.trusted else 1
+        guaranteed = wanted[namespace] <= listeners // _GUARANTEED_PART
+        guaranteed &= number[namespace] <= addresses // _GUARANTEED_PART
         (first if each.trusted or guaranteed else others).append(each)
+    return (*first, *others)
+
+
+def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Ruling]:
+    """Return which of these get no place."""
     refusals: dict[ObjectRef, Ruling] = {}
     total = 0
     load_balancers: Counter[str] = Counter()
     listeners: Counter[str] = Counter()
-    for each in (*first, *others):
+    for each in in_turn:
         namespace = each.ref.namespace
         ruling = None
         if not each.trusted:
@@ -165,6 +174,10 @@ def _refused(code: str, reason: str) -> Ruling:
     return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
 
 
+def _slots(network: IPNetwork) -> int:
+    return max(network.num_addresses - (2 if network.version == 4 else 1), 0)
+
+
 def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAddress]:
     """Map each Service's `namespace/name` to its address; those that find the range full are missing.
 
@@ -173,8 +186,7 @@ def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAdd
     The network's own address and IPv4's broadcast address are never used. IPv6's subnet-router anycast
     address is the network's own (RFC 4291, 2.6.1).
     """
-    spare = 2 if network.version == 4 else 1
-    slots = max(network.num_addresses - spare, 0)
+    slots = _slots(network)
     taken: dict[int, str] = {}
     for service in services:
         if len(taken) >= slots:

@@ -1,5 +1,6 @@
 """The limits of what is given out: in total and for each namespace, the listed and then the oldest first."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import ip_address
@@ -93,6 +94,22 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
     assert decisions["shop/more"].code == "TooManyListeners"
     served = [each for each in decisions.values() if each.verdict is Verdict.SERVED]
     assert len(served) == 24
+
+
+def test_older_services_that_become_load_balancers_leave_each_namespace_its_first_relay_addresses() -> None:
+    """Thirteen namespaces could use up the range, and take the address that another one was served with."""
+    older = [
+        _load_balancer(f"team-{team}", f"lb{number}", ports=[443], number=number)
+        for team in "abcdefghijklm"
+        for number in range(20)
+    ]
+    young = _load_balancer("shop", "web", ports=[443], number=99)
+    before = {each.load_balancer.path: each for each in desired(*older[:240], young).load_balancers}
+    after = {each.load_balancer.path: each for each in desired(*older, young).load_balancers}
+    assert before["shop/web"].verdict is after["shop/web"].verdict is Verdict.SERVED
+    assert Counter(each.code for each in after.values() if each.verdict is Verdict.REFUSED) == {
+        "RangeExhausted": 7
+    }
 
 
 def test_addresses_times_ports_have_a_bound() -> None:

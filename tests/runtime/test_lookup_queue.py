@@ -232,7 +232,7 @@ def test_a_name_whose_answers_change_nothing_is_asked_ever_more_rarely_whatever_
     while now < 2 * 86400:
         now += pause_after(reply, LEAST, unchanged=now, failing=0.0 if reply.outcome.tells else now)
         asked.append(now)
-    assert sum(at <= 3600 for at in asked) >= 8
+    assert sum(at <= 3600 for at in asked) >= 6
     assert sum(at > 86400 for at in asked) <= 30
     assert asked[-1] - asked[-2] >= 0.8 * 3600
 
