@@ -29,8 +29,8 @@ def prepare(directory: Path) -> None:
         ApplyError: it can't be made or written.
     """
     # 12 MB, which this process needs only at its start: see `main`.
+    from nodeagent.components.relay.activation import RunDirectory  # noqa: PLC0415
     from nodeagent.components.relay.haproxy_config import Limits, render  # noqa: PLC0415
-    from nodeagent.components.relay.run_directory import RunDirectory  # noqa: PLC0415
     from nodeagent.errors import ApplyError  # noqa: PLC0415
 
     try:

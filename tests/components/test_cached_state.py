@@ -12,8 +12,7 @@ from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressDiff
 from nodeagent.components.component import Component, DiffT, Half, StateT
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.hosts.component import HostsState
-from nodeagent.components.hosts.watch import HostsWatch
+from nodeagent.components.hosts.component import HostsState, HostsWatch
 from nodeagent.components.node import CachedState
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired

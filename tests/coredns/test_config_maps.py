@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.config_maps import CoreDnsConfigMap, read, write
+from nodeagent.coredns.coredns_reconciler import CoreDnsConfigMap, read, write
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.errors import ApplyError
 from nodeagent.model.objects import ObjectRef

@@ -2,6 +2,7 @@
 
 import difflib
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,13 @@ from nodeagent.components.component import ComponentName, Half
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
+    OwnLines,
     Problem,
     addresses_by_name,
     assemble,
     count_changes,
+    legacy_lines,
+    names_set,
     parse,
 )
 from nodeagent.components.hosts.file import (
@@ -31,13 +35,35 @@ from nodeagent.components.hosts.file import (
     write_atomic,
 )
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
-from nodeagent.components.hosts.lines import OwnLines, legacy_lines, names_set
-from nodeagent.components.hosts.watch import HostsWatch
 from nodeagent.errors import ApplyError
+from nodeagent.inotify import ATTRIB, CLOSE_WRITE, MODIFY, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.printable import printable
+
+
+class HostsWatch:
+    """Implements `component.Watch`: writes, a replacement by a rename, deletion, new times or rights."""
+
+    seconds = math.inf
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._events = FileEvents(path, MODIFY | ATTRIB | CLOSE_WRITE, through_mount=is_mount_point(path))
+
+    def fileno(self) -> int:
+        """See `component.Watch`."""
+        return self._events.fileno()
+
+    def close(self) -> None:
+        """See `component.Watch`."""
+        self._events.close()
+
+    def drain(self) -> str:
+        """See `component.Watch`."""
+        return f"{self._path} was changed by another program" if self._events.drain() else ""
+
 
 _TRIES = 5
 

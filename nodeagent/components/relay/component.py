@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeagent.components.component import ComponentName, Half
 from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay.activation import Activation
+from nodeagent.components.relay.activation import Activation, RunDirectory
 from nodeagent.components.relay.draining import DrainProgress, drain, trim
 from nodeagent.components.relay.haproxy_sockets import (
     ServerState,
@@ -28,7 +28,6 @@ from nodeagent.components.relay.ports import (
     port_sockets,
     unbindable,
 )
-from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.relay.state import RelayChange, RelayDiff, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
 from nodeagent.components.relay.watch import RelayWatch

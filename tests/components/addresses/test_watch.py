@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.watch import AddressWatch
+from nodeagent.components.addresses.component import Addresses, AddressWatch
 from tests.components.addresses.node import FOUR, SIX, apply
 from tests.components.dnat.network import Namespace
 

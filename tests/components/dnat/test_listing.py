@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.components.dnat.nft_listing import state_of
-from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend, state_of
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.errors import ApplyError
 from tests.components.dnat.network import Namespace

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.components.hosts.block import BlockLines, assemble, parse
+from nodeagent.components.hosts.block import BlockLines, OwnLines, assemble, parse
 from nodeagent.components.hosts.component import Hosts, HostsDiff, HostsState
-from nodeagent.components.hosts.lines import OwnLines
 from nodeagent.model.desired import Desired, HostsLine
 from tests.components.converging import converge
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from nodeagent.components.hosts.block import BEGIN, END, LONGEST_LINE, parse
-from nodeagent.components.hosts.lines import legacy_lines, names_set
+from nodeagent.components.hosts.block import BEGIN, END, LONGEST_LINE, legacy_lines, names_set, parse
 from nodeagent.errors import ApplyError
 from nodeagent.model.facts import UserHostsLine
 from tests.components.hosts.samples import ONE, OWN, USER, line, remove, render

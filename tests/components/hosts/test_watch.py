@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.hosts.watch import HostsWatch
+from nodeagent.components.hosts.component import HostsWatch
 from tests.components.converging import said_so_far, seen
 from tests.components.hosts.samples import USER, apply, hosts_file
 from tests.isolation import bind, isolated, mount

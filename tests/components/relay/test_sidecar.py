@@ -10,7 +10,7 @@ from signal import SIGHUP, SIGSTOP
 
 import pytest
 
-from nodeagent.components.relay.run_directory import RunDirectory
+from nodeagent.components.relay.activation import RunDirectory
 from nodeagent.components.sidecar import answers, prepare
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
