@@ -261,22 +261,6 @@ def test_an_unknown_event_is_ignored_and_a_line_that_is_none_asks_for_a_new_list
         assert watched.state().relists == relists
 
 
-def test_a_selector_refused_at_the_list(api: ApiServer, connection: Connection) -> None:
-    api.service_fields = False
-    api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
-    with watching(api, connection) as watched:
-        assert watched.services() == ["lb"]
-        api.traffic.wait_for_requests("get", "/apis", 2)
-        before = watched.changes
-        api.store.create(objects.service("another"))
-        api.store.apply(objects.service("web", kind="LoadBalancer"))
-        until(lambda: watched.services() == ["lb", "web"], "both")
-        assert watched.changes == before + 1
-        api.store.apply(objects.service("lb"))
-        until(lambda: watched.services() == ["web"], "only one")
-        assert watched.state("services").objects == 1
-
-
 def test_a_selector_refused_at_the_watch(api: ApiServer, connection: Connection) -> None:
     api.store.create(objects.service("lb", kind="LoadBalancer"))
     with watching(api, connection) as watched:
