@@ -135,19 +135,24 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
     if resource.dispensable:
         ways.append((resource.widened(), False))
     limit = PAGE
+    failure: Exception | None = None
     while True:
         row, compressed = ways.pop(0)
         try:
-            return _pages(connection, row, limit, compressed=compressed)
+            listing = _pages(connection, row, limit, compressed=compressed)
         except Exception as error:
             if not ways or not _may_pass(error, resource):
                 raise
+            failure = error
             if isinstance(error, GoneError):
                 # The pages' snapshot was compacted in the meantime. All in one page, as client-go's pager
                 # does: that can't expire.
                 limit = 0
-            fields = {"resource": resource.name, "err": str(error)}
-            _LOG.info("Could not read a list; it is read in a slower way", extra={"fields": fields})
+            continue
+        if failure is not None:
+            fields = {"resource": resource.name, "err": str(failure)}
+            _LOG.info("Could not read a list at first; a slower way worked", extra={"fields": fields})
+        return listing
 
 
 def _may_pass(error: Exception, resource: Resource) -> bool:
