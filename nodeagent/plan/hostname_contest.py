@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nodeagent.config.options import Config
 from nodeagent.model.desired import NameDecision, Ruling, Verdict, bounded, refused, skipped
 from nodeagent.model.facts import Facts
-from nodeagent.plan.claim_matching import MatchedClaim
+from nodeagent.plan.claims import MatchedClaim
 from nodeagent.plan.dns_verification import NOT_ALLOWED, allowed, verify_by_dns
 from nodeagent.plan.hostnames import covering, defect, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerMatch

@@ -9,9 +9,7 @@ address that a status already names, puts no claim before those that have their 
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,11 +19,10 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict, refused
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef
-from nodeagent.plan.claim_matching import MatchedClaim
+from nodeagent.plan.claims import MatchedClaim
 from nodeagent.plan.hostname_contest import Contender, Outcome, decide, obstacle
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.memory import Memory
-from nodeagent.plan.shares import Shares
+from nodeagent.plan.memory import Memory, Shares
 from nodeagent.sharing import shared
 
 
@@ -122,10 +119,10 @@ class HostnamePlanner:
         """Return the namespaces in whose shares a hostname finds no place, by hostname."""
         if len(contests) <= self._shares.share:
             return {}
-        places = ((name, contest.places) for name, contest in contests.items())
         left_out = self._shares.left_out(
-            Counter(chain.from_iterable(contest.places for contest in contests.values())),
-            ((namespace, name, each, 1) for name, wanted in places for namespace, each in wanted.items()),
+            (namespace, name, each, 1)
+            for name, contest in contests.items()
+            for namespace, each in contest.places.items()
         )
         found: dict[str, frozenset[str]] = {}
         for namespace, names in left_out.items():
@@ -175,9 +172,9 @@ class HostnamePlanner:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
         if len(decided) <= self._limit.share:
             return decided
-        served = {name: each.served for name, each in decided.items() if each.served}
-        items = (("", name, matched, 1) for name, matched in served.items())
-        left_out = self._limit.left_out({"": len(served)}, items).get("")
+        left_out = self._limit.left_out(
+            ("", name, each.served, 1) for name, each in decided.items() if each.served
+        ).get("")
         if not left_out:
             return decided
         most = self._config.limits.hostnames

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import compress
 from operator import is_not
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 
 def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
@@ -64,3 +65,48 @@ class Memory(Generic[_Key, _Result]):
         result = function(key, *(part.get(key) for part in parts))
         before = self._results.get(key)
         return before if before is not None and before == result else result
+
+
+class Shares(Generic[_Key, _Item]):
+    """Each namespace has a share of its own, and the first of its items get it.
+
+    An item is left out if those of its namespace before it weigh as much as the share, or more.
+
+    Attributes:
+        share: of each namespace.
+
+    Args:
+        order: returns what sorts the items, the first one first; it depends on the item and its key alone.
+    """
+
+    def __init__(self, share: int, order: Callable[[_Key, _Item], Any]) -> None:
+        self.share = share
+        self._order = order
+        self._left_out: Memory[str, frozenset[_Key]] = Memory()
+
+    def left_out(self, items: Iterable[tuple[str, _Key, _Item, int]]) -> Mapping[str, frozenset[_Key]]:
+        """Return the keys of what is left out, of each namespace that has too many.
+
+        Args:
+            items: the namespace, key and weight of each.
+        """
+        groups: dict[str, dict[_Key, tuple[_Item, int]]] = {}
+        for namespace, key, item, weight in items:
+            groups.setdefault(namespace, {})[key] = (item, weight)
+        too_many = {
+            namespace: group
+            for namespace, group in groups.items()
+            if sum(weight for _, weight in group.values()) > self.share
+        }
+        left_out = self._left_out.results(self._beyond, too_many)
+        return {namespace: keys for namespace, keys in left_out.items() if keys}
+
+    def _beyond(self, _: str, group: Mapping[_Key, tuple[_Item, int]]) -> frozenset[_Key]:
+        taken = 0
+        left_out: list[_Key] = []
+        for key in sorted(group, key=lambda key: (self._order(key, group[key][0]), key)):
+            if taken < self.share:
+                taken += group[key][1]
+            else:
+                left_out.append(key)
+        return frozenset(left_out)

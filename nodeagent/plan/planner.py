@@ -20,8 +20,7 @@ from nodeagent.model.desired import (
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
-from nodeagent.plan.claim_collecting import ClaimCollector
-from nodeagent.plan.claim_matching import ClaimMatcher
+from nodeagent.plan.claims import ClaimCollector, ClaimMatcher
 from nodeagent.plan.hostname_decisions import HostnamePlanner
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner

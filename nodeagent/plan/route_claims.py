@@ -23,8 +23,8 @@ from nodeagent.model.objects import (
     ParentRef,
     Route,
 )
-from nodeagent.plan.claim import Claim, LoadBalancerHints, one_of
 from nodeagent.plan.hostnames import canonical, is_wildcard
+from nodeagent.plan.load_balancer_lookup import Claim, LoadBalancerHints, one_of
 from nodeagent.plan.precedence import by_age, opt_out
 
 _KINDS_OF_PROTOCOL = {

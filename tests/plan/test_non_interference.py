@@ -15,7 +15,7 @@ from nodeagent.config.options import LimitOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ControllerRoute, Ingress, LoadBalancerPoint, ObjectRef, Route, Service
-from nodeagent.plan.claim_collecting import ClaimCollector
+from nodeagent.plan.claims import ClaimCollector
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import by_age
