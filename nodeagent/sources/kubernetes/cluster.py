@@ -61,14 +61,6 @@ class ResourceState(Struct, frozen=True):
     coverage: Coverage = Coverage.WATCHED
 
 
-class _Discovery(Struct):
-    """What the last answers say: how many kinds are served, what is wrong, whether RBAC denies it."""
-
-    found: int = 0
-    error: str | None = None
-    coverage: Coverage = Coverage.PENDING
-
-
 class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
@@ -102,7 +94,7 @@ class Cluster:
         self._snapshot: Snapshot | None = None
         self._made_of: tuple[list[tuple[object, ...]], list[Unreadable], list[str]] = ([], [], [])
         self._lock = threading.Lock()
-        self._discovery = _Discovery()
+        self._discovery = _state_of_discovery(Coverage.PENDING)
         self._look_again = threading.Event()
         self._looking = threading.Thread(target=self._look, name="discovery", daemon=True)
         rows = (*watched(node_name, relay), *EVERYWHERE)
@@ -164,18 +156,11 @@ class Cluster:
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource, in a fixed order; also of those that are not served."""
         known = {each.resource.name: each for each in self._now()}
-        asked = self._discovery
-        unserved = Coverage.NOT_SERVED if asked.coverage is Coverage.WATCHED else Coverage.PENDING
+        discovered = self._discovery.coverage is Coverage.WATCHED
+        unserved = Coverage.NOT_SERVED if discovered else Coverage.PENDING
         return (
             *(_state(each) for each in known.values() if not each.resource.optional),
-            ResourceState(
-                DISCOVERY,
-                synced=asked.coverage is not Coverage.PENDING,
-                objects=asked.found,
-                error=asked.error,
-                optional=True,
-                coverage=asked.coverage,
-            ),
+            self._discovery,
             *(
                 _state(known[name])
                 if name in known
@@ -202,7 +187,7 @@ class Cluster:
                 self._failed(error, self._discovery.coverage)
                 wait = backoff.next(error.retry_after if isinstance(error, ApiError) else None)
             else:
-                self._discovery = _Discovery(len(rows), None, Coverage.WATCHED)
+                self._discovery = _state_of_discovery(Coverage.WATCHED, len(rows))
                 self._serve(rows)
                 backoff.reset()
                 wait = random.uniform(*self._timing.discovery)  # noqa: S311 - as above
@@ -217,7 +202,7 @@ class Cluster:
                 extra={"fields": {"err": str(error)}},
                 exc_info=None if isinstance(error, SourceError) else error,
             )
-        self._discovery = _Discovery(self._discovery.found, str(error), coverage)
+        self._discovery = _state_of_discovery(coverage, self._discovery.objects, str(error))
 
     def _has_waited_for(self, reflectors: Iterable[Reflector]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
@@ -271,6 +256,11 @@ class Cluster:
     def _changed(self) -> None:
         if not self._stopped:
             self._on_change()
+
+
+def _state_of_discovery(coverage: Coverage, found: int = 0, error: str | None = None) -> ResourceState:
+    synced = coverage is not Coverage.PENDING
+    return ResourceState(DISCOVERY, synced, found, error=error, optional=True, coverage=coverage)
 
 
 def _state(reflector: Reflector) -> ResourceState:
