@@ -104,12 +104,19 @@ class Connection:
         url = urlsplit(self._client.configuration.host)
         return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
 
-    def request(self, verb: str, path: str) -> ApiRequest:
-        """Return a request as errors name it: with the server, and with the proxy in front of it, if any."""
+    def request(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> ApiRequest:
+        """Return a request, with the server, and with the proxy in front of it, if any."""
         server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
         proxy = self._client.rest_client.pool_manager.proxy
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
-        return ApiRequest(verb, path, f"{server}{through}")
+        return ApiRequest(verb, path, f"{server}{through}", query or {}, headers or {}, body)
 
     def get_json(
         self,
@@ -137,13 +144,13 @@ class Connection:
             ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
-        request = self.request("list" if about.resource and not about.name else "get", path)
+        verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
-        return self._exchange(request, query or {}, timeout, headers, most=most)
+        return self._exchange(self.request(verb, path, query, headers), timeout, most)
 
     def get_text(self, path: str, query: Mapping[str, str], timeout: float, most: int) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""
-        return self._exchange(self.request("get", path), query, timeout, {"Accept": "*/*"}, most=most)
+        return self._exchange(self.request("get", path, query, {"Accept": "*/*"}), timeout, most)
 
     def write(
         self,
@@ -172,7 +179,7 @@ class Connection:
             ApiError: another one of its kinds.
         """
         headers = {"Content-Type": "application/json"}
-        return self._exchange(self.request(verb, path), {}, timeout, headers, body)
+        return self._exchange(self.request(verb, path, {}, headers, body), timeout)
 
     def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
         """Open a watch, over a new connection.
@@ -189,7 +196,7 @@ class Connection:
             ApiError: one of its kinds.
         """
         limits = (_CONNECT_SECONDS, idle_timeout)
-        return self._open(self.request("watch", path), query, limits, {}, new_connection=True)
+        return self._open(self.request("watch", path, query), limits, new_connection=True)
 
     def authorized(
         self, request: ApiRequest, attempt: Callable[[ApiClient, urllib3.HTTPHeaderDict], _Result]
@@ -238,26 +245,20 @@ class Connection:
                     raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
             return self._client
 
-    def _open(  # noqa: PLR0913 - a request's parts
-        self,
-        request: ApiRequest,
-        query: Mapping[str, str],
-        limits: tuple[float, float],
-        headers: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
-        *,
-        new_connection: bool = False,
+    def _open(
+        self, request: ApiRequest, limits: tuple[float, float], *, new_connection: bool = False
     ) -> "Stream":
         """Send a request, and return its answer, of which only the head was read."""
 
         def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> Stream:
             used = new_client(client.configuration, {}) if new_connection else client
-            who.extend({"Accept": _JSON, "User-Agent": "nodeagent", **headers})
-            url = client.configuration.host + request.path + (f"?{urlencode(query)}" if query else "")
+            who.extend({"Accept": _JSON, "User-Agent": "nodeagent", **request.headers})
+            query = f"?{urlencode(request.query)}" if request.query else ""
+            url = client.configuration.host + request.path + query
             method = _METHODS.get(request.verb, "GET")
             with _network(request):
                 answer: urllib3.HTTPResponse = used.call_api(
-                    method, url, who, body, _request_timeout=limits
+                    method, url, who, request.body, _request_timeout=limits
                 ).response
             stream = Stream(request, answer, self._count)
             if not 200 <= answer.status < 300:
@@ -276,21 +277,12 @@ class Connection:
 
         return self.authorized(request, attempt)
 
-    def _exchange(  # noqa: PLR0913 - a request's parts
-        self,
-        request: ApiRequest,
-        query: Mapping[str, str],
-        timeout: float,
-        headers: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
-        *,
-        most: int = LARGEST_ANSWER,
-    ) -> bytes:
+    def _exchange(self, request: ApiRequest, timeout: float, most: int = LARGEST_ANSWER) -> bytes:
         """Send a request, and return the body of its answer."""
         deadline = time.monotonic() + timeout
         limits = (min(_CONNECT_SECONDS, timeout), timeout)
-        found = self._open(request, query, limits, headers, body).read(most, deadline)
-        if "Accept" not in headers and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
+        found = self._open(request, limits).read(most, deadline)
+        if "Accept" not in request.headers and not (found[:1] == b"{" and found[-64:].rstrip()[-1:] == b"}"):
             raise NotJsonError(f"{request}: the answer is not a JSON object: it begins with {found[:8]!r}")
         return found
 

@@ -7,6 +7,7 @@ reasons: "API conventions: Response Status Kind" and "API concepts: Resource ver
 import json
 from collections.abc import Mapping
 from http.client import IncompleteRead
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -93,17 +94,23 @@ class NotJsonError(ApiError):
 
 
 class ApiRequest(Struct, frozen=True):
-    """One request, as its errors name it.
+    """One request; as text, as its errors name it.
 
     Attributes:
         verb: Kubernetes verb: get, list, watch, create or update.
         path: path without query.
         server: host and port, as a person would look for them, and the proxy in front of it, if any.
+        query: the query's parameters.
+        headers: those besides the client's own.
+        body: JSON values.
     """
 
     verb: str
     path: str
     server: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path} at {self.server}"
