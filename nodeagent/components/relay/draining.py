@@ -33,7 +33,7 @@ _COMMANDS = 100
 _BUSY = frozenset({Silence.LATE, Silence.CUT})
 """A process listens, but it is too busy to answer, or executes itself again."""
 
-_COUNT = re.compile(r"^CurrConns: (\d+)$", re.MULTILINE)
+_COUNT = re.compile(r"^CurrConns: (\d{1,9})$", re.MULTILINE)
 # include/net/tcp_states.h: established, or closed by one side.
 _OPEN = (1, 4, 5, 8)
 
@@ -42,7 +42,7 @@ _SESSION = re.compile(r"(?P<id>0x[0-9a-f]+): proto=tcpv[46] ")
 _LEFT = re.compile(r"\b(?:rx|rex)=(?P<left>[0-9dhms]+)")
 # The same for data that a slow reader has not read yet.
 _PENDING = re.compile(r"\b(?:wx|wex)=\d")
-_PART = re.compile(r"(\d+)([dhms])")
+_PART = re.compile(r"(\d{1,9})([dhms])")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 

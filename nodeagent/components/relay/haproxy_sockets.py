@@ -50,7 +50,7 @@ class Unreachable(Struct, frozen=True):
         return f"{self.path}: {self.why}"
 
 
-def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 26) -> str | Unreachable:
+def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> str | Unreachable:
     """Send one command and return the whole answer.
 
     The write side is closed after the command: the master's socket would wait for further commands otherwise
@@ -175,13 +175,13 @@ def _processes(answer: str) -> Processes:
 
 
 def _parsed(
-    path: PurePath, command: str, timeout: float, parse: Callable[[str], _Parsed]
+    path: PurePath, command: str, timeout: float, parse: Callable[[str], _Parsed], most: int = 1 << 16
 ) -> _Parsed | Unreachable:
     """Parse an answer that is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
 
     A HAProxy that is killed leaves a part of one, which must not count as the whole.
     """
-    answer = ask(path, command, timeout)
+    answer = ask(path, command, timeout, most)
     if isinstance(answer, Unreachable):
         return answer
     if not answer.endswith("\n\n"):
@@ -195,6 +195,9 @@ def _parsed(
 # As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
 _FRONTENDS_AND_SERVERS = 1 + 4
 _FRONTEND = "FRONTEND"
+_MOST_STATISTICS = 1 << 24
+"""Bytes: those of 10,000 listeners. The container of HAProxy may be an intruder's."""
+_MOST_ROWS, _MOST_COLUMNS = 50_000, 500
 
 
 class ServerState(Struct, frozen=True):
@@ -231,21 +234,27 @@ def _digest(answer: str) -> str:
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
     """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
-    return _parsed(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout, _servers)
+    command = f"show stat -1 {_FRONTENDS_AND_SERVERS} -1"
+    return _parsed(path, command, timeout, _servers, _MOST_STATISTICS)
 
 
 def _servers(answer: str) -> tuple[ServerState, ...]:
-    frontends: dict[str, dict[str, str]] = {}
+    frontends: dict[str, tuple[int, int]] = {}
     found = []
-    for row in csv.DictReader(answer.removeprefix("# ").splitlines()):
+    lines = answer.removeprefix("# ").splitlines()
+    if len(lines) > _MOST_ROWS or lines[0].count(",") > _MOST_COLUMNS:
+        raise ValueError(f"{len(lines)} rows of {lines[0].count(',')} columns")
+    for row in csv.DictReader(lines):
         if row["svname"] == _FRONTEND:
-            frontends[row["pxname"]] = row
+            # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
+            rejected = int(row.get("dcon") or 0) + int(row.get("dreq") or 0)
+            frontends[row["pxname"]] = int(row.get("scur") or 0), rejected
         named = parse_proxy_name(row["pxname"])
         if named is None or row["svname"] != SERVER_NAME:
             continue
         load_balancer, bind = named
         words = (row.get("check_desc") or row.get("check_status", ""), row.get("last_chk", ""))
-        frontend = frontends.get(row["pxname"], {})
+        connections, rejected = frontends.get(row["pxname"], (0, 0))
         state = ServerState(
             bind=bind,
             load_balancer=load_balancer,
@@ -253,9 +262,8 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
             up=row["status"].startswith("UP"),
             status=row["status"],
             check=": ".join(word for word in words if word),
-            connections=int(frontend.get("scur") or 0),
-            # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
-            rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),
+            connections=connections,
+            rejected=rejected,
         )
         found.append(state)
     return tuple(sorted(found, key=lambda state: state.bind.sort_key()))

@@ -41,6 +41,9 @@ _PROGRAM = struct.Struct("@HP")
 # HAProxy sends its descriptors in messages of so many, and waits for four bytes before the next one.
 _MOST_DESCRIPTORS = 252
 _COUNT = struct.Struct("=i")
+_MOST_SOCKETS = 1 << 15
+_MOST_BYTES = 1 << 23
+"""Of its answer: 20,000 connections."""
 
 _SECONDS = 2.0
 _TRIES = 2
@@ -48,7 +51,7 @@ _PAUSES = (0.0, 0.005, 0.02)
 """Before each look for a connection: it may wait for another thread of HAProxy's."""
 _AT_ONCE = 100
 """How many connections the agent makes at a time: each takes a descriptor."""
-_SESSION = re.compile(r" proto=tcpv[46] src=(\S+):(\d+) ")
+_SESSION = re.compile(r" proto=tcpv[46] src=(\S+):(\d{1,5}) ")
 
 
 def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset[Endpoint]:
@@ -122,7 +125,7 @@ def _arriving(endpoints: Collection[Endpoint], stats_socket: PurePath) -> set[En
         found: set[tuple[str, int]] = set()
         for pause in _PAUSES:
             time.sleep(pause)
-            sessions = ask(stats_socket, "show sess", _SECONDS)
+            sessions = ask(stats_socket, "show sess", _SECONDS, _MOST_BYTES)
             if isinstance(sessions, Unreachable):
                 raise OSError(str(sessions))
             found = {(address, int(port)) for address, port in _SESSION.findall(sessions)}
@@ -144,6 +147,8 @@ def _sockets_of(stats_socket: PurePath) -> Iterator[dict[Endpoint, socket.socket
         connection.connect(str(stats_socket))
         connection.sendall(b"_getsocks\n")
         count = _COUNT.unpack(connection.recv(_COUNT.size, socket.MSG_WAITALL))[0]
+        if count > _MOST_SOCKETS:
+            raise OSError(f"{stats_socket}: {count} descriptors are not HAProxy's")
         arrived = 0
         sockets: list[socket.socket] = []
         while arrived < count:

@@ -196,6 +196,10 @@ def test_data_that_a_slow_reader_has_not_taken_are_no_idle_connection(line: str)
     assert idle_of(line.format("59m1s", "59m1s")) == (line.partition(":")[0], 0.0)
 
 
+def test_a_time_of_thousands_of_digits_is_no_idle_time() -> None:
+    assert idle_of(f"0x55d: proto=tcpv4 src=10.0.0.1:4 rx={'9' * 5000}s") == ("0x55d", 0.0)
+
+
 def test_haproxys_own_sessions_are_none_of_a_client() -> None:
     assert (
         idle_of(

@@ -1,5 +1,6 @@
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_servers,
     reload_haproxy,
 )
-from tests.components.relay.answering import ANSWERS, Answer, answering, hangs
+from tests.components.relay.answering import ANSWERS, Answer, answering, hangs, says
 
 PROCESSES = """\
 #<PID>          <type>          <reloads>       <uptime>        <version>
@@ -110,6 +111,33 @@ def test_an_unusable_answer_is_none(
 ) -> None:
     with answering(tmp_path / "m", answer):
         assert isinstance(read(tmp_path / "m", 0.2), Unreachable)
+
+
+_ROWS = [f"t_x_10.0.{high}.{low}_443,FRONTEND" for high in range(250) for low in range(250)]
+_LARGE = [
+    "# pxname,svname\n" + "\n".join(_ROWS) + "\n\n",
+    "# pxname,svname" + ",a" * 100_000 + "\n" + "\n".join(_ROWS[:40_000]) + "\n\n",
+    "# pxname,svname,scur\n" + "\n".join(f"{row},{'9' * 300}" for row in _ROWS) + "\n\n",
+    PROCESSES + "1 worker 1\n" * 1_000_000 + "\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "answer"),
+    zip([read_servers, read_servers, read_servers, read_processes], _LARGE, strict=True),
+    ids=["rows", "columns", "bytes", "processes"],
+)
+def test_an_intruder_s_answer_takes_little_of_the_agent_s_memory(
+    tmp_path: Path, read: Callable[[Path, float], object], answer: str
+) -> None:
+    """In the container of HAProxy, whose sockets are there."""
+    encoded = answer.encode()
+    with answering(tmp_path / "m", says(encoded)):
+        tracemalloc.start()
+        assert isinstance(read(tmp_path / "m", 2), Unreachable)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 64 << 20
 
 
 def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:

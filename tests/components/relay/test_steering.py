@@ -19,7 +19,7 @@ from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
-from tests.components.relay.answering import Answer, answering, closes, garbage, hangs
+from tests.components.relay.answering import Answer, answering, closes, garbage, hangs, says
 from tests.components.relay.backend import backend, connect, plain_backend, who
 from tests.components.relay.load import SERVED, load, start_site
 from tests.components.relay.namespace import NODE, POD, RELAY, RELAY_2, C, KeptRelay, isolated, listener
@@ -214,7 +214,9 @@ def _sends(*paths: str) -> Answer:
 
 
 @isolated
-@pytest.mark.parametrize("answer", [None, closes, hangs, garbage, _sends(_MARK), _sends()])
+@pytest.mark.parametrize(
+    "answer", [None, closes, hangs, garbage, says(b"\xff" * 3 + b"\x7f"), _sends(_MARK), _sends()]
+)
 def test_whatever_fails_is_one_line_in_the_log_and_both_serve(
     answer: Answer | None, caplog: pytest.LogCaptureFixture
 ) -> None:
