@@ -124,7 +124,7 @@ _LARGE = [
 
 @pytest.mark.parametrize(
     ("read", "answer"),
-    zip([read_servers, read_servers, read_servers, read_processes], _LARGE, strict=True),
+    list(zip([read_servers, read_servers, read_servers, read_processes], _LARGE, strict=True)),
     ids=["rows", "columns", "bytes", "processes"],
 )
 def test_an_intruder_s_answer_takes_little_of_the_agent_s_memory(
