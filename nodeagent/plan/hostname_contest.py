@@ -6,7 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.desired import NameDecision, Ruling, Verdict, bounded, refused, skipped
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import (
+    DnsQuestion,
+    HostsLine,
+    NameDecision,
+    Ruling,
+    Verdict,
+    bounded,
+    refused,
+    skipped,
+)
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims import MatchedClaim
 from nodeagent.plan.dns_verification import NOT_ALLOWED, allowed, verify_by_dns
@@ -38,29 +48,30 @@ class Contender(Struct, frozen=True):
         plan = self.load_balancer
         return plan.service.ref.path if plan else ""
 
-    def decided(self, ruling: Ruling, plan: LoadBalancerPlan | None = None) -> NameDecision:
+    def decided(self, ruling: Ruling, plan: LoadBalancerPlan | None) -> NameDecision:
         """Return the decision on the claim, for its own load balancer or another one."""
-        plan = plan or self.load_balancer
         ref = plan.service.ref if plan else None
         return NameDecision(self.name, self.matched.claim.ref, ref, ruling)
 
 
-class Outcome(Struct, frozen=True):
-    """What the contest has decided.
+class Decided(Struct, frozen=True):
+    """What is decided on a hostname.
 
     Attributes:
-        winner: whose the hostname is, served or not.
         decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
             and that does not get it.
-        asked: those between which DNS decides; empty if it has no say.
+        lines: its lines of the hosts file, if it is served.
+        question: what to ask DNS; None if it has no say.
+        served: the claim for which it is served, if it is.
     """
 
-    winner: Contender
     decisions: tuple[NameDecision, ...]
-    asked: tuple[Contender, ...] = ()
+    lines: tuple[HostsLine, ...] = ()
+    question: DnsQuestion | None = None
+    served: MatchedClaim | None = None
 
 
-def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Outcome:
+def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Decided:
     """Decide which of the claims to one hostname (the oldest first) gets it.
 
     DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A
@@ -70,11 +81,32 @@ def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Outcom
     """
     contenders = _with_inheritors(_one_per_load_balancer(claimed)) if len(claimed) > 1 else claimed
     asked = _asked(contenders, config)
-    winner, won = _confirmed(asked, facts) or (contenders[0], _decide_alone(contenders[0], facts, config))
-    path = won.load_balancer.path if won.load_balancer else ""
+    winner, plan, ruling = _confirmed(asked, facts) or (
+        contenders[0],
+        contenders[0].load_balancer,
+        _decide_alone(contenders[0], facts, config),
+    )
+    path = plan.service.ref.path if plan else ""
     losers = [one for one in contenders if one is not winner and one.path != path]
-    lost = (one.decided(_lost(one, winner, path, facts, config)) for one in losers)
-    return Outcome(winner, (won, *lost), asked)
+    lost = (one.decided(_lost(one, winner, path, facts, config), one.load_balancer) for one in losers)
+    served = ruling.verdict is Verdict.SERVED
+    return Decided(
+        (winner.decided(ruling, plan), *lost),
+        tuple(HostsLine(address, winner.name) for address in plan.hosts_addresses) if plan and served else (),
+        _question(asked, winner) if asked else None,
+        winner.matched if served else None,
+    )
+
+
+def _question(asked: Sequence[Contender], winner: Contender) -> DnsQuestion:
+    """Return what to ask DNS: whether it confirms one of these."""
+    addresses: set[IPAddress] = set()
+    for contender in asked:
+        plan, choice = contender.load_balancer, contender.matched.match.choice
+        addresses.update((*plan.decision.addresses, *plan.decision.relay_addresses) if plan else ())
+        addresses.update(choice.by_address if choice else ())
+    claimed_by = (winner if winner in asked else asked[0]).matched.claim.ref
+    return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)
 
 
 def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
@@ -121,13 +153,13 @@ def _asked(contenders: Sequence[Contender], config: Config) -> tuple[Contender, 
     return unblocked if choice or not allowed(name, config.hosts) else ()
 
 
-def _confirmed(asked: Sequence[Contender], facts: Facts) -> tuple[Contender, NameDecision] | None:
-    """Return the oldest claim that DNS confirms, with its decision; None if there is none."""
+def _confirmed(asked: Sequence[Contender], facts: Facts) -> tuple[Contender, LoadBalancerPlan, Ruling] | None:
+    """Return the oldest claim that DNS confirms, with its load balancer; None if there is none."""
     for contender in sorted(asked, key=lambda each: each.matched.claim.age):
         for plan in _candidates(contender, facts):
             ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
             if ruling.verdict is Verdict.SERVED:
-                return contender, contender.decided(_told_how(ruling, contender, plan), plan)
+                return contender, plan, _told_how(ruling, contender, plan)
     return None
 
 
@@ -149,22 +181,22 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     )
 
 
-def _decide_alone(contender: Contender, facts: Facts, config: Config) -> NameDecision:
+def _decide_alone(contender: Contender, facts: Facts, config: Config) -> Ruling:
     """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
     plan = contender.load_balancer
     if contender.blocked is not None:
-        return contender.decided(contender.blocked)
+        return contender.blocked
     if plan is None:
         raise AssertionError(f"a claim of no load balancer is not blocked: {contender.matched.claim.ref}")
     ruling = _not_served(contender.matched.match.ruling, plan) or plan.without_lines
     if ruling is not None:
-        return contender.decided(ruling)
+        return ruling
     ruling = allowed(contender.name, config.hosts)
     if ruling is None and config.hosts.verify == "allow":
         ruling = NOT_ALLOWED
     if ruling is None:
         ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
-    return contender.decided(_told_how(ruling, contender, plan))
+    return _told_how(ruling, contender, plan)
 
 
 def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, config: Config) -> Ruling:
@@ -179,7 +211,7 @@ def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, conf
     if allowed(contender.name, config.hosts):
         reason = f"{winning.ref} has the hostname, according to DNS, for Service {path}"
         return refused("Conflict", reason)
-    return _decide_alone(contender, facts, config).ruling
+    return _decide_alone(contender, facts, config)
 
 
 def _told_how(ruling: Ruling, contender: Contender, plan: LoadBalancerPlan) -> Ruling:

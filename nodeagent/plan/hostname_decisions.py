@@ -15,15 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict, refused
+from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, refused
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.claims import MatchedClaim
-from nodeagent.plan.hostname_contest import Contender, Outcome, decide, obstacle
-from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.plan.hostname_contest import Contender, Decided, decide, obstacle
 from nodeagent.plan.memory import Memory, Shares
-from nodeagent.sharing import shared
 
 
 class _Contest(Struct, frozen=True):
@@ -31,15 +27,6 @@ class _Contest(Struct, frozen=True):
 
     contenders: tuple[Contender, ...]
     places: Mapping[str, MatchedClaim]
-
-
-class _Decided(Struct, frozen=True):
-    """What is decided on a hostname; `served` is the claim for which it is, if it is."""
-
-    decisions: tuple[NameDecision, ...]
-    lines: tuple[HostsLine, ...] = ()
-    question: DnsQuestion | None = None
-    served: MatchedClaim | None = None
 
 
 class HostnamePlan(Struct, frozen=True):
@@ -69,13 +56,11 @@ class HostnamePlanner:
         self._shares: Shares[str, MatchedClaim] = Shares(limits.hostnames_per_namespace, _place)
         self._limit: Shares[str, MatchedClaim] = Shares(limits.hostnames, _place)
         self._contests: Memory[str, _Contest] = Memory()
-        self._decided: Memory[str, _Decided] = Memory()
+        self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
-        self._collected_from: Mapping[str, _Decided] = {}
+        self._collected_from: Mapping[str, Decided] = {}
 
-    def plan(
-        self, claims: Iterable[MatchedClaim], load_balancers: Iterable[LoadBalancerPlan], facts: Facts
-    ) -> HostnamePlan:
+    def plan(self, claims: Iterable[MatchedClaim], facts: Facts) -> HostnamePlan:
         """Return the decisions; those that are the same as before are the same objects."""
         first, others = _by_name(claims)
         contests = self._contests.results(
@@ -86,9 +71,8 @@ class HostnamePlanner:
             # What can forbid any hostname.
             context=(facts.node_names, facts.api_server_names, facts.takes_wildcards),
         )
-        plans = {plan.service.ref: plan for plan in load_balancers}
         decided = self._decided.results(
-            lambda name, contest, left_out, *_: self._decide(name, contest, left_out or (), facts, plans),
+            lambda _, contest, left_out, *__: self._decide(contest, left_out or (), facts),
             contests,
             self._left_out_of_shares(contests),
             facts.dns,
@@ -130,31 +114,12 @@ class HostnamePlanner:
                 found[name] = found.get(name, frozenset()) | {namespace}
         return found
 
-    def _decide(
-        self,
-        name: str,
-        contest: _Contest,
-        left_out: Iterable[str],
-        facts: Facts,
-        plans: Mapping[ObjectRef, LoadBalancerPlan],
-    ) -> _Decided:
+    def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> Decided:
         """Return who gets the hostname; `left_out` are the namespaces in whose shares it has no place."""
         contenders = contest.contenders
         if left_out:
             contenders = tuple(self._within_share(each, left_out) for each in contenders)
-        outcome = decide(contenders, facts, self._config)
-        addresses = [
-            address
-            for decision in outcome.decisions
-            if decision.verdict is Verdict.SERVED and decision.load_balancer is not None
-            for address in plans[decision.load_balancer].hosts_addresses
-        ]
-        return _Decided(
-            outcome.decisions,
-            tuple(HostsLine(address, name) for address in addresses),
-            _question(outcome) if outcome.asked else None,
-            outcome.winner.matched if outcome.decisions[0].verdict is Verdict.SERVED else None,
-        )
+        return decide(contenders, facts, self._config)
 
     def _within_share(self, contender: Contender, left_out: Iterable[str]) -> Contender:
         """Return the contender, blocked if its namespace's share leaves it out."""
@@ -168,7 +133,7 @@ class HostnamePlanner:
         )
         return replace(contender, blocked=refused("TooManyHostnamesInNamespace", reason))
 
-    def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
+    def _within_limit(self, decided: Mapping[str, Decided]) -> Mapping[str, Decided]:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
         if len(decided) <= self._limit.share:
             return decided
@@ -180,14 +145,14 @@ class HostnamePlanner:
         most = self._config.limits.hostnames
         reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
         ruling = refused("TooManyHostnames", reason)
-        limited: dict[str, _Decided] = {}
+        limited: dict[str, Decided] = {}
         for name in left_out:
             won, *lost = decided[name].decisions
             decisions = (dataclasses.replace(won, ruling=ruling), *lost)
-            limited[name] = _Decided(decisions, question=decided[name].question)
+            limited[name] = Decided(decisions, question=decided[name].question)
         return {**decided, **limited}
 
-    def _collected(self, decided: Mapping[str, _Decided]) -> HostnamePlan:
+    def _collected(self, decided: Mapping[str, Decided]) -> HostnamePlan:
         if decided is self._collected_from:
             return self._plan
         self._collected_from = decided
@@ -233,15 +198,3 @@ def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
 
 def _place(name: str, matched: MatchedClaim) -> object:
     return matched.place(name)
-
-
-def _question(outcome: Outcome) -> DnsQuestion:
-    """Return what to ask DNS: whether it confirms one of the claims."""
-    addresses: set[IPAddress] = set()
-    for contender in outcome.asked:
-        plan, choice = contender.load_balancer, contender.matched.match.choice
-        addresses.update((*plan.decision.addresses, *plan.decision.relay_addresses) if plan else ())
-        addresses.update(choice.by_address if choice else ())
-    asking = outcome.winner if outcome.winner in outcome.asked else outcome.asked[0]
-    claimed_by = asking.matched.claim.ref
-    return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)

@@ -54,7 +54,7 @@ class Planner:
         if decisions != self._decisions:
             self._decisions = decisions
         claims, notes = self._claims.collect(snapshot)
-        hostnames = self._hostnames.plan(self._matcher.match(claims, plans), plans, facts)
+        hostnames = self._hostnames.plan(self._matcher.match(claims, plans), facts)
         addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
         redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
         pods = pod_ranges(snapshot, facts, config)
