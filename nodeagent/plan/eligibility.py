@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
-from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
+from nodeagent.model.desired import Listener, Redirect, Ruling, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules
@@ -48,7 +48,6 @@ class Relayed(Struct, frozen=True):
     refusal: Ruling | None = None
     remarks: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
-    relay_addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     shown_at: tuple[IPAddress, ...] = ()

@@ -15,6 +15,7 @@ from nodeagent.model.desired import (
     DnatRules,
     DnsQuestion,
     LoadBalancerDecision,
+    RelayAddress,
     Verdict,
     refused,
 )
@@ -55,7 +56,9 @@ class Planner:
             self._decisions = decisions
         claims, notes = self._claims.collect(snapshot)
         hostnames = self._hostnames.plan(self._matcher.match(claims, plans), facts)
-        addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
+        listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
+        held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
+        addresses = tuple(RelayAddress(address, ref) for address, ref in held)
         redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
         pods = pod_ranges(snapshot, facts, config)
         used = {one.address.version for one in addresses}
@@ -63,7 +66,7 @@ class Planner:
         guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
         return Desired(
             addresses=addresses,
-            listeners=tuple(listener for plan in plans for listener in plan.relayed.listeners),
+            listeners=listeners,
             dnat=DnatRules(
                 redirects if config.dnat.backend != "none" else (),
                 pods.redirected,

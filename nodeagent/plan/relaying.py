@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
-from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
+from nodeagent.model.desired import Listener, Redirect, Ruling, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
@@ -86,7 +86,6 @@ class OwnRelay:
             remarks=remarks,
             hosts_addresses=targets if whole else (),
             shown_at=targets,
-            relay_addresses=tuple(RelayAddress(address, service.ref) for address in targets),
             taken=taken,
         )
 
