@@ -127,15 +127,12 @@ _TRY_SECONDS: Final = 1.5
 """The time that a server has for one answer."""
 _ROUNDS: Final = 2
 _LONGEST_SECONDS: Final = 6.0
-_PAYLOAD: Final = 1232
-"""The largest UDP answer requested: fits into any path without fragments (DNS flag day 2020)."""
 _MOST_HOPS: Final = 4
 _LARGEST: Final = 4096
 """Bytes of an answer, some 250 addresses: to read one of 64 KiB takes a third of a second of CPU time."""
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _FAILURES: Final = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
 """Of servers, the most informative first: a reported error before a missing answer."""
-_NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +214,9 @@ class Resolver:
 def _ask_server(
     server: Endpoint, name: dns.name.Name, question: dns.rdatatype.RdataType, seconds: float
 ) -> _Part:
-    """Send one query to one server; once more without EDNS if the server does not know it (RFC 6891, 7)."""
+    """Send one query to one server: without EDNS, which not every server knows. Long answers come by TCP."""
     try:
-        message = _exchange(
-            server, dns.message.make_query(name, question, use_edns=0, payload=_PAYLOAD), seconds
-        )
-        if message.rcode() in _NO_EDNS:
-            message = _exchange(server, dns.message.make_query(name, question), seconds)
-        return _read(message, question)
+        return _read(_exchange(server, dns.message.make_query(name, question), seconds), question)
     except dns.exception.Timeout:
         return _Part(DnsOutcome.TIMEOUT, trouble="no answer in time")
     except TooLongError:
