@@ -233,7 +233,7 @@ class Cluster:
             self._changed()
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
-        """End watches of removed kinds; return whether there were any."""
+        """End watches of removed kinds (that of namespaces goes on); return whether there were any."""
         unserved = [
             name
             for name, each in self._reflectors.items()
