@@ -132,12 +132,8 @@ $(VENV)/.release: $(VENV)/.chart locks/release.txt
 	@$(PIP) --require-hashes --requirement locks/release.txt
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.installed locks/docs.txt
-	@$(PIP) --require-hashes --requirement locks/docs.txt
-	@touch $@
-
-docs: $(VENV)/.docs ## the documentation site in site/; a broken link or anchor is an error
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build
+docs: venv ## write the tables of options, codes, metrics and alerts in docs/ again from the code
+	@$(BIN)/python -m release.docs_tables
 
 pictures: ## draw docs/pictures/*.svg again from their text
 	@scripts/install-packages packages/pictures.txt

@@ -135,11 +135,11 @@ def _struct_schema(kind: type[Struct]) -> Schema:
 
     A key without a value (null) means the default, as in the file.
     """
-    about, described = _described(kind)
+    about, meanings = described(kind)
     properties: Schema = {}
     defaults = {field.name: field for field in msgspec.structs.fields(kind)}
     for field in _info(kind).fields:
-        found = {"description": described[field.name]} if field.name in described else {}
+        found = {"description": meanings[field.name]} if field.name in meanings else {}
         found |= _schema(field.type)
         default = _default(defaults[field.name])
         if default is not msgspec.NODEFAULT:
@@ -201,7 +201,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - whateve
     return list(default) if isinstance(default, tuple) else str(default)
 
 
-def _described(kind: type[Struct]) -> tuple[str, dict[str, str]]:
+def described(kind: type[Struct]) -> tuple[str, dict[str, str]]:
     """Return what the docstring says of a Struct, and of each field under "Attributes:"."""
     about, _, fields = inspect.cleandoc(kind.__doc__ or "").partition("\n\nAttributes:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", fields, re.MULTILINE)

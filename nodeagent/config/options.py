@@ -62,18 +62,18 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     Attributes:
         detect: Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`.
         services: Services that count as PROXY, regardless of their annotations.
-        ip_mode: Whether `ipMode: Proxy` in a Service's status counts. `auto`: unless this node's own rules
-            show that the address is short-circuited all the same. `ignore`: for data planes that don't honor
-            it and have no rules that nodeagent can read.
-        ignore: Services that nodeagent ignores, even if something else says that they send PROXY.
-        address_ranges: If set, only addresses in these ranges can be redirected.
-        refuse: Ranges that are never redirected, in addition to the built-in ones: Service ranges that the
-            API server does not report, other nodes' pods.
-        allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them (22, 179,
-            9100, ...).
-        node_port_range: kube-apiserver's `--service-node-port-range`, which can't be read: kube-proxy binds
-            ports in it, for NodePorts and health checks, so the relay does not.
-        ingress_classes: Which Service serves an IngressClass; used for Ingresses whose status is empty.
+        ip_mode: Whether `ipMode: Proxy` in a Service's status counts. `honor`: always. `auto`: unless this
+            node's own rules show that the address is short-circuited all the same. `ignore`: for data planes
+            that don't honor it and have no rules that nodeagent can read.
+        ignore: Services that nodeagent ignores; overrides `services`.
+        address_ranges: If set, the complete list of what can be redirected.
+        refuse: Never redirected, in addition to the built-in list: Service ranges that the API server does
+            not report, other nodes' pods.
+        allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them: 22.
+        node_port_range: kube-apiserver's `--service-node-port-range`, which can't be read. kube-proxy binds
+            ports in it, so they are never relayed.
+        ingress_classes: Which Service serves an IngressClass, or a controller of IngressClasses
+            (`k8s.io/ingress-nginx`); used for Ingresses whose status is empty.
     """
 
     detect: bool = True
@@ -93,24 +93,19 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     Attributes:
         kind: `node`: HAProxy on this node. `service`: an existing relay Service.
         launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise,
-            nodeagent uses the HAProxy whose master socket is in `haproxyDir`: the sidecar's.
-        interface: The dummy device that holds the relay addresses; if the kernel has no such devices, `lo` is
-            used.
-        ipv4: Range of the relay addresses; nothing else on the nodes may use it.
-        ipv6: The same for IPv6.
-        run_dir: Directory for the agent's state, above all the node lock. All agents of a node (an upgrade's
-            two pods) share it.
-        haproxy_dir: Directory for haproxy.cfg and HAProxy's sockets; default: `runDir`. Two pods that share
-            `runDir` need one each: otherwise their HAProxies overwrite each other's sockets.
+            nodeagent uses the sidecar's, whose master socket is in `haproxyDir`.
+        interface: The dummy device that holds the relay addresses; `lo` if the kernel has no such devices.
+        ipv4: Range of the relay addresses, /16 to /29: the same on every node, used by nothing else.
+        ipv6: The same for IPv6, /64 to /125.
+        run_dir: The agent's state. All agents of a node (an upgrade's two pods) share it.
+        haproxy_dir: Holds haproxy.cfg and HAProxy's sockets, so each HAProxy needs its own; default:
+            `runDir`.
         service: With `kind: service`: the relay Service.
-        max_connections: Maximum number of connections through the relay. An eighth of them is reserved for
-            the node itself, and half of that for its root. Each takes two of HAProxy's file descriptors,
-            whose hard limit must suffice, and up to 33 kB.
-        max_connections_per_listener: Of these, how many one port of a load balancer can have; beyond that,
-            only the node gets more. Of these, and of all, a client address (a pod's) can have as many as an
-            eighth of what is free.
-        threads: Number of HAProxy's threads. 0: a quarter of the node's processors, at least one and at most
-            four.
+        max_connections: Of all clients together. An eighth is reserved for the node itself, and half of that
+            for its root. Each takes two of HAProxy's file descriptors, and up to 33 kB.
+        max_connections_per_listener: Of these, for one port of a load balancer; beyond that, only the node
+            gets more. Of both, a client address (a pod) can have an eighth of what is free.
+        threads: HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four.
         idle_seconds: When a pod of the DaemonSet ends: connections that were idle for this long are closed.
         drain_seconds: When a pod of the DaemonSet ends: how long connections in use can continue. The pod's
             `terminationGracePeriodSeconds` must be 30 s longer.
@@ -145,8 +140,9 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
     """The DNAT rules that send traffic for a load balancer to the relay.
 
     Attributes:
-        backend: `auto`: the best that this kernel supports. `none`: no redirects; only hosts lines serve the
-            node, and the only rules are those that guard the relay.
+        backend: `nftables`, `iptables` (the legacy tables), or `auto`: the former if the kernel and nft
+            support it. `none`: no redirects; only hosts lines serve the node, and the only rules are those
+            that guard the relay.
         pods: Whether to serve this node's pods, in addition to its own processes.
         pod_cidrs: This node's pod ranges; empty means `spec.podCIDRs` of its Node object.
     """
@@ -161,15 +157,14 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
 
     Attributes:
         enabled: Whether hostnames are written at all.
-        file: Path of the node's hosts file for this process; in a container, below the mount of the node's
-            /etc.
-        verify: `dns`: a hostname is written if upstream DNS confirms it or `allow` covers it. `allow`: only
+        file: The node's hosts file; in a container, below the mount of the node's /etc.
+        verify: `dns`: a hostname is written if upstream DNS verifies it or `allow` covers it. `allow`: only
             the latter.
         allow: Suffixes trusted without verification: `corp.example.com` covers itself and all hostnames below
             it.
         exclude: Suffixes that are never written; overrides `allow`.
-        dns_servers: DNS servers to query for verification; empty means those of the node's own resolv.conf,
-            next to `file`.
+        dns_servers: Queried for verification (`192.0.2.53:5353`); empty means those of the node's own
+            resolv.conf, next to `file`.
         dns_recheck_seconds: A hostname is verified again when the TTL has expired, but not sooner than this.
             Then after as long again as nothing has changed, up to an hour.
         cluster_domain: Hostnames at or below it belong to the cluster's own DNS and are never written.
@@ -192,18 +187,15 @@ class CoreDnsOptions(Struct, frozen=True, rename="camel"):
 
     Attributes:
         serves_pods: Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. It
-            starts nothing: if DNAT does not serve pods, plan, status and doctor warn about that unless this
-            is set.
+            starts nothing: without it, plan, status and doctor warn where DNAT does not serve pods.
         mode: `corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile
             imports. `auto`: the latter if the Corefile does so and that ConfigMap exists.
         namespace: The namespace of all three ConfigMaps.
-        config_map: ConfigMap with the Corefile, under the key `Corefile`.
-        import_config_map: ConfigMap with files that the Corefile imports. nodeagent never creates or removes
-            it.
-        node_local_config_map: ConfigMap with the Corefile of NodeLocal DNSCache. If it does not exist, there
-            is no such cache.
-        max_bytes: Maximum size of nodeagent's block in a ConfigMap, in bytes; the API accepts 1 MiB in all.
-            Hostnames beyond it are left out; each namespace has its fair share.
+        config_map: Holds the Corefile.
+        import_config_map: Holds files that the Corefile imports; never created, never removed.
+        node_local_config_map: Holds NodeLocal DNSCache's Corefile, if there is one.
+        max_bytes: Size of nodeagent's block in a ConfigMap; the API accepts 1 MiB in all. Hostnames beyond it
+            are left out; each namespace has its fair share.
     """
 
     serves_pods: bool = False
@@ -224,15 +216,14 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
 
     Attributes:
-        listeners: The relay's listeners for all Services together. One port of one address family is one
-            listener.
-        listeners_per_namespace: The listeners for Services of one namespace.
+        listeners: Of the relay, in total: one for each TCP port and address family.
+        listeners_per_namespace: Of these, for Services of one namespace.
         load_balancers_per_namespace: The Services of one namespace that have a relay address.
-        ports_per_service: The TCP ports of one Service.
-        addresses_per_service: The addresses that one Service publishes.
-        hostnames: The hostnames that are written, or verified by DNS, in total.
-        hostnames_per_namespace: The hostnames that objects of one namespace can claim. Each line of the hosts
-            file makes every lookup of a name on the node a little slower: 1,000 lines by 0.13 ms.
+        ports_per_service: TCP ports of one Service.
+        addresses_per_service: Addresses that one Service publishes.
+        hostnames: Written or verified by DNS, in total.
+        hostnames_per_namespace: Claimed by objects of one namespace. Each line of the hosts file makes every
+            lookup of a name on the node a little slower: 1,000 lines by 0.13 ms.
     """
 
     listeners: _Limit = 1000

@@ -1,12 +1,10 @@
 """What a scrape shows after something happened."""
 
 import time
-from pathlib import Path
 
 from nodeagent import __version__
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
-from nodeagent.coredns.controller import coredns_metrics
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.reflector import Coverage
@@ -159,25 +157,3 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")
     assert age is not None
     assert 90 <= age < 200
-
-
-def documented() -> dict[str, tuple[str, frozenset[str]]]:
-    """The table of docs/runbook.md: name, then type and labels."""
-    text = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
-    found = {}
-    for row in rows:
-        metric, kind, labels = (cell.strip() for cell in row)
-        assert metric not in found
-        found[metric.strip("`")] = (
-            kind,
-            frozenset(label.strip().strip("`") for label in labels.split(",") if label.strip()),
-        )
-    return found
-
-
-def test_the_documented_metrics_are_those_of_a_scrape() -> None:
-    """Both ways: name, type and labels; what is not documented is as wrong as what is not there."""
-    families = {**scrape(everything()).families, **read(coredns_metrics().exposition()).families}
-
-    assert {metric: (family.kind, family.labels) for metric, family in families.items()} == documented()

@@ -79,7 +79,7 @@ def test_all_that_is_asked_for_is_locked_in_a_version_that_fits(name: str) -> No
 
 
 def test_nothing_is_locked_that_nothing_asks_for() -> None:
-    """What asks for what is read from installed packages: `make docs` and a release install theirs alone."""
+    """What asks for what is read from installed packages: a release installs its own alone."""
     needed = {package for asked_for in _ASKED_FOR.values() for package in _closure(asked_for)}
     for lock in _LOCKS.values():
         locked = {name for name, pin in lock.items() if pin.marker is None or pin.marker.evaluate()}

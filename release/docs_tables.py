@@ -1,0 +1,203 @@
+"""What docs/ repeats of the code: options, codes, metrics and alerts. `make docs` writes it again.
+
+What a code means is written in its row, and stays; that it exists, its verdict and its Event are the code's.
+
+python -m release.docs_tables
+"""
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import yaml
+from msgspec import Struct
+from msgspec.inspect import StructType, VarTupleType, type_info
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodeagent.config.options import Config
+from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
+from nodeagent.doctor.findings import Code
+from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
+from release.schemas import described
+from tests.agent.happening import everything
+
+_ROOT = Path(__file__).parents[1]
+_DOCS = _ROOT / "docs"
+_RULES = _ROOT / "daemonset" / "monitoring" / "rules.yaml"
+_WIDTH = 110
+
+_PLAN = _ROOT / "nodeagent" / "plan"
+_DECIDING = (*_PLAN.glob("*.py"), _PLAN / "detection" / "decision.py", _ROOT / "nodeagent/coredns/naming.py")
+_CLAIMING = _PLAN / "route_claims.py"
+"""It decides nothing: its words are the Gateway API's."""
+_OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})
+"""Texts of the modules that decide, which are not codes."""
+_OTHER_EVENTS = frozenset({"PortTaken", "CorefilePutBack"})
+"""Events of what happened, not of a decision."""
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages with a part that the code determines, as they should be."""
+    return {
+        _DOCS / name: make((_DOCS / name).read_text("utf-8"))
+        for name, make in (
+            ("configuration.md", _with_options),
+            ("reasons.md", _with_reasons),
+            ("doctor-codes.md", _with_doctor_codes),
+            ("runbook.md", _with_metrics_and_alerts),
+        )
+    }
+
+
+def without_meaning() -> list[str]:
+    """Return the codes whose row on a page says nothing yet."""
+    found = []
+    for name, codes in (("reasons.md", reasons()), ("doctor-codes.md", {code.value for code in Code})):
+        meanings = _meanings((_DOCS / name).read_text("utf-8"))
+        found += [f"{name}: {code}" for code in sorted(codes) if not meanings.get(code)]
+    return found
+
+
+def reasons() -> set[str]:
+    """Return the codes of decisions on load balancers and hostnames, and of other Events."""
+    found = {text for path in _DECIDING if path != _CLAIMING for text in _codes(path)}
+    return (found - _OTHER_WORDS) | _OTHER_EVENTS
+
+
+def _codes(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"[A-Z]{1,2}[a-z]\w+|NoTCPPort|IPModeProxy", text):
+            yield text
+
+
+def _refused(path: Path) -> Iterator[str]:
+    """Yield the codes that a module rejects a load balancer with: what `refused` is called with first."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("_") == "refused":
+            yield from (str(one.value) for one in node.args[:1] if isinstance(one, ast.Constant))
+
+
+def _events() -> dict[str, str]:
+    """Return the Event of each code that has one."""
+    of_names = {"hostname_contest.py", "hostname_decisions.py", "dns_verification.py", "naming.py"}
+    refused = {code for path in _DECIDING if path.name not in of_names for code in _refused(path)}
+    return {code: f"`{code}`" for code in refused | _OTHER_EVENTS} | {
+        code: f"`Name{code}`" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES
+    }
+
+
+def _with_reasons(text: str) -> str:
+    meanings, events = _meanings(text), _events()
+    rows = ((f"`{code}`", events.get(code, ""), meanings.get(code, "")) for code in sorted(reasons()))
+    return _replaced(text, "reasons", _table(("code", "Event", "what it means, and what to do"), rows))
+
+
+def _with_doctor_codes(text: str) -> str:
+    meanings = _meanings(text)
+    for check in dict.fromkeys(code.check for code in Code):
+        rows = (
+            (f"`{code}`", code.verdict.value, meanings.get(code.value, ""))
+            for code in Code
+            if code.check == check
+        )
+        text = _replaced(text, check, _table(("code", "verdict", "what it means, and what to do"), rows))
+    return text
+
+
+def _meanings(text: str) -> dict[str, str]:
+    """Return what a page's rows say of each code: the last cell."""
+    return dict(re.findall(r"^\| `(\w+)` \|.*? \| (.*) \|$", text, re.MULTILINE))
+
+
+def _with_metrics_and_alerts(text: str) -> str:
+    rules = yaml.safe_load(_RULES.read_text("utf-8"))
+    for rule in (rule for group in rules["spec"]["groups"] for rule in group["rules"]):
+        summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", lambda name: name[1].upper(), _summary(rule))
+        after = f", after {rule['for']}" if "for" in rule else ""
+        meaning = f"{summary} ({rule['labels']['severity']}{after})"
+        made = textwrap.fill(f"- **Meaning:** {meaning}", _WIDTH, subsequent_indent="  ")
+        before, heading, section = text.partition(f"### {rule['alert']}\n")
+        text = before + heading + made + section[section.index("\n- ") :]
+    return _replaced(text, "metrics", _table(("metric", "what it shows"), _metrics()))
+
+
+def _summary(rule: Mapping[str, Mapping[str, str]]) -> str:
+    return rule["annotations"]["summary"]
+
+
+def _metrics() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each metric that is nodeagent's own; labels are those of a scrape after everything."""
+    for made in (everything(), coredns_metrics()):
+        for family in text_string_to_metric_families(made.exposition().decode()):
+            if family.name.startswith("process_"):
+                continue
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+            yield f"`{name}{{{','.join(labels)}}}`".replace("{}", ""), family.documentation
+
+
+def _with_options(text: str) -> str:
+    return _replaced(text, "options", f"```yaml\n{chr(10).join(_options())}\n```\n")
+
+
+def _options() -> Iterator[str]:
+    """Yield the whole configuration with its defaults, each option below what its docstring says."""
+    for section in msgspec.structs.fields(Config):
+        _, meanings = described(section.type)
+        yield f"{section.encode_name}:"
+        for field in msgspec.structs.fields(section.type):
+            wrapped = textwrap.wrap(meanings[field.name] + _items(type_info(field.type)), _WIDTH - 6)
+            yield from (f"  # {line}" for line in wrapped)
+            yield f"  {field.encode_name}:{_shown(field.default)}"
+
+
+def _items(kind: msgspec.inspect.Type) -> str:
+    if not isinstance(kind, VarTupleType) or not isinstance(kind.item_type, StructType):
+        return ""
+    return f" Each: {{{', '.join(_fields(kind.item_type))}}}."
+
+
+def _fields(item: StructType) -> Iterator[str]:
+    for field in item.fields:
+        yield field.encode_name if field.required else f"{field.encode_name}:{_shown(field.default)}"
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return ""
+    if isinstance(default, Struct):
+        its = (f"{key}: {value}" for key, value in msgspec.structs.asdict(default).items())
+        return f" {{{', '.join(its)}}}"
+    if isinstance(default, bool):
+        return f" {str(default).lower()}"
+    return f" {list(default)}" if isinstance(default, tuple) else f" {default}"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _replaced(text: str, name: str, made: str) -> str:
+    """Return a page with this text in its place: below the comment of that name, up to an empty line."""
+    before, comment, after = text.partition(f"<!-- made from the code: {name} -->\n")
+    if not comment:
+        raise ValueError(f"no place for {name}")
+    last = "```\n\n" if after.startswith("```") else "\n\n"
+    _, _, rest = after.partition(last)
+    return f"{before}{comment}{made}\n{rest}" if rest else f"{before}{comment}{made}"
+
+
+def main() -> None:
+    """Write the pages."""
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
