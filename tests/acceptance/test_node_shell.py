@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.__main__ import main
-from tests.acceptance.node_shell import on_node_words, run_on_node
+from tests.acceptance.node_shell import run_on_node
 from tests.testbed.errors import WorldError
 from tests.testbed.telling import FAILED
 
@@ -19,11 +19,6 @@ def test_a_nodes_command_arrives_word_for_word(template: str) -> None:
     done = run_on_node(template, "node2", ["sh", "-c", script, "sh", *_WORDS], 10)
     assert done.stdout == "".join(f"[{word}]" for word in ("node2", *_WORDS))
     assert (done.stderr, done.returncode) == ("oops\n", 7)
-
-
-def test_ssh_gets_one_string_for_the_far_shell() -> None:
-    words = on_node_words("ssh -F 'my config' {node} sudo -n -- {command}", "node1", ["echo", "a b"])
-    assert words == ["ssh", "-F", "my config", "node1", "sudo", "-n", "--", "echo 'a b'"]
 
 
 def test_a_node_that_is_not_reached_is_an_error_and_no_answer() -> None:

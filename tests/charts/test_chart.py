@@ -107,11 +107,6 @@ def test_no_object_is_rendered_twice(namespace: str) -> None:
     assert len(made) == len(set(made))
 
 
-def test_its_versions_are_the_agents() -> None:
-    metadata = chart().metadata
-    assert (metadata["version"], metadata["appVersion"]) == (__version__, __version__)
-
-
 def test_every_value_has_its_effect() -> None:
     found = objects(EVERYTHING)
     spec = pod(found)

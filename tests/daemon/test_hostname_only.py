@@ -100,22 +100,6 @@ def test_the_node_is_served_while_the_load_balancer_s_addresses_change(
     agent.await_in_sync()
 
 
-def test_a_hostname_that_leads_elsewhere_is_not_its_own(
-    world: World, api: ClusterApi, agent: RunningAgent
-) -> None:
-    """A new claim to it is refused, and a hostname that moves away is withdrawn."""
-    world.dns.set_records({**_AT_FIRST, REGISTRY: (_ELSEWHERE,), _OTHERS: (_ELSEWHERE,)})
-    api.store.create(claim("hijack", _OTHERS))
-    agent.await_that(lambda: names(world.node1).keys() == {SITE}, "the one that moved being withdrawn")
-    for name in (REGISTRY, _OTHERS):
-        agent.await_line(
-            "Hostname refused",
-            name=name,
-            reason=f"not verified: DNS answers {_ELSEWHERE}, not an address of "
-            f"Service ingress-nginx/ingress-nginx-controller ({_OWN})",
-        )
-
-
 def test_without_dns_a_restarted_agent_keeps_what_is_written(
     world: World, agents: Agents, agent: RunningAgent
 ) -> None:

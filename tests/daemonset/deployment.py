@@ -20,7 +20,7 @@ from tests.testbed.world import World
 
 NAMESPACE = "nodeagent"
 _DAEMON_SET = ("DaemonSet", NAMESPACE, "nodeagent")
-LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
+_LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
 """What the kubelet makes on the node because the pod's volumes name it: empty directories."""
 
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
@@ -86,7 +86,7 @@ class Deployment:
         # What a test left that ended early, or that is about what stays.
         for node in {self.node, *(pod.node for pod in self._pods)}:
             Agent(node).cleanup()
-            node.run(["rm", "-rf", *LEFT_BY_KUBELET])
+            node.run(["rm", "-rf", *_LEFT_BY_KUBELET])
 
     @property
     def template(self) -> Object:

@@ -102,14 +102,7 @@ class Mount:
 
 
 def privileges(spec: Object) -> list[str]:
-    """Return the command line that runs the rest of it with a container's user and capabilities.
-
-    Args:
-        spec: The container.
-
-    Returns:
-        What the container runtime would set, as setpriv(1) takes it.
-    """
+    """Return setpriv's command line, which runs the rest of it with a container's user and capabilities."""
     context = dict(spec["securityContext"])
     capabilities = context.pop("capabilities")
     if capabilities["drop"] != ["ALL"] or context.get("privileged"):
@@ -147,7 +140,7 @@ class Container:
         words = [word for mount in mounts for word in mount.words]
         command = [*spec["command"], *spec.get("args", [])]
         self.process: Process = node.popen(
-            [*_NAMESPACES, image, own, root_mode, *words, "--", *self._dressed(command, spec)], log=own.name
+            [*_NAMESPACES, image, own, root_mode, *words, "--", *self._dressed(command)], log=own.name
         )
 
     @property
@@ -168,36 +161,28 @@ class Container:
         """Whether it still runs."""
         return self.process.running
 
-    def execute(self, command: Sequence[str], *, spec: Object | None = None, timeout: float = 30.0) -> Answer:
+    def execute(self, command: Sequence[str]) -> Answer:
         """Run a command in it as `kubectl exec` does: with its user, capabilities and variables.
 
-        Args:
-            command: What to run.
-            spec: The container as another pod would describe it: that one's user and capabilities.
-            timeout: Seconds until it is killed.
-
-        Returns:
-            What it said; a failed one is an answer too.
+        A failed one is an answer, too.
         """
+        entered = (
+            "nsenter",
+            f"--target={self.pid}",
+            "--mount",
+            "--pid",
+            "--net",
+            "--uts",
+            "--root",
+            "--wdns=/",
+        )
         done = subprocess.run(
-            [
-                *(
-                    "nsenter",
-                    f"--target={self.pid}",
-                    "--mount",
-                    "--pid",
-                    "--net",
-                    "--uts",
-                    "--root",
-                    "--wdns=/",
-                ),
-                *("--", *self._dressed(command, spec or self.spec)),
-            ],
+            [*entered, "--", *self._dressed(command)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=timeout,
+            timeout=30.0,
             check=False,
         )
         return Answer(done.returncode, done.stdout, done.stderr)
@@ -253,9 +238,9 @@ class Container:
         wait_until(lambda: not self.running, f"the end of {self.name}", seconds=seconds)
         return self.process.wait()
 
-    def _dressed(self, command: Sequence[str], spec: Object) -> list[str]:
+    def _dressed(self, command: Sequence[str]) -> list[str]:
         variables = [f"{name}={value}" for name, value in self._environment.items()]
-        return ["env", "--ignore-environment", *variables, *privileges(spec), *command]
+        return ["env", "--ignore-environment", *variables, *privileges(self.spec), *command]
 
 
 class Pod:

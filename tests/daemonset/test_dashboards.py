@@ -151,18 +151,6 @@ def test_the_monitors_find_the_pods(tmp_path: Path) -> None:
     assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)
 
 
-def test_a_node_without_a_pod_raises_an_alert_however_the_agents_are_scraped() -> None:
-    """Such a node has no target, and so no `up`: the alerts for it rest on no label that only one way has."""
-    found = {rule["alert"]: promql_parser.parse(rule["expr"]) for rule in _rules()}
-    for alert in ("NodeagentPodMissing", "NodeagentVanished"):
-        for name, labels in selectors(found[alert]):
-            assert name != "up"
-            assert not {"job", "node"} & labels
-    assert {name for name, _ in selectors(found["NodeagentDown"])} == {"up", "nodeagent_build_info"}
-    ((by_count, _),) = selectors(found["NodeagentPodMissing"])
-    assert by_count in _KUBE_STATE_METRICS
-
-
 def test_the_alerts_name_the_workloads_that_are_deployed(tmp_path: Path) -> None:
     deployed = render(with_components(tmp_path, "base", "../coredns"))
     for kind in ("DaemonSet", "Deployment"):

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent import __version__
-from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, render
@@ -71,49 +69,6 @@ def test_the_example_of_a_service_is_right(deployment: str) -> None:
     text = configuration(render(DAEMONSET / deployment))
     config = parse_config(text.replace("services: []", "services:").replace("# - {", "- {"), deployment)
     assert [one.proxy_protocol for one in config.load_balancers.services] == ["v1"]
-
-
-def _config_of(overlay: str) -> Config:
-    return parse_config(configuration(render(DAEMONSET / "overlays" / overlay)), overlay)
-
-
-def test_each_overlay_makes_the_difference_that_it_is_for() -> None:
-    assert _config_of("iptables").dnat.backend == "iptables"
-    existing = _config_of("existing-relay")
-    assert (existing.relay.kind, existing.relay.service.path) == ("service", "hairpin-proxy/hairpin-proxy")
-
-
-def test_with_an_existing_relay_the_pod_brings_none() -> None:
-    spec = pod(render(DAEMONSET / "overlays/existing-relay"))
-    assert list(containers(spec)) == ["agent"]
-    assert "relay" not in {volume["name"] for volume in spec["volumes"]}
-
-
-def test_every_container_runs_the_one_image_in_this_version() -> None:
-    images = {one["image"] for one in containers(pod(render(DAEMONSET))).values()}
-    assert images == {f"nodeagent:{__version__}"}
-
-
-def test_old_and_new_pod_may_overlap() -> None:
-    """They share what makes one of them the writer, and nothing that each HAProxy has to itself."""
-    daemonset = the(render(DAEMONSET), "DaemonSet")["spec"]
-    spec = daemonset["template"]["spec"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    assert daemonset["updateStrategy"] == {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0},
-    }
-    assert not any("ports" in one for one in containers(spec).values())
-    assert volumes["run"]["hostPath"] == {"path": "/run/nodeagent", "type": "DirectoryOrCreate"}
-    assert "emptyDir" in volumes["relay"]
-
-
-def test_it_runs_on_every_linux_node_first_and_without_cluster_dns() -> None:
-    spec = pod(render(DAEMONSET))
-    assert spec["tolerations"] == [{"operator": "Exists"}]
-    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
-    assert spec["priorityClassName"] == "system-node-critical"
-    assert spec["dnsPolicy"] == "Default"
 
 
 def test_what_the_environment_calls_an_option_is_one() -> None:

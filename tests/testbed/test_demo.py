@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed import demo
 from tests.testbed.demo_story import STORY
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
@@ -18,7 +17,6 @@ from tests.testbed.telling import INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
-_NOBODY = 65534
 
 
 @needs_root
@@ -70,11 +68,3 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     started = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) not in started
-
-
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: _NOBODY)
-    assert demo.main([]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err == "The demo makes network namespaces: run it as root (sudo make demo).\n"

@@ -14,7 +14,6 @@ from tests.daemonset.kustomize import render
 from tests.daemonset.manifests import configuration, containers, pod
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
-from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.vagrant.manifests import manifests
 from tests.testbed.vagrant.render import settings
 
@@ -35,16 +34,6 @@ def test_kubernetes_knows_every_field(objects: list[Object]) -> None:
     major, minor, _ = settings({})["K3S_VERSION"].removeprefix("v").split(".", 2)
     for obj in [*objects, *render(_AGENT)]:
         kubernetes_validate.validate(obj, f"{major}.{minor}", strict=True)
-
-
-def test_the_service_is_that_of_the_namespaces_without_what_a_cluster_fills_in(objects: list[Object]) -> None:
-    (service,) = (one for one in objects if one["metadata"]["name"] == INGRESS_SERVICE.name)
-    assert service["spec"]["clusterIP"] == str(INGRESS_SERVICE.cluster_ip)
-    assert service["spec"]["type"] == "LoadBalancer"
-    assert {(port["port"], port["nodePort"]) for port in service["spec"]["ports"]} == {
-        (port.port, port.node_port) for port in INGRESS_SERVICE.ports
-    }
-    assert not any("status" in one or "uid" in one["metadata"] for one in objects)
 
 
 def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
