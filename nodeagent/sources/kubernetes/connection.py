@@ -123,7 +123,6 @@ class Connection:
         path: str,
         query: Mapping[str, str] | None = None,
         timeout: float = 60.0,
-        most: int = LARGEST_ANSWER,
         *,
         compressed: bool = False,
     ) -> bytes:
@@ -133,20 +132,19 @@ class Connection:
             path: its path.
             query: the query's parameters.
             timeout: seconds until the whole answer must have arrived.
-            most: the bytes that are read into memory.
             compressed: whether the server may compress it; API servers do so with large lists.
 
         Returns:
             The body: JSON by its content type, not parsed yet.
 
         Raises:
-            TooLargeError: it has more than `most` bytes.
+            TooLargeError: it has more than `LARGEST_ANSWER` bytes.
             ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
-        return self._exchange(self.request(verb, path, query, headers), timeout, most)
+        return self._exchange(self.request(verb, path, query, headers), timeout, LARGEST_ANSWER)
 
     def get_text(self, path: str, query: Mapping[str, str], timeout: float, most: int) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""
@@ -179,7 +177,7 @@ class Connection:
             ApiError: another one of its kinds.
         """
         headers = {"Content-Type": "application/json"}
-        return self._exchange(self.request(verb, path, {}, headers, body), timeout)
+        return self._exchange(self.request(verb, path, {}, headers, body), timeout, LARGEST_ANSWER)
 
     def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
         """Open a watch, over a new connection.
@@ -277,7 +275,7 @@ class Connection:
 
         return self.authorized(request, attempt)
 
-    def _exchange(self, request: ApiRequest, timeout: float, most: int = LARGEST_ANSWER) -> bytes:
+    def _exchange(self, request: ApiRequest, timeout: float, most: int) -> bytes:
         """Send a request, and return the body of its answer."""
         deadline = time.monotonic() + timeout
         limits = (min(_CONNECT_SECONDS, timeout), timeout)
