@@ -1,5 +1,6 @@
 """What commands report of decisions and changes: a document (docs/schema/), and its text. Pure."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
@@ -82,8 +83,8 @@ class Document(Struct, frozen=True, rename="camel"):
 
 
 def encode(document: Struct) -> str:
-    """Return the document as indented JSON with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    """Return the document as indented JSON in ASCII, whatever the output's encoding, with a final newline."""
+    return json.dumps(msgspec.to_builtins(document), indent=2) + "\n"
 
 
 def show_answer(output: str, document: Struct, lines: Iterable[Line]) -> None:

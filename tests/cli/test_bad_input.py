@@ -1,5 +1,6 @@
 """Bad input costs what is bad, one line of reason each; only where nothing sensible is left, exit code 1."""
 
+import json
 import os
 import subprocess
 import sys
@@ -103,6 +104,8 @@ def test_an_output_that_does_not_know_a_character_gets_its_escape(command_line: 
     done = _process("plan", command_line, stdout=subprocess.PIPE, encoding="latin-1")
     assert (done.returncode, done.stderr) == (_PENDING, b"")
     assert HOST.encode() in done.stdout
+    done = _process("plan", command_line, "-o", "json", stdout=subprocess.PIPE, encoding="latin-1")
+    assert "f\u00fcr \u65e5\u672c" in json.loads(done.stdout)["changes"]["hosts"]["preview"]
 
 
 def test_a_full_disk_is_an_error_of_one_line(command_line: CommandLine) -> None:
@@ -113,11 +116,11 @@ def test_a_full_disk_is_an_error_of_one_line(command_line: CommandLine) -> None:
 
 
 def _process(
-    command: str, command_line: CommandLine, *, stdout: int | IO[bytes], encoding: str
+    command: str, command_line: CommandLine, *options: str, stdout: int | IO[bytes], encoding: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command as a program of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "nodeagent", command, *command_line.options],
+        [sys.executable, "-m", "nodeagent", command, *command_line.options, *options],
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONIOENCODING": encoding},

@@ -292,7 +292,7 @@ class Relay:
         """Return HAProxy's user: the owner of the socket in a directory closed to others; None without."""
         for file in (self._directory.stats_socket, self._directory.path):
             try:
-                return file.stat().st_uid
+                return file.lstat().st_uid
             except OSError:
                 continue
         return None
