@@ -4,6 +4,8 @@ import faulthandler
 import os
 import signal
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 
 
 def main() -> None:
@@ -15,8 +17,11 @@ def main() -> None:
     # Only now, since the imports take most of the start.
     from nodeagent.cli.main import run  # noqa: PLC0415
 
-    # Comments of /etc/hosts, for example, have characters that this output may not know.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.stdout is None:  # closed: the next file that is opened would be standard output
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Comments of /etc/hosts, for example, have characters that this output may not know.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # If an extension module crashes, the log has the threads' stacks.
     faulthandler.enable()
     sys.exit(run(sys.argv[1:]))

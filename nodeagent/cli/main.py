@@ -1,7 +1,9 @@
 """The `nodeagent` command: its subcommands and its exit codes."""
 
+import os
 import sys
 from collections.abc import Sequence
+from errno import EDQUOT, ENOSPC
 from importlib import import_module
 
 import click
@@ -87,5 +89,12 @@ def run(arguments: Sequence[str]) -> int:
         return ERROR
     except NodeagentError as error:
         show(block(f"nodeagent: {error}"), error=True)
+        return ERROR
+    except OSError as error:
+        if error.errno not in {ENOSPC, EDQUOT}:
+            raise
+        # What was not written would fail once more when the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show([f"nodeagent: the output could not be written: {error.strerror}"], error=True)
         return ERROR
     return result if isinstance(result, int) else 0

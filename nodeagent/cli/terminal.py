@@ -14,7 +14,7 @@ from itertools import chain
 import click
 from msgspec import Struct
 
-from nodeagent.errors import NodeagentError, one_line
+from nodeagent.errors import one_line
 from nodeagent.printable import printable
 
 _LEAST_WIDTH = 40
@@ -85,20 +85,9 @@ def show(lines: Iterable[Line], *, error: bool = False) -> None:
 
 
 def show_text(text: str, *, error: bool = False) -> None:
-    """Print a result of `terminal_text`, or a document (`-o json`), as it is.
-
-    Raises:
-        NodeagentError: it could not be written, as on a full disk.
-    """
+    """Print a result of `terminal_text`, or a document (`-o json`), as it is."""
     color = False if os.environ.get("NO_COLOR") else bool(os.environ.get("FORCE_COLOR")) or None
-    try:
-        click.echo(text, nl=False, err=error, color=color)
-    except BrokenPipeError:
-        raise  # the reader has seen enough
-    except OSError as reason:
-        # What was not written would fail once more when the program ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if error else sys.stdout).fileno())
-        raise NodeagentError(f"the output could not be written: {reason.strerror}") from reason
+    click.echo(text, nl=False, err=error, color=color)
 
 
 def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:

@@ -109,10 +109,11 @@ def test_an_output_that_does_not_know_a_character_gets_its_escape(command_line: 
 
 
 def test_a_full_disk_is_an_error_of_one_line(command_line: CommandLine) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = _process("plan", command_line, stdout=full, encoding="utf-8")
-    assert done.returncode == 1
-    assert done.stderr == b"nodeagent: the output could not be written: No space left on device\n"
+    for options in ([], ["-o", "json"], ["--help"]):
+        with Path("/dev/full").open("wb") as full:
+            done = _process("plan", command_line, *options, stdout=full, encoding="utf-8")
+        assert done.returncode == 1
+        assert done.stderr == b"nodeagent: the output could not be written: No space left on device\n"
 
 
 def _process(
