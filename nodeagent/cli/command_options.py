@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.errors import ConfigError
@@ -19,11 +20,22 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+class _Option(click.Option):
+    """An option whose errors name what was typed: itself, or its variable."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return how an error calls it."""
+        given = ctx.get_parameter_source(self.name or "") if ctx else None
+        if given is ParameterSource.ENVIRONMENT and isinstance(self.envvar, str):
+            return f"'{self.envvar}'"
+        return " / ".join(f"'{each}'" for each in self.opts)
+
+
 def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's
     """Return an option that may also be given as an environment variable: NODEAGENT_ and its name."""
     variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
     attributes.setdefault("show_default", bool(attributes.get("default")))
-    return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
+    return click.option(name, *short, cls=_Option, envvar=variable, show_envvar=True, **attributes)
 
 
 def _together(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
@@ -83,6 +95,9 @@ def output_option(schema: str) -> Callable[[_Command], _Command]:
 
 adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
+)
+any_machine_option = option(
+    "--any-machine", is_flag=True, help="Act even if none of the Node's addresses is on this machine."
 )
 status_file_option = option(
     "--status-file",

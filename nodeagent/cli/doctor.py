@@ -217,6 +217,12 @@ def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
             found.setdefault(finding.remedy, {})[finding.subject] = None
     for remedy, subjects in found.items():
         yield ", ".join(one_line(subject) for subject in subjects)
-        yield from (f"{'    ' if step.startswith('$ ') else '- '}{one_line(step)}" for step in remedy)
+        yield from map(_step, remedy)
     if found:
         yield "docs/doctor-codes.md explains each [code]"
+
+
+def _step(step: str) -> str:
+    if step.startswith("  "):
+        return f"    {step}"
+    return f"{'    ' if step.startswith('$ ') else '- '}{one_line(step)}"

@@ -3,27 +3,30 @@
 The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.node_context import gather_facts, read_node_context
+from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
 from nodeagent.cli.command_options import connect
-from nodeagent.components.node import ActualState, build_components
+from nodeagent.components.node import ON_LINUX, ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ConfigError, one_line, quoted
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.facts import Facts, InterfaceAddress
+from nodeagent.model.objects import Node, Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_node_names, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
+from nodeagent.sources.node.service_proxy import ServiceRules
 
 _SHOWN_NAMES = 5
 _STANDARD_INPUT = Path("-")
@@ -41,15 +44,30 @@ class View(Struct, frozen=True):
     def elsewhere(self) -> str:
         """Why this machine may not be the node of that name; empty if it has one of the Node's addresses."""
         node = self.snapshot.node
-        if node is None:
-            return (
-                f"whether this machine is that node is unknown, since no Node {self.facts.node_name} was read"
-            )
-        here = {standing.address for standing in self.facts.addresses} | set(self.facts.source_addresses)
-        if here.intersection(node.addresses):
-            return ""
-        theirs = ", ".join(map(str, node.addresses)) or "none"
-        return f"this machine is not that node: none of Node {node.name}'s addresses ({theirs}) is on it"
+        if node is not None:
+            return not_this_machine(node, self.facts.addresses, self.facts.source_addresses)
+        if self.snapshot.nodes:
+            return f"this machine ({self.facts.node_name}) is not a node of this cluster"
+        return "no Node was read, so whether this machine is one is unknown"
+
+
+def not_this_machine(node: Node, standing: Iterable[InterfaceAddress], sources: Iterable[IPAddress]) -> str:
+    """Return why this machine is not the Node, by the addresses that are on it; empty if it is."""
+    if {each.address for each in standing}.union(sources).intersection(node.addresses):
+        return ""
+    theirs = ", ".join(map(str, node.addresses)) or "none"
+    return f"this machine is not that node: none of Node {node.name}'s addresses ({theirs}) is on it"
+
+
+def refuse_other_machine(
+    node: Node | None, standing: Iterable[InterfaceAddress], sources: Iterable[IPAddress]
+) -> None:
+    """Raise ConfigError if this machine is known not to be the Node: none of its addresses is here."""
+    if node is not None and node.addresses and (why := not_this_machine(node, standing, sources)):
+        raise ConfigError(
+            f"{why}; nothing was changed. Pass the name of this machine's Node (--node NAME), or "
+            "--any-machine if this is the node all the same"
+        )
 
 
 class Invocation(Struct, frozen=True):
@@ -57,6 +75,7 @@ class Invocation(Struct, frozen=True):
 
     config: Config
     node_name: str
+    node_given: bool
     manifests: Path | bytes | None
     kubeconfig: Path | None
     adopt: bool
@@ -64,22 +83,27 @@ class Invocation(Struct, frozen=True):
     def view(self, *, of_a_node: bool = True) -> View:
         """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
 
+        A name that was given (`--node`) has to be a Node's in each case.
+
         Hostnames that need verification are looked up, for ten seconds at most.
 
         Raises:
-            ConfigError: `of_a_node`, and there are Nodes, but none has this node's name: what is decided for
-                a Node that does not exist would be wrong for this machine.
+            ConfigError: there are Nodes, but none has the name: what is decided for a Node that does not
+                exist would be wrong for this machine.
             SourceError: the objects are not available.
         """
         snapshot, servers = self._observe()
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
-        if of_a_node and snapshot.node is None and not unread:
+        if (of_a_node or self.node_given) and snapshot.node is None and not unread:
             self._reject_other_nodes()
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        context = read_node_context(
-            self.config, snapshot, actual, find_api_servers(kubeconfigs, servers=servers)
-        )
+        api = find_api_servers(kubeconfigs, servers=servers)
+        context = NodeContext(
+            api, (), (), {}, ServiceRules()
+        )  # on another system, the objects are all there is
+        if ON_LINUX:
+            context = read_node_context(self.config, snapshot, actual, api)
         facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:
@@ -144,6 +168,7 @@ def invocation(
     return Invocation(
         config=read_config(config),
         node_name=node or default_node_name(),
+        node_given=bool(node),
         manifests=read_standard_input() if manifests == _STANDARD_INPUT else manifests,
         kubeconfig=kubeconfig,
         adopt=adopt,

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from errno import EDQUOT, ENOSPC
 from importlib import import_module
 
@@ -11,7 +12,7 @@ from click.shell_completion import get_completion_class
 
 from nodeagent import __version__
 from nodeagent.cli.terminal import block, show, show_text
-from nodeagent.errors import ConfigError, NodeagentError
+from nodeagent.errors import ConfigError, NodeagentError, quoted
 
 ERROR = 1
 
@@ -44,6 +45,17 @@ class _Commands(click.Group):
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a command line. Raises UsageError, which suggests the nearest one."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            near = get_close_matches(args[0], names, 1)
+            known = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
+            ctx.fail(f"No such command {quoted(args[0])}: {known}")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -13,13 +13,14 @@ from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
     adopt_option,
+    any_machine_option,
     common_options,
     config_option,
     option,
     output_option,
     status_file_option,
 )
-from nodeagent.cli.invocation import invocation
+from nodeagent.cli.invocation import invocation, refuse_other_machine
 from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
@@ -52,15 +53,18 @@ def plan(output: str, *, verbose: bool, **options: Any) -> int:  # noqa: ANN401 
 @click.command(epilog="Example: nodeagent apply --config /etc/nodeagent.yaml")
 @common_options
 @adopt_option
-def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
+@any_machine_option
+def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Apply the changes that `nodeagent plan` shows, once.
 
     Exit code 0: done, or nothing to do. 1: a component failed, or an object can't be used; the rest was
-    applied.
+    applied. Also 1 if none of the Node's addresses is on this machine; then nothing was changed.
     """
     call = invocation(**options)
     with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
         view = call.view()
+        if not any_machine:
+            refuse_other_machine(view.snapshot.node, view.facts.addresses, view.facts.source_addresses)
         done = apply_plan(view.desired, view.actual)
     show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
     return 1 if done.errors or done.desired.unreadable else 0

@@ -157,10 +157,8 @@ def _texts(values: Iterable[object]) -> list[str]:
     return [str(value) for value in values]
 
 
-_ON_IT = {"Plan": "apply", "Status": "status"}
-"""The command to run on the node, if this machine may be another one: a status read here is of this one."""
-
 _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
+_TO_BE_SERVED = Styled("to be served", "yellow")
 
 
 def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = False) -> Iterator[Line]:
@@ -180,18 +178,14 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
     if document.kind == "Status":
         yield from section("Drift", [TITLES[name] for name in document.changes])
         advice = "nodeagent plan shows the changes, nodeagent apply makes them"
+        on_it = "run nodeagent status on it"
     else:
         for name, change in document.changes.items():
             yield from _change(name, change, verbose=verbose)
-        advice = "run nodeagent apply"
-    if elsewhere:
-        advice = f"run nodeagent {_ON_IT[document.kind]} on it; {elsewhere}"
+        advice = on_it = "run nodeagent apply"
+        on_it += " on it"
     yield from _errors(document.errors)
-    in_sync = f"nothing to do here; {elsewhere}" if elsewhere else "in sync, nothing to do"
-    conclusion = _conclusion(document, advice, in_sync)
-    # What could not be determined here is there: that comes last in each case.
-    said = not elsewhere or conclusion.endswith(elsewhere)
-    yield f"node {document.node}: {conclusion}" + ("" if said else f"; {advice}")
+    yield f"node {document.node}: {_conclusion(document, on_it if elsewhere else advice, elsewhere)}"
 
 
 def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> Iterator[Line]:
@@ -256,9 +250,14 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
     route = ", ".join(found.addresses) or "no address"
     if found.ports:
         route += f" -> {', '.join(found.relay_addresses)} port {', '.join(map(str, found.ports))}"
-    yield _verdict_word(found), f" {found.service.path}: {route}: {found.reason}{_code(found)}"
+    # What nothing of exists yet is no fault of it.
+    pending = found.listeners and all(
+        not one.answers and one.redirected is not None and not one.redirected for one in found.listeners
+    )
+    word = _TO_BE_SERVED if pending else _verdict_word(found)
+    yield word, f" {found.service.path}: {route}: {found.reason}{_code(found)}"
     yield from (f"         {remark}" for remark in found.remarks)
-    for listener in found.listeners or ():
+    for listener in () if pending else found.listeners or ():
         answers = Styled("answers") if listener.answers else Styled("does not answer", "red")
         redirected = "unknown" if listener.redirected is None else ", ".join(listener.redirected) or "nothing"
         backend = f", ingress controller {listener.backend}" if listener.backend else ""
@@ -269,9 +268,11 @@ def _name_line(found: Name, *, written: bool = False) -> Line:
     """Return the decision, and if `written`, whether a served hostname is in the hosts file now."""
     mark = ""
     if written and found.verdict == "served":
-        mark = {True: " [written]", False: " [not written]", None: " [unknown]"}[found.written]
+        mark = {True: " [written]", False: "", None: " [unknown]"}[found.written]
     said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
-    return _verdict_word(found), said
+    return _TO_BE_SERVED if written and found.written is False and not _code(found) else _verdict_word(
+        found
+    ), said
 
 
 def _verdict_word(found: LoadBalancer | Name) -> Styled:
@@ -308,13 +309,18 @@ def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
         yield from section(Styled(f"{TITLES[component]} failed", "red", bold=True), block(text))
 
 
-def _conclusion(document: Document, advice: str, in_sync: str) -> str:
+def _conclusion(document: Document, advice: str, elsewhere: str) -> str:
+    """Return what is to do; if input is missing, without the advice to do it. `elsewhere` as above."""
+    where = f"; {elsewhere}" if elsewhere else ""
     pending = ", ".join(TITLES[name] for name in document.changes)
     failed = [TITLES[name] for name in document.errors]
     failed += [_unusable(document.unreadable)] if document.unreadable else []
     if failed:
-        return f"could not determine: {', '.join(failed)}" + (f"; to change: {pending}" if pending else "")
-    return f"to change: {pending}; {advice}" if pending else in_sync
+        changes = f"; to change: {pending}" if pending else ""
+        return f"could not determine: {', '.join(failed)}{changes}{where}"
+    if pending:
+        return f"to change: {pending}; {advice}{where}"
+    return f"nothing to do here{where}" if elsewhere else "in sync, nothing to do"
 
 
 def _unusable(unreadable: tuple[Unreadable, ...]) -> str:

@@ -10,6 +10,7 @@ from nodeagent import __version__
 from nodeagent.agent.loop import Agent, AgentSettings
 from nodeagent.cli.command_options import (
     adopt_option,
+    any_machine_option,
     connect,
     log_options,
     object_option,
@@ -17,11 +18,18 @@ from nodeagent.cli.command_options import (
     status_file_option,
     telemetry_option,
 )
+from nodeagent.cli.invocation import refuse_other_machine
 from nodeagent.cli.logs import configure
+from nodeagent.components.node import build_components
 from nodeagent.config.option_types import ListenAddress
+from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
+from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.node.identity import default_node_name
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.single_requests import read_node
+from nodeagent.sources.node.identity import default_node_name, source_addresses
+from nodeagent.sources.objects.decoding import DecodingError
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -38,6 +46,7 @@ _LOG = logging.getLogger("nodeagent")
 )
 @status_file_option
 @adopt_option
+@any_machine_option
 @telemetry_option
 def run(  # noqa: PLR0913 - the options
     *,
@@ -50,11 +59,14 @@ def run(  # noqa: PLR0913 - the options
     kubeconfig: Path | None,
     node: str | None,
     adopt: bool,
+    any_machine: bool,
 ) -> int:
     """Keep this node in its desired state, until SIGTERM.
 
     Watches the API and repairs drift. SIGHUP reloads the configuration. On exit, the agent leaves the node as
     it is, unless its DaemonSet is gone.
+
+    Without --daemonset, it does not start where none of the Node's addresses is on this machine.
 
     Exit code 0: stopped by a signal. 1: startup failed.
     """
@@ -73,5 +85,19 @@ def run(  # noqa: PLR0913 - the options
         server = f"{connection.server[0]}:{connection.server[1]}"
         told = {"node": settings.node_name, "server": server, "config": str(config or "defaults")}
         _LOG.info("Starting nodeagent", extra={"fields": {"version": __version__, **told}})
+        if daemonset is None and not any_machine:
+            _check_machine(connection, settings.node_name, options)
         Agent(settings, options, connection).run()
     return 0
+
+
+def _check_machine(connection: Connection, name: str, options: Config) -> None:
+    """Raise ConfigError if this machine is not the Node; without the API server, nothing."""
+    try:
+        node = read_node(connection, name)
+    except (SourceError, DecodingError) as error:
+        fields = {"node": name, "error": one_line(error)}
+        _LOG.warning("Could not check whether this machine is the Node", extra={"fields": fields})
+        return
+    addresses = build_components(options, adopt=False).addresses.read().addresses
+    refuse_other_machine(node, addresses, source_addresses())

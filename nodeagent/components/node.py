@@ -1,6 +1,7 @@
 """The components that a configuration requires, their actual state, and the status of listeners."""
 
 import math
+import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,6 +63,8 @@ def build_components(config: Config, *, adopt: bool) -> Components:
     )
 
 
+ON_LINUX = platform.system() == "Linux"
+"""Elsewhere, commands still decide by the cluster's objects."""
 _LONGEST_SECONDS = 600.0
 """So long a state holds at most. What no notification reports is found that late."""
 _UNWATCHED_SECONDS = 10.0
@@ -113,6 +116,8 @@ class CachedState(Generic[StateT, DiffT]):
 
     def state(self) -> StateT:
         """Return the state; raises ApplyError if it can't be read."""
+        if not ON_LINUX:
+            raise ApplyError("this machine does not run Linux, so nodeagent has nothing on it to read")
         if self._state is None:
             self._state = self._component.read()
             self._looked_at = self._clock()

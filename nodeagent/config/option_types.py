@@ -14,6 +14,16 @@ DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
+def _reject_host_bits(text: str) -> None:
+    """Raise ValueError for an address with a length, and say which range it is in."""
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        return  # no range at all: the type says why
+    if "/" in text and ip_address(text.partition("/")[0]) != network.network_address:
+        raise ValueError(f"{text} has host bits set: write {network}")
+
+
 class PortRange(str):
     """A range of ports as text, checked: `30000-32767`."""
 
@@ -79,6 +89,7 @@ class RelayRange4(IPv4Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
+        _reject_host_bits(text)
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
@@ -91,6 +102,7 @@ class RelayRange6(IPv6Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
+        _reject_host_bits(text)
         network = cls(text)
         if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
@@ -107,7 +119,7 @@ class AddressRange(str):
         """Return the range, or ValueError: it has host bits set, or names an interface."""
         if "%" in text:
             raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
-        ip_network(text)
+        _reject_host_bits(text)
         return cls(text)
 
     @property

@@ -62,8 +62,7 @@ def parse_config(text: str, file: str) -> Config:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = _shortened(f"{error.context or ''} {error.problem or ''}")
-        raise ConfigError(f"{file}:{line}: not YAML: {problem}") from error
+        raise ConfigError(f"{file}:{line}: not YAML: {yaml_problem(error, text)}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{file}:1: not YAML: {_shortened(error)}") from error
     if root is None or _is_null(root):
@@ -78,6 +77,15 @@ def parse_config(text: str, file: str) -> Config:
     except _NOT_CONVERTED as error:  # a tag on a key
         raise ConfigError(f"{file}: {_shortened(error)}") from error
     return config
+
+
+def yaml_problem(error: yaml.MarkedYAMLError, text: str) -> str:
+    """Return what is wrong with a text that is no YAML, on one line."""
+    mark = error.problem_mark
+    line = "".join(text.split("\n")[mark.line : mark.line + 1]) if mark else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "a tab is used for indentation: use spaces"
+    return _shortened(f"{error.context or ''} {error.problem or ''}")
 
 
 _LIST, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"

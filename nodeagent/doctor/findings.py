@@ -108,7 +108,7 @@ class Finding(Struct, frozen=True):
     """One check of one thing.
 
     `code` determines `check` and `verdict` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
-    commands; the first step is the best.
+    commands, those that begin with two spaces are YAML; the first step is the best.
     """
 
     check: str

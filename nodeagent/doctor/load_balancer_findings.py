@@ -75,6 +75,8 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
         evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
     remedy = _remedy(code, seen, kubernetes, policy_api)
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
+    if code is Code.ProxyUnknown and seen.detected.verdict is Verdict.REFUSED:
+        words = seen.detected.reason
     return Finding.of(code, seen.service.ref.path, words, tuple(evidence), remedy)
 
 
@@ -134,7 +136,9 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     ports = ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports)
     if ports:
         lines.append(f"ports {ports}")
-    lines.append(seen.detected.reason)
+    if seen.detected.verdict is not Verdict.REFUSED:
+        lines.append(seen.detected.reason)
+    lines += seen.detected.remarks
     if seen.detected.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
     return lines
@@ -153,15 +157,27 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
             *remedies(seen.service, seen.provider, kubernetes, policy_api),
         )
     if code is Code.ProxyUnknown:
-        return (
-            f"list {seen.service.ref.path} in loadBalancers.services if it sends the header",
-            "or run nodeagent doctor on a node: there, it connects and sees",
-        )
+        return _find_out(seen)
     if code is Code.LoadBalancerUnclear and not seen.paths:
         return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:
         return ("if connections from nodes or pods time out nevertheless: docs/fixes.md",)
     return _UPDATE if code is Code.IPModeIgnored else ()
+
+
+def _find_out(seen: LoadBalancerObservation) -> tuple[str, ...]:
+    ref = seen.service.ref
+    if seen.detected.verdict is Verdict.REFUSED:
+        return (f"correct the annotations of Service {ref.path}",)
+    return (
+        "run nodeagent doctor on a node: there, it connects and sees whether the header is required",
+        "$ nodeagent doctor",
+        "if the load balancer sends the header, say so in nodeagent's configuration (docs/configuration.md):",
+        "  loadBalancers:",
+        "    services:",
+        f"      - namespace: {ref.namespace}",
+        f"        name: {ref.name}",
+    )
 
 
 _UPDATE = (

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from nodeagent.config.reading import yaml_problem
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Node, Snapshot, Unreadable
@@ -52,7 +53,7 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 @dataclass
 class _Gathered:
     rows: tuple[Resource, ...]
-    documents: int = 0
+    objects_seen: int = 0
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     cluster_ips: set[IPAddress] = field(default_factory=set)
@@ -92,14 +93,13 @@ def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
     for shown, text in texts:
         try:
             for where, document in _documents(shown, text, gathered.unreadable):
-                gathered.documents += 1
                 _gather(document, where, gathered)
         except UnicodeDecodeError:
             gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8"))
-    if not gathered.documents and not gathered.unreadable:
-        # What failed to write it wrote nothing. Taken for an empty cluster, it would remove everything.
+    if not gathered.objects_seen and not gathered.unreadable:
+        # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
-        raise SourceError(f"{shown}: contains no API object, not even an empty List; nothing was changed")
+        raise SourceError(f"{shown}: 0 Services, 0 Nodes read: is the export complete? Nothing was changed")
     return gathered
 
 
@@ -150,7 +150,7 @@ def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Itera
             document = _load(part)
         except yaml.MarkedYAMLError as error:
             at = line + (error.problem_mark.line if error.problem_mark else 0)
-            unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {one_line(error.problem)}"))
+            unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {yaml_problem(error, part)}"))
         except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
             # PyYAML raises the last three for an explicit tag that does not fit its value.
             unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {one_line(error)}"))
@@ -191,6 +191,7 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
     if kind.endswith("List"):
         _gather_list(document, where, gathered)
         return
+    gathered.objects_seen += 1
     try:
         _decode(kind, document, gathered)
     except DecodingError as error:

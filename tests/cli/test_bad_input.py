@@ -29,6 +29,20 @@ def test_a_manifest_that_is_not_yaml_hides_no_other(command_line: CommandLine) -
     assert _served(command_line) == {HOST}
 
 
+def test_a_tab_is_called_a_tab(command_line: CommandLine) -> None:
+    for file in (command_line.manifests / "tab.yaml", command_line.config):
+        file.write_text("kind: Service\nspec:\n\ttype: x\n", encoding="ascii")
+        reply = command_line("plan")
+        assert reply.exit_code == 1
+        assert f"{file}:3: not YAML: a tab is used for indentation: use spaces" in reply.stdout + reply.stderr
+
+
+def test_unusable_input_is_no_reason_to_apply_anything(command_line: CommandLine) -> None:
+    (command_line.manifests / "broken.yaml").write_text("a: [b", encoding="ascii")
+    for command in ("plan", "status"):
+        assert "nodeagent apply" not in command_line(command).stdout
+
+
 def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> None:
     large = command_line.manifests / "large.yaml"
     large.touch()
@@ -145,7 +159,7 @@ def test_without_any_objects_nothing_is_done(command_line: CommandLine, command:
     empty.write_text("---\n# nothing\n", encoding="ascii")
     reply = command_line(command)
     assert reply.exit_code == 1
-    assert reply.stderr.startswith(f"nodeagent: {where}: contains no API object, not even an empty List; ")
+    assert reply.stderr.startswith(f"nodeagent: {where}: 0 Services, 0 Nodes read: is the export complete? ")
     empty.unlink()
     command_line.manifests.rmdir()
     reply = command_line(command)
@@ -190,7 +204,7 @@ def test_nothing_to_serve_is_no_error(command_line: CommandLine) -> None:
     command_line.write(service=service(type="ClusterIP"))
     reply = command_line("plan")
     assert reply.exit_code == 0
-    assert "node node1: nothing to do here; whether this machine is that node" in reply.stdout
+    assert "node node1: nothing to do here; no Node was read" in reply.stdout
 
 
 def _lines(text: str, part: str) -> list[str]:

@@ -38,22 +38,52 @@ def test_so_it_is_on_a_cluster(command_line: CommandLine, command: str, api: Api
     _assert_rejected(command_line, command, "--kubeconfig", str(kubeconfig))
 
 
-@pytest.mark.parametrize(("command", "on_it"), [("plan", "apply"), ("status", "status")])
-def test_on_another_machine_the_last_line_says_so(
-    command_line: CommandLine, command: str, on_it: str
-) -> None:
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_on_another_machine_the_last_line_says_so(command_line: CommandLine, command: str) -> None:
     reply = command_line(command)
     assert reply.exit_code in {1, _PENDING}  # 1: an ordinary user may not read all of the state
-    assert reply.stdout.endswith(
-        f"; run nodeagent {on_it} on it; "
-        "whether this machine is that node is unknown, since no Node node1 was read\n"
-    )
-    theirs = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.250"}]}}
-    command_line.write(node=_node("node1") | theirs)
+    assert reply.stdout.endswith("; no Node was read, so whether this machine is one is unknown\n")
+    command_line.write(node=_node("node1") | _ELSEWHERE)
     assert command_line(command).stdout.endswith(
-        f"; run nodeagent {on_it} on it; "
-        "this machine is not that node: none of Node node1's addresses (192.0.2.250) is on it\n"
+        "; this machine is not that node: none of Node node1's addresses (192.0.2.250) is on it\n"
     )
+
+
+_ELSEWHERE = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.250"}]}}
+
+
+def _assert_refused(command_line: CommandLine, *arguments: str) -> None:
+    reply = command_line.bare(*arguments, "--config", str(command_line.config), "--node", "node1")
+    assert reply.exit_code == 1
+    assert "none of Node node1's addresses (192.0.2.250) is on it; nothing was changed. " in reply.stderr
+    assert "--any-machine" in reply.stderr
+    assert command_line.hosts_file.read_text(encoding="ascii") == HOSTS_FILE
+
+
+def test_apply_refuses_another_machine(command_line: CommandLine) -> None:
+    command_line.write(node=_node("node1") | _ELSEWHERE)
+    _assert_refused(command_line, "apply", "--manifests", str(command_line.manifests))
+
+
+def test_run_by_hand_refuses_another_machine(command_line: CommandLine, api: ApiServer) -> None:
+    api.store.create(objects.node("node1") | _ELSEWHERE)
+    kubeconfig = api.write_kubeconfig(command_line.manifests.parent / "kubeconfig")
+    _assert_refused(command_line, "run", "--kubeconfig", str(kubeconfig))
+
+
+def test_a_flag_overrides_that(command_line: CommandLine) -> None:
+    command_line.configure(loadBalancers={"detect": False, "services": []})
+    command_line.write(node=_node("node1") | _ELSEWHERE)
+    reply = command_line("apply", "--any-machine")
+    assert "--any-machine" not in reply.stderr
+    assert "node node1: " in reply.stdout, "it was applied: nothing is to be served"
+
+
+def test_the_doctor_rejects_a_mistyped_name_that_was_given(command_line: CommandLine) -> None:
+    command_line.write(nodes={"kind": "List", "items": [_node(name) for name in _NODES]})
+    _assert_rejected(command_line, "doctor", "--manifests", str(command_line.manifests))
+    reply = command_line.bare("doctor", "--manifests", str(command_line.manifests))
+    assert ") is not a node of this cluster: connections, data plane and names" in reply.stdout
 
 
 def test_a_node_that_can_not_be_read_exists_all_the_same(command_line: CommandLine) -> None:

@@ -43,6 +43,21 @@ def test_every_command_has_help(command_line: CommandLine, command: str, option:
     assert reply.stderr == ""
 
 
+def test_an_unknown_command_has_a_suggestion(command_line: CommandLine) -> None:
+    reply = command_line.bare("statsu")
+    assert reply.exit_code == 1
+    assert "No such command 'statsu': did you mean 'status'?" in reply.stderr
+    assert "the commands are apply, " in command_line.bare("xyzzy").stderr
+
+
+def test_an_error_names_what_was_typed(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = command_line("plan", "--output", "yam").stderr
+    assert "Invalid value for '--output' / '-o': 'yam'" in stderr
+    assert "NODEAGENT_OUTPUT" not in stderr
+    monkeypatch.setenv("NODEAGENT_OUTPUT", "yam")
+    assert "Invalid value for 'NODEAGENT_OUTPUT': 'yam'" in command_line("plan").stderr
+
+
 def test_the_help_names_every_command(command_line: CommandLine) -> None:
     reply = command_line.bare("--help")
     assert reply.exit_code == 0

@@ -13,6 +13,7 @@ from nodeagent.cli.terminal import terminal_text
 from nodeagent.model.desired import Desired
 from release.schemas import schema_of
 from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, CommandLine, ingress, service
+from tests.root import needs_root
 
 _FILE = Path(__file__).parents[2] / "docs" / "schema" / f"report-v{SCHEMA_VERSION}.json"
 
@@ -107,6 +108,14 @@ def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, co
     (plain,) = [line for line in shown if " ingress/plain:" in line]
     assert plain.endswith("[NotProxy]")
     assert not any(line.endswith("]") for line in shown if line.lstrip().startswith("served"))
+
+
+@needs_root
+def test_before_it_is_applied_a_load_balancer_is_to_be_served(command_line: CommandLine) -> None:
+    shown = command_line("status").stdout
+    assert f"  to be served ingress/controller: {ADDRESS} -> " in shown
+    assert f"  to be served {HOST} (Ingress default/web)" in shown
+    assert "does not answer" not in shown
 
 
 def test_the_skeleton_of_a_transaction_is_shown_on_request(command_line: CommandLine) -> None:

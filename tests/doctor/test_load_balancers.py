@@ -202,3 +202,26 @@ def test_the_provider_is_known_by_an_annotation_before_the_nodes_cloud() -> None
     assert getattr(provider_of(VIP, node), "name", "") == "DigitalOcean"
     assert provider_of(VIP, NODE) is None
     assert provider_of(VIP, None) is None
+
+
+def test_where_nothing_says_what_it_sends_the_configuration_is_printed() -> None:
+    seen = LoadBalancerObservation(VIP, UNSTATED, None, None)
+    finding = load_balancer_finding(seen, "v1.33.2")
+    assert finding.code == Code.ProxyUnknown
+    assert finding.remedy[1] == "$ nodeagent doctor"
+    lines = [line.strip() for line in finding.remedy if line.startswith("  ")]
+    assert lines == [
+        "loadBalancers:",
+        "services:",
+        f"- namespace: {VIP.ref.namespace}",
+        f"name: {VIP.ref.name}",
+    ]
+
+
+def test_of_annotations_that_contradict_themselves_there_is_one_truth() -> None:
+    detected = Detection(refused("BadAnnotation", "it sends none: set this"), remarks=("mind that",))
+    finding = load_balancer_finding(LoadBalancerObservation(VIP, detected, None, None), "v1.33.2")
+    assert finding.code == Code.ProxyUnknown
+    assert finding.seen == "it sends none: set this"
+    assert "mind that" in finding.evidence
+    assert finding.remedy == (f"correct the annotations of Service {VIP.ref.path}",)

@@ -13,10 +13,11 @@ from packaging.utils import canonicalize_name
 
 _REPOSITORY = Path(__file__).parents[2]
 _PROJECT: Mapping[str, Any] = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text("utf-8"))
+_EXTRAS: Mapping[str, list[str]] = _PROJECT["project"]["optional-dependencies"]
 _ASKED_FOR: Mapping[str, list[str]] = {
-    "agent": _PROJECT["project"]["dependencies"],
+    "agent": [*_PROJECT["project"]["dependencies"], *_EXTRAS["iptables"]],
     "build": _PROJECT["dependency-groups"]["build"],
-    **_PROJECT["project"]["optional-dependencies"],
+    **{name: extra for name, extra in _EXTRAS.items() if name != "iptables"},
 }
 _ENTRY = re.compile(
     r"^(?P<pin>[a-z0-9-]+==[^\s;]+(?: ; [^\\\n]+?)?)(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})+)$",

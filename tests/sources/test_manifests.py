@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.errors import SourceError
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.sources.manifests import read_manifests
 
@@ -108,9 +109,10 @@ def test_each_form_of_a_file_is_read(tmp_path: Path, name: str, text: str) -> No
 
 
 @pytest.mark.parametrize("items", [[], None])
-def test_an_empty_list_holds_nothing(tmp_path: Path, items: object) -> None:
-    """Go writes an empty list as null."""
-    assert read(tmp_path, json.dumps({"kind": "List", "items": items})) == Snapshot()
+def test_an_empty_list_is_no_cluster(tmp_path: Path, items: object) -> None:
+    """Go writes an empty list as null. What had no rights to read anything exports one."""
+    with pytest.raises(SourceError, match="0 Services, 0 Nodes read: is the export complete"):
+        read(tmp_path, json.dumps({"kind": "List", "items": items}))
 
 
 def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:

@@ -43,8 +43,6 @@ class Dnat:
         self._option = option
         self._found: DnatBackend | None = None
         self._limits_users = True
-        with suppress(ApplyError):  # the first reading reports it
-            self._backend()
 
     @property
     def backend(self) -> Option:

@@ -125,7 +125,12 @@ def structure(users: int) -> Structure:
         rules["output"].append((dnat, "load balancer to relay"))
         rules["prerouting"].append((f"{ip} saddr @pods{family} {dnat}", "load balancer to relay"))
         to_guarded = f"{ip} daddr @guarded{family}"
-        kept.append((f"{to_guarded} dnat {ip} to {ip} daddr", "no later chain leads the relay's ports away"))
+        kept.append(
+            (
+                f"{to_guarded} dnat {ip} to {ip} daddr",
+                "to the relay already: to itself, so no later chain translates it",
+            )
+        )
         guard = f'iif != "lo" {to_guarded} {ip} saddr != @admitted{family} drop'
         rules["guard"].append((guard, "this node and its pods only"))
         rules["guard_input"].append((guard, "this node and its pods only"))

@@ -59,7 +59,9 @@ class Relay:
         self._launch = options.launch
         self._directory = RunDirectory(Path(options.haproxy_directory))
         self._ranges = (options.ipv4, options.ipv6)
-        self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
+        self._limits = haproxy_config.Limits.of(
+            options, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        )
         # A change renders the same listeners twice: for the digest, and for the file.
         self._text = lru_cache(2)(
             lambda listeners: haproxy_config.render(listeners, self._directory.path, self._limits)

@@ -66,7 +66,10 @@ def _of_oci_network(service: Service) -> bool:
 def _digitalocean(value: str, service: Service) -> Sends:
     sends = boolean("v1")(value, service)
     if service.annotations.get(_DO_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
-        raise ValueError("a REGIONAL_NETWORK load balancer sends no PROXY header")
+        raise ValueError(
+            f"a REGIONAL_NETWORK load balancer sends no PROXY header: set {_DO_TYPE} to REGIONAL, or switch "
+            "PROXY off in the ingress controller"
+        )
     return sends
 
 

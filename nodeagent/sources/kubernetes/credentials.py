@@ -110,8 +110,9 @@ def _configuration() -> Configuration:
     disable_warnings()
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     found = Configuration(retries=False, connection_pool_maxsize=_MOST_IDLE)
-    silent = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
-    found.socket_options = [*tcp_keepalive_socket_options(), silent]
+    found.socket_options = tcp_keepalive_socket_options()
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        found.socket_options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS))
     return found
 
 
@@ -135,7 +136,11 @@ def _in_words(error: Exception, files: str) -> str:
         return error.strerror or one_line(error)
     if isinstance(error, TypeError | AttributeError):
         return "it does not have the form of a kubeconfig"
-    return one_line(error).removesuffix(".")
+    text = one_line(error).removesuffix(".")
+    if not text.endswith("/contexts list"):
+        return text
+    names = ", ".join(one_line(each["name"]) for each in KubeConfigMerger(files).config["contexts"])
+    return f"{text}, but {names or 'none at all'}"
 
 
 def _impersonation(merged: ConfigNode, context: str) -> HTTPHeaderDict:

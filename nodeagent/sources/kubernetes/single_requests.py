@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import Node, ObjectRef
 from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
@@ -23,6 +23,7 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.resources import object_path, served_plurals
 from nodeagent.sources.objects import api
+from nodeagent.sources.objects.decoding import decode_node
 from nodeagent.typed_values import from_json
 
 if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
@@ -101,6 +102,14 @@ def read_node_names(connection: "Connection") -> tuple[tuple[str, ...], int]:
     answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
     found = from_json(answer, _Nodes)
     return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
+
+
+def read_node(connection: "Connection", name: str) -> Node | None:
+    """Return the Node of that name; None if there is none. Raises SourceError or DecodingError."""
+    try:
+        return decode_node(connection.get_json(f"/api/v1/nodes/{name}", timeout=_SECONDS))
+    except NotFoundError:
+        return None
 
 
 def _policies(connection: "Connection") -> str:

@@ -375,5 +375,5 @@ def test_another_context_is_another_server_and_another_user(api: ApiServer, tmp_
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     with connect(file, context="mine") as connection:
         assert connection.get_json(SERVICES)
-    with pytest.raises(SourceError, match=r"Expected object with name other in .*/contexts list; nothing"):
+    with pytest.raises(SourceError, match=r"name other in .*/contexts list, but .*mine.*; nothing"):
         connect(file, context="other")
