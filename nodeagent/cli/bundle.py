@@ -14,8 +14,7 @@ from nodeagent.cli.fleet import fleet_document, namespace_option
 from nodeagent.cli.report import encode
 from nodeagent.cli.terminal import show
 from nodeagent.errors import NodeagentError, one_line
-from nodeagent.fleet.asking import Asking, ask_all, worst_first
-from nodeagent.fleet.roster import AGENT, RELAY, read_roster
+from nodeagent.fleet import AGENT, RELAY, Asking, ask_all, read_roster, worst_first
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
 
 _WORST = 3

@@ -16,8 +16,7 @@ from nodeagent.doctor.examination import Question, detections, examine
 from nodeagent.doctor.findings import EXIT_CODES, CheckVerdict, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
-from nodeagent.fleet.asking import Asking, NodeRow, ask_all, exit_code, read_own, worst_first
-from nodeagent.fleet.roster import APP, read_roster
+from nodeagent.fleet import APP, Asking, NodeRow, ask_all, exit_code, read_own, read_roster, worst_first
 from nodeagent.model.facts import Facts
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.kubernetes.errors import NotFoundError

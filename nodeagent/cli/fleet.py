@@ -17,8 +17,7 @@ from nodeagent.cli.command_options import (
 )
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, table
-from nodeagent.fleet.asking import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, worst_first
-from nodeagent.fleet.roster import read_roster
+from nodeagent.fleet import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, read_roster, worst_first
 from nodeagent.runtime.status import VerdictCounts
 
 namespace_option = option(

@@ -8,11 +8,10 @@ from errno import EDQUOT, ENOSPC
 from importlib import import_module
 
 import click
-from click.shell_completion import get_completion_class
 
 from nodeagent import __version__
-from nodeagent.cli.terminal import block, show, show_text
-from nodeagent.errors import ConfigError, NodeagentError, quoted
+from nodeagent.cli.terminal import block, show
+from nodeagent.errors import NodeagentError, quoted
 
 ERROR = 1
 
@@ -34,15 +33,15 @@ _MODULES = {
 class _Commands(click.Group):
     """The subcommands, each imported when it is called: the daemon has none of the others in memory."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
         """Return their names."""
-        return sorted([*_MODULES, *super().list_commands(ctx)])
+        return sorted(_MODULES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - of click
         """Return the one with that name; None if there is none."""
         module = _MODULES.get(cmd_name)
         if module is None:
-            return super().get_command(ctx, cmd_name)
+            return None
         command: click.Command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name)
         return command
 
@@ -66,23 +65,6 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="nodeagent %(version)s")
 def nodeagent() -> None:
     """Keep a node's own traffic to PROXY-protocol load balancers working."""
-
-
-@nodeagent.command(epilog="Example: nodeagent completion bash")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> int:
-    """Print the script that completes commands.
-
-    For the current shell: eval "$(nodeagent completion bash)"; fish: nodeagent completion fish | source
-
-    Exit code 0: printed.
-    """
-    found = get_completion_class(shell)
-    if found is None:
-        raise ConfigError(f"{shell}: this version of click does not know it")
-    show_text(found(context.find_root().command, {}, "nodeagent", "_NODEAGENT_COMPLETE").source() + "\n")
-    return 0
 
 
 def run(arguments: Sequence[str]) -> int:

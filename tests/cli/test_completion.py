@@ -36,7 +36,9 @@ def test_commands_options_and_values_are_completed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
-    assert f"_NODEAGENT_COMPLETE={shell}_complete" in _said("nodeagent", "completion", shell)
+    assert f"_NODEAGENT_COMPLETE={shell}_complete" in _said(
+        "nodeagent", _NODEAGENT_COMPLETE=f"{shell}_source"
+    )
 
 
 def test_kubectl_finds_the_plugin() -> None:

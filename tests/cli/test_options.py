@@ -129,7 +129,6 @@ def test_variables_replace_options(command_line: CommandLine, monkeypatch: pytes
         (["cleanup", "-o", "json"], "No such option.*-o"),
         (["cleanup", "--manifests", "x"], "No such option.*--manifests"),
         (["cleanup", "--kubeconfig", "x"], "No such option.*--kubeconfig"),
-        (["completion", "csh"], "'csh' is not one of 'bash', 'zsh', 'fish'"),
     ],
 )
 def test_a_usage_error_is_1_for_2_means_changes(

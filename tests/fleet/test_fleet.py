@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nodeagent.cli.fleet import FleetDocument
-from nodeagent.fleet.asking import read_own
+from nodeagent.fleet import read_own
 from nodeagent.runtime.status import VerdictCounts
 from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
