@@ -67,6 +67,11 @@ def test_what_is_printed_leads_into_the_world() -> None:
         assert on_node("nodeagent status").returncode == 0
         assert on_node("curl -sS https://site.example.test/").stdout.startswith("client=192.0.2.11 ")
         assert on_node(pull[1]).returncode == 0
+        repaired = on_node(
+            "nodeagent run --node node1 & agent=$!; nft delete table inet nodeagent; "
+            "until nft list table inet nodeagent; do kill -0 $agent || exit; done; kill $agent; wait $agent"
+        )
+        assert repaired.returncode == 0, repaired.stderr
         assert on_node("nodeagent cleanup").returncode == 0
         assert on_node("curl -sS https://site.example.test/").returncode != 0
         assert list(Path(logs[1]).glob("pod1-nginx-error*"))

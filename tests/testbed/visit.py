@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.daemon.cluster_api import ClusterApi
 from tests.testbed.errors import WorldError
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.telling import FAILED, INTERRUPTED, end_as_by_ctrl_c
@@ -27,8 +28,8 @@ def main(args: Sequence[str] | None = None) -> int:
         print("The world is made of network namespaces: run it as root.", file=sys.stderr)
         return FAILED
     try:
-        with World(kube_proxy=options.kube_proxy) as world:
-            print(_told(world), flush=True)
+        with World(kube_proxy=options.kube_proxy) as world, ClusterApi(world.lb, world.tmp) as api:
+            print(_told(world, api.kubeconfig), flush=True)
             sys.stdin.read()
     except WorldError as error:
         print(error, file=sys.stderr)
@@ -38,7 +39,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _told(world: World) -> str:
+def _told(world: World, kubeconfig: Path) -> str:
     image = world.push_image(_IMAGE_MIB)
     for node in world.nodes:
         node.containers.process.check_running()
@@ -46,6 +47,7 @@ def _told(world: World) -> str:
         f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
         f"NODEAGENT_MANIFESTS={shlex.quote(str(MANIFESTS))}",
         f"NODEAGENT_CONFIG={shlex.quote(str(NODEAGENT_CONFIG))}",
+        f"NODEAGENT_KUBECONFIG={shlex.quote(str(kubeconfig))}",
     ]
     steps = {
         "curl https://site.example.test/": "fails, and so does the pull:",
@@ -54,6 +56,7 @@ def _told(world: World) -> str:
         "nodeagent plan": "what would change on this node; changes nothing",
         "nodeagent apply": "now curl and the pull work",
         "nodeagent status": "each load balancer and hostname",
+        "nodeagent run --node node1 &": "the daemon, with a simulated API server: repairs within a second",
         "nodeagent cleanup": "removes all of it",
     }
     lines = ["In another terminal, as root, once: with this, nodeagent needs no options."]
