@@ -124,9 +124,8 @@ lint: venv ## ruff, mypy --strict, shellcheck, the direction of imports and the 
 deploy: venv ## write daemonset/deploy.yaml again from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
-schema: venv ## write docs/schema/, the chart's values.schema.json and its README again from the code
+schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
 	@$(BIN)/python -m release.schemas
-	@$(BIN)/python -m release.chart_readme
 
 $(VENV)/.release: $(VENV)/.chart locks/release.txt
 	@$(PIP) --require-hashes --requirement locks/release.txt

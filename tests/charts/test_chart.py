@@ -270,6 +270,24 @@ def test_the_schema_holds_the_configurations_own() -> None:
     )
 
 
+def _known_to_one(schema: Values, values: Values, *path: str) -> set[tuple[str, ...]]:
+    """What values.yaml or the schema alone knows, down to `config` and Kubernetes' own objects."""
+    properties = schema.get("properties", {})
+    if schema.get("additionalProperties", True) is not False or not properties:
+        return set()
+    found = {(*path, name) for name in properties.keys() ^ values.keys()}
+    for name in properties.keys() & values.keys() - {"config"}:
+        found |= _known_to_one(properties[name], values[name], *path, name)
+    return found
+
+
+def test_values_and_schema_know_the_same() -> None:
+    schema = json.loads(VALUES_SCHEMA.read_text("utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    # Accepted, so that values of earlier charts are, and because Helm adds it.
+    assert _known_to_one(schema, values) == {("relay", "image"), ("global",)}
+
+
 def test_the_notes_say_what_to_run_next() -> None:
     notes = files(namespace="edge")["NOTES.txt"]
     assert "kubectl -n edge rollout status daemonset/nodeagent" in notes
