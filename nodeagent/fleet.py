@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.runtime.status import BUSY_SECONDS, UnreadableStatusError, VerdictCounts, parse_status
+from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, UnreadableStatusError, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.listing import read_list
@@ -212,12 +212,12 @@ class NodeRow(Struct, frozen=True, rename="camel"):
 
     Attributes:
         node: its name.
-        state: the verdict.
+        state: the status.
         reason: why, in words; empty for a node that is in sync.
         components: the components that fail or whose repairs another program reverts.
         pod: the pod that was queried; empty if there is none.
         version: the agent's; empty if it did not report one.
-        load_balancers: their number by verdict; None if it did not report them.
+        load_balancers: their number by status; None if it did not report them.
         hostnames: the same for hostnames.
         last_sync_seconds: the time since everything was last applied; None for never, or if not reported.
     """
@@ -228,8 +228,8 @@ class NodeRow(Struct, frozen=True, rename="camel"):
     components: tuple[str, ...] = ()
     pod: str = ""
     version: str = ""
-    load_balancers: VerdictCounts | None = None
-    hostnames: VerdictCounts | None = None
+    load_balancers: DecisionCounts | None = None
+    hostnames: DecisionCounts | None = None
     last_sync_seconds: float | None = None
 
 

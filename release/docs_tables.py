@@ -1,6 +1,6 @@
 """What docs/ repeats of the code: options, codes, metrics and alerts. `make docs` writes it again.
 
-What a code means is written in its row, and stays; that it exists, its verdict and its Event are the code's.
+What a code means is written in its row, and stays; that it exists, its status and its Event are the code's.
 
 python -m release.docs_tables
 """
@@ -100,11 +100,11 @@ def _with_doctor_codes(text: str) -> str:
     meanings = _meanings(text)
     for check in dict.fromkeys(code.check for code in Code):
         rows = (
-            (f"`{code}`", code.verdict.value, meanings.get(code.value, ""))
+            (f"`{code}`", code.status.value, meanings.get(code.value, ""))
             for code in Code
             if code.check == check
         )
-        text = _replaced(text, check, _table(("code", "verdict", "what it means, and what to do"), rows))
+        text = _replaced(text, check, _table(("code", "status", "what it means, and what to do"), rows))
     return text
 
 

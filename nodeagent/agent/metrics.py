@@ -105,12 +105,12 @@ class AgentMetrics(Metrics, Collector):
         yield _counted(
             "nodeagent_load_balancers",
             "Number of Services of type LoadBalancer, by decision and reason.",
-            Counter((decision.verdict.value, decision.code) for decision in desired.load_balancers),
+            Counter((decision.status.value, decision.code) for decision in desired.load_balancers),
         )
         yield _counted(
             "nodeagent_names",
             "Number of claimed hostnames, by decision and reason.",
-            Counter((decision.verdict.value, decision.code) for decision in desired.names),
+            Counter((decision.status.value, decision.code) for decision in desired.names),
         )
         yield GaugeMetricFamily(
             "nodeagent_unreadable_objects",

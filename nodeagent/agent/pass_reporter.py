@@ -9,10 +9,10 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.reconciler import PassResult, Reconciler
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import Ruled, Verdict
+from nodeagent.model.desired import Decision, DecisionStatus
 from nodeagent.runtime.decision_log import DecisionLog, Fields, say
 from nodeagent.runtime.event_recorder import EventRecorder, pending_events
-from nodeagent.runtime.status import DRIFT, Status, VerdictCounts
+from nodeagent.runtime.status import DRIFT, DecisionCounts, Status
 
 _MOST_LINES = 100
 """Lines about changes in one pass: a thousand new rules should not hide everything else."""
@@ -104,9 +104,9 @@ class PassReporter:
             self._status.component_ok(DRIFT)
 
 
-def _counts(decisions: Iterable[Ruled]) -> VerdictCounts:
-    verdicts = [decision.ruling.verdict for decision in decisions]
-    return VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict})
+def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
+    statuses = [decision.conclusion.status for decision in decisions]
+    return DecisionCounts(**{status.value: statuses.count(status) for status in DecisionStatus})
 
 
 def log_pass(result: PassResult) -> None:

@@ -13,7 +13,7 @@ from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import Question, detections, examine
-from nodeagent.doctor.findings import EXIT_CODES, CheckVerdict, Code, Finding, Overall, summarize
+from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet import APP, Asking, NodeRow, ask_all, exit_code, read_own, read_roster, worst_first
@@ -160,13 +160,13 @@ GROUPS = {
 """The checks in the order in which they are shown."""
 
 _COLOURS = {
-    CheckVerdict.PASS: "green",
-    CheckVerdict.NOT_AFFECTED: "green",
-    CheckVerdict.AFFECTED: "red",
-    CheckVerdict.CANNOT_TELL: "yellow",
+    CheckStatus.PASS: "green",
+    CheckStatus.NOT_AFFECTED: "green",
+    CheckStatus.AFFECTED: "red",
+    CheckStatus.CANNOT_TELL: "yellow",
 }
 _OVERALL = {"healthy": "green", "affected": "red", "cannot-tell": "yellow"}
-_WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
+_WIDTH = max(len(status.value) for status in CheckStatus)
 
 
 class DoctorDocument(Struct, frozen=True, rename="camel"):
@@ -198,7 +198,7 @@ def doctor_lines(document: DoctorDocument) -> list[Line]:
 def _table(rows: Sequence[Finding]) -> Iterator[Line]:
     cells = [
         (
-            Styled(one.verdict.value, _COLOURS[one.verdict]),
+            Styled(one.status.value, _COLOURS[one.status]),
             one.subject,
             f"{one_line(one.seen)} [{one.code}]",
         )

@@ -18,7 +18,7 @@ from nodeagent.cli.command_options import (
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, table
 from nodeagent.fleet import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, read_roster, worst_first
-from nodeagent.runtime.status import VerdictCounts
+from nodeagent.runtime.status import DecisionCounts
 
 namespace_option = option(
     "--namespace",
@@ -110,7 +110,7 @@ def _cells(row: NodeRow) -> tuple[str | Styled, ...]:
     )
 
 
-def _served(counts: VerdictCounts | None) -> str:
+def _served(counts: DecisionCounts | None) -> str:
     """Return `3 served`, with the rejected ones; skipped ones don't matter here."""
     if counts is None:
         return "-"

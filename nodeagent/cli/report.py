@@ -12,7 +12,7 @@ from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
 from nodeagent.components.component import TITLES, ComponentName
 from nodeagent.components.node import ListenerStatus
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.printable import shown_name
 
@@ -27,7 +27,7 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
     """
 
     service: ObjectRef
-    verdict: Literal["served", "skipped", "refused"]
+    status: Literal["served", "skipped", "refused"]
     code: str
     reason: str
     addresses: list[str]
@@ -46,7 +46,7 @@ class Name(Struct, frozen=True, rename="camel"):
     name: str
     claimed_by: ObjectRef
     service: ObjectRef | None
-    verdict: Literal["served", "skipped", "refused"]
+    status: Literal["served", "skipped", "refused"]
     code: str
     reason: str
     written: bool | None
@@ -130,7 +130,7 @@ def _load_balancer(
     binds = [one.bind for one in desired.listeners if one.load_balancer == decision.load_balancer]
     return LoadBalancer(
         service=decision.load_balancer,
-        verdict=decision.verdict.value,
+        status=decision.status.value,
         code=decision.code,
         reason=decision.reason,
         addresses=_texts(decision.addresses),
@@ -146,7 +146,7 @@ def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name
         name=decision.name,
         claimed_by=decision.claimed_by,
         service=decision.load_balancer,
-        verdict=decision.verdict.value,
+        status=decision.status.value,
         code=decision.code,
         reason=decision.reason,
         written=None if written is None else decision.name in written,
@@ -226,9 +226,9 @@ def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line
 def _refusals(desired: Desired) -> Iterator[Line]:
     """Yield what an administrator should check: rejected load balancers and hostnames, unusable objects."""
     for decision in desired.load_balancers:
-        if decision.verdict is Verdict.REFUSED:
+        if decision.status is DecisionStatus.REFUSED:
             yield from _load_balancer_lines(_load_balancer(decision, desired))
-    yield from (_name_line(_name(name)) for name in desired.names if name.verdict is Verdict.REFUSED)
+    yield from (_name_line(_name(name)) for name in desired.names if name.status is DecisionStatus.REFUSED)
     yield from map(_unreadable_line, desired.unreadable)
 
 
@@ -254,7 +254,7 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
     pending = found.listeners and all(
         not one.answers and one.redirected is not None and not one.redirected for one in found.listeners
     )
-    word = _TO_BE_SERVED if pending else _verdict_word(found)
+    word = _TO_BE_SERVED if pending else _status_word(found)
     yield word, f" {found.service.path}: {route}: {found.reason}{_code(found)}"
     yield from (f"         {remark}" for remark in found.remarks)
     for listener in () if pending else found.listeners or ():
@@ -267,21 +267,21 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
 def _name_line(found: Name, *, written: bool = False) -> Line:
     """Return the decision, and if `written`, whether a served hostname is in the hosts file now."""
     mark = ""
-    if written and found.verdict == "served":
+    if written and found.status == "served":
         mark = {True: " [written]", False: "", None: " [unknown]"}[found.written]
     said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
-    return _TO_BE_SERVED if written and found.written is False and not _code(found) else _verdict_word(
+    return _TO_BE_SERVED if written and found.written is False and not _code(found) else _status_word(
         found
     ), said
 
 
-def _verdict_word(found: LoadBalancer | Name) -> Styled:
-    return Styled(f"{found.verdict:8}", _COLOURS[found.verdict])
+def _status_word(found: LoadBalancer | Name) -> Styled:
+    return Styled(f"{found.status:8}", _COLOURS[found.status])
 
 
 def _code(found: LoadBalancer | Name) -> str:
     """Return the code of what is not served, by which docs/reasons.md explains it."""
-    return "" if found.verdict == "served" else f" [{found.code}]"
+    return "" if found.status == "served" else f" [{found.code}]"
 
 
 def _unreadable_line(entry: Unreadable) -> str:

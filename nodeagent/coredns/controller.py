@@ -22,7 +22,7 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.errors import ConfigError, NodeagentError
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
 from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
@@ -207,7 +207,7 @@ class CoreDnsReporter:
 
     def report(self, done: CoreDnsPass) -> None:
         """Report a pass."""
-        served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
+        served = sum(decision.status is DecisionStatus.SERVED for decision in done.edits.decisions)
         for path in done.written:
             fields = {"configmap": path, "names": served, "way": str(done.edits.way)}
             _LOG.info("Wrote a ConfigMap", extra={"fields": fields})

@@ -161,14 +161,14 @@ class OwnerConflict(Struct, frozen=True):
     """Another program keeps reverting a ConfigMap."""
 
     config_map: CoreDnsConfigMap
-    verdict: ConflictStatus
+    status: ConflictStatus
 
     def __str__(self) -> str:
         owner = self.config_map.last_writer
         whom = f"{owner!r}" if owner else "another program"
         return (
-            f"{whom} reverted ConfigMap {self.config_map} {self.verdict.repairs} times in "
-            f"{self.verdict.within:.0f} s; nodeagent writes its hostnames again in {self.verdict.delay:.0f} "
+            f"{whom} reverted ConfigMap {self.config_map} {self.status.repairs} times in "
+            f"{self.status.within:.0f} s; nodeagent writes its hostnames again in {self.status.delay:.0f} "
             "s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap of its "
             "own (docs/coredns.md)"
         )
@@ -241,8 +241,8 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back and (verdict := self._conflicts.repaired(path)).delay:
-                conflicts.append(OwnerConflict(config_map, verdict))
+            if put_back and (status := self._conflicts.repaired(path)).delay:
+                conflicts.append(OwnerConflict(config_map, status))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from nodeagent.coredns.managed_block import OwnLine, own_names
 from nodeagent.coredns.parsing import Corefile
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.desired import Desired, NameDecision, Verdict, skipped
+from nodeagent.model.desired import DecisionStatus, Desired, NameDecision, skipped
 from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.hostnames import covering, is_wildcard
 from nodeagent.plan.precedence import Age
@@ -148,7 +148,7 @@ def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
     for line in desired.hosts:
         addresses.setdefault(line.name, []).append(line.address)
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
-    served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
+    served = {decision.name for decision in decisions if decision.status is DecisionStatus.SERVED}
     answers = (Answer(name, tuple(found)) for name, found in sorted(addresses.items()) if name in served)
     naming = _fitted(Naming(tuple(answers), decisions), frozenset(standing), fits)
     elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | dict(never)
@@ -156,29 +156,29 @@ def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
-    if decision.verdict is not Verdict.SERVED:
+    if decision.status is not DecisionStatus.SERVED:
         return decision
     line = lines.get(decision.name)
     if line is not None and line.by_hairpin_proxy:
         reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
-        return replace(decision, ruling=skipped("HairpinProxyLine", reason))
+        return replace(decision, conclusion=skipped("HairpinProxyLine", reason))
     if line is not None:
         reason = f"left to {line.where}, which sets it ({line.plugin})"
-        return replace(decision, ruling=skipped("UserLine", reason))
+        return replace(decision, conclusion=skipped("UserLine", reason))
     for source in sources:
         for server in source.corefile.servers:
             if covering(decision.name.removeprefix("*."), server.zones):  # CoreDNS hands it the name
                 where = f"the server block {server} of {source.where}"
                 reason = f"left to {where}, which serves all names of its zone"
-                return replace(decision, ruling=skipped("ServerBlock", reason))
+                return replace(decision, conclusion=skipped("ServerBlock", reason))
     return decision
 
 
 def _without(naming: Naming, left_out: Mapping[str, str], code: str) -> Naming:
     """Return it without these names, each with the reason why it is skipped."""
     decisions = (
-        replace(each, ruling=skipped(code, left_out[each.name]))
-        if each.verdict is Verdict.SERVED and each.name in left_out
+        replace(each, conclusion=skipped(code, left_out[each.name]))
+        if each.status is DecisionStatus.SERVED and each.name in left_out
         else each
         for each in naming.decisions
     )
@@ -195,7 +195,9 @@ def _fitted(naming: Naming, standing: frozenset[str], fits: Callable[[Sequence[A
     if fits(naming.answers):
         return naming
     owners = {
-        each.name: each.claimed_by.namespace for each in naming.decisions if each.verdict is Verdict.SERVED
+        each.name: each.claimed_by.namespace
+        for each in naming.decisions
+        if each.status is DecisionStatus.SERVED
     }
     shares: dict[str, list[str]] = {}
     for answer in naming.answers:
@@ -227,7 +229,7 @@ def _too_wide(
     two claims to one hostname, the older one counts, unless they are of one namespace: no object that is
     created later takes a wildcard from others.
     """
-    answered = {each.name for each in decisions if each.verdict is Verdict.SERVED}
+    answered = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
     claims: dict[str, list[NameDecision]] = {}
     for each in decisions:
         label, _, parent = each.name.partition(".")
@@ -248,5 +250,7 @@ def _too_wide(
     return {
         each.name: f"CoreDNS would also answer {first} with its address; DNAT serves it where it sees pods"
         for each in decisions
-        if is_wildcard(each.name) and each.verdict is Verdict.SERVED and (first := next(matched(each), ""))
+        if is_wildcard(each.name)
+        and each.status is DecisionStatus.SERVED
+        and (first := next(matched(each), ""))
     }

@@ -34,7 +34,7 @@ from nodeagent.doctor.probing import (
 )
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, DnatRules, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.address_rules import AddressRules
@@ -214,7 +214,7 @@ class _Examination:
         data_plane = data_plane_finding(
             kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written
         )
-        served = any(decision.verdict is Verdict.SERVED for decision in desired.load_balancers)
+        served = any(decision.status is DecisionStatus.SERVED for decision in desired.load_balancers)
         if served or data_plane.code != Code.SocketBalancer:  # it is in the way of nothing
             found.append(data_plane)
         if any(address.ours for address in facts.addresses):
@@ -264,4 +264,4 @@ class _Examination:
 def _decision(desired: Desired, name: str) -> NameDecision | None:
     """Return the plan's decision on the hostname. Of several claims, a served one counts."""
     found = [decision for decision in desired.names if decision.name == name]
-    return min(found, key=lambda decision: decision.verdict is not Verdict.SERVED, default=None)
+    return min(found, key=lambda decision: decision.status is not DecisionStatus.SERVED, default=None)

@@ -1,4 +1,4 @@
-"""What the doctor finds: each code with its check and its verdict, and all findings in one sentence. Pure.
+"""What the doctor finds: each code with its check and its status, and all findings in one sentence. Pure.
 
 docs/doctor-codes.md explains each code.
 """
@@ -10,7 +10,7 @@ from typing import Literal, Self
 from msgspec import Struct
 
 
-class CheckVerdict(StrEnum):
+class CheckStatus(StrEnum):
     """The four words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -24,17 +24,17 @@ class CheckVerdict(StrEnum):
 
 
 class Code(StrEnum):
-    """The result: its check and, for that check, the verdict."""
+    """The result: its check and, for that check, the status."""
 
     check: str
-    verdict: CheckVerdict
+    status: CheckStatus
 
-    def __new__(cls, name: str, check: str, verdict: CheckVerdict) -> Self:
+    def __new__(cls, name: str, check: str, status: CheckStatus) -> Self:
         """Return the member whose value is its own name."""
         code = str.__new__(cls, name)
         code._value_ = name
         code.check = check
-        code.verdict = verdict
+        code.status = status
         return code
 
     @staticmethod
@@ -42,78 +42,78 @@ class Code(StrEnum):
         return name
 
     # A LoadBalancer Service, by its object and by the observations on this node.
-    NotProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    Ignored = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    IPModeProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    HostnameOnly = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    NoAddress = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    Tolerated = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
-    LoadBalancerRemedied = auto(), "load-balancer", CheckVerdict.PASS
-    ShortCircuited = auto(), "load-balancer", CheckVerdict.AFFECTED
-    IPModeIgnored = auto(), "load-balancer", CheckVerdict.AFFECTED
-    Troubled = auto(), "load-balancer", CheckVerdict.AFFECTED
-    ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.AFFECTED
-    ProxyUnknown = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
-    LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
+    NotProxy = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    Ignored = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    IPModeProxy = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    HostnameOnly = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    NoAddress = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    Tolerated = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    LoadBalancerRemedied = auto(), "load-balancer", CheckStatus.PASS
+    ShortCircuited = auto(), "load-balancer", CheckStatus.AFFECTED
+    IPModeIgnored = auto(), "load-balancer", CheckStatus.AFFECTED
+    Troubled = auto(), "load-balancer", CheckStatus.AFFECTED
+    ShortCircuitedByObject = auto(), "load-balancer", CheckStatus.AFFECTED
+    ProxyUnknown = auto(), "load-balancer", CheckStatus.CANNOT_TELL
+    LoadBalancerUnclear = auto(), "load-balancer", CheckStatus.CANNOT_TELL
 
     # One address and port of a load balancer, connected to from this node.
-    ThroughLoadBalancer = auto(), "path", CheckVerdict.NOT_AFFECTED
-    ShortCircuitedAndFine = auto(), "path", CheckVerdict.NOT_AFFECTED
-    RemediedByDnat = auto(), "path", CheckVerdict.PASS
-    RemediedByHosts = auto(), "path", CheckVerdict.PASS
-    ShortCircuitedAndCut = auto(), "path", CheckVerdict.AFFECTED
-    Undetected = auto(), "path", CheckVerdict.AFFECTED
-    RelayDown = auto(), "path", CheckVerdict.AFFECTED
-    DnatBypassed = auto(), "path", CheckVerdict.AFFECTED
-    WrongVersion = auto(), "path", CheckVerdict.AFFECTED
-    ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
-    WorksWithoutProxy = auto(), "path", CheckVerdict.CANNOT_TELL
-    ControllerDown = auto(), "path", CheckVerdict.AFFECTED
-    LoadBalancerDown = auto(), "path", CheckVerdict.AFFECTED
-    PathUnclear = auto(), "path", CheckVerdict.CANNOT_TELL
+    ThroughLoadBalancer = auto(), "path", CheckStatus.NOT_AFFECTED
+    ShortCircuitedAndFine = auto(), "path", CheckStatus.NOT_AFFECTED
+    RemediedByDnat = auto(), "path", CheckStatus.PASS
+    RemediedByHosts = auto(), "path", CheckStatus.PASS
+    ShortCircuitedAndCut = auto(), "path", CheckStatus.AFFECTED
+    Undetected = auto(), "path", CheckStatus.AFFECTED
+    RelayDown = auto(), "path", CheckStatus.AFFECTED
+    DnatBypassed = auto(), "path", CheckStatus.AFFECTED
+    WrongVersion = auto(), "path", CheckStatus.AFFECTED
+    ControllerWithoutProxy = auto(), "path", CheckStatus.AFFECTED
+    WorksWithoutProxy = auto(), "path", CheckStatus.CANNOT_TELL
+    ControllerDown = auto(), "path", CheckStatus.AFFECTED
+    LoadBalancerDown = auto(), "path", CheckStatus.AFFECTED
+    PathUnclear = auto(), "path", CheckStatus.CANNOT_TELL
 
     # The objects that this report is made from, and whether this machine is the node at all.
-    ObjectsUnreadable = auto(), "objects", CheckVerdict.CANNOT_TELL
-    NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
+    ObjectsUnreadable = auto(), "objects", CheckStatus.CANNOT_TELL
+    NotThisNode = auto(), "node", CheckStatus.CANNOT_TELL
 
     # What handles Services on this node.
-    DataPlaneKnown = auto(), "data-plane", CheckVerdict.PASS
-    SocketBalancer = auto(), "data-plane", CheckVerdict.AFFECTED
-    DataPlaneUnclear = auto(), "data-plane", CheckVerdict.CANNOT_TELL
+    DataPlaneKnown = auto(), "data-plane", CheckStatus.PASS
+    SocketBalancer = auto(), "data-plane", CheckStatus.AFFECTED
+    DataPlaneUnclear = auto(), "data-plane", CheckStatus.CANNOT_TELL
 
     # What the agent of this node says, or the agents of all nodes.
-    AgentInSync = auto(), "agent", CheckVerdict.PASS
-    AgentNotInSync = auto(), "agent", CheckVerdict.AFFECTED
-    AgentAbsent = auto(), "agent", CheckVerdict.NOT_AFFECTED
-    AgentUnknown = auto(), "agent", CheckVerdict.CANNOT_TELL
+    AgentInSync = auto(), "agent", CheckStatus.PASS
+    AgentNotInSync = auto(), "agent", CheckStatus.AFFECTED
+    AgentAbsent = auto(), "agent", CheckStatus.NOT_AFFECTED
+    AgentUnknown = auto(), "agent", CheckStatus.CANNOT_TELL
 
     # Whether the pods of this node are served.
-    PodsServed = auto(), "pods", CheckVerdict.PASS
-    PodsNotServed = auto(), "pods", CheckVerdict.AFFECTED
-    PodsUnclear = auto(), "pods", CheckVerdict.CANNOT_TELL
+    PodsServed = auto(), "pods", CheckStatus.PASS
+    PodsNotServed = auto(), "pods", CheckStatus.AFFECTED
+    PodsUnclear = auto(), "pods", CheckStatus.CANNOT_TELL
 
     # A hostname: what the host's resolver, the upstream and CoreDNS answer; and what decides it on this node.
-    NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
-    NameAtRelay = auto(), "name", CheckVerdict.PASS
-    NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
-    NameDiffers = auto(), "name", CheckVerdict.AFFECTED
-    NameUnknown = auto(), "name", CheckVerdict.AFFECTED
-    NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
-    StaleHostsLine = auto(), "name", CheckVerdict.AFFECTED
-    HairpinProxyLine = auto(), "name", CheckVerdict.AFFECTED
-    FilesNotFirst = auto(), "name", CheckVerdict.AFFECTED
+    NameAtLoadBalancer = auto(), "name", CheckStatus.PASS
+    NameAtRelay = auto(), "name", CheckStatus.PASS
+    NameElsewhere = auto(), "name", CheckStatus.NOT_AFFECTED
+    NameDiffers = auto(), "name", CheckStatus.AFFECTED
+    NameUnknown = auto(), "name", CheckStatus.AFFECTED
+    NameUnclear = auto(), "name", CheckStatus.CANNOT_TELL
+    StaleHostsLine = auto(), "name", CheckStatus.AFFECTED
+    HairpinProxyLine = auto(), "name", CheckStatus.AFFECTED
+    FilesNotFirst = auto(), "name", CheckStatus.AFFECTED
 
 
 class Finding(Struct, frozen=True):
     """One check of one thing.
 
-    `code` determines `check` and `verdict` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
+    `code` determines `check` and `status` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
     commands, those that begin with two spaces are YAML; the first step is the best.
     """
 
     check: str
     code: str
-    verdict: CheckVerdict
+    status: CheckStatus
     subject: str
     seen: str
     evidence: tuple[str, ...]
@@ -137,7 +137,7 @@ class Finding(Struct, frozen=True):
             evidence: the observations, one per line.
             remedy: what to do, one step each.
         """
-        return cls(code.check, code, code.verdict, subject, seen, evidence, remedy)
+        return cls(code.check, code, code.status, subject, seen, evidence, remedy)
 
 
 Overall = Literal["healthy", "affected", "cannot-tell"]
@@ -150,8 +150,8 @@ _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> tuple[Overall, str]:
-    """Return the verdict on `where` ("node node1", "this cluster"), and the sentence that says it and why."""
-    affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
+    """Return the status on `where` ("node node1", "this cluster"), and the sentence that says it and why."""
+    affected = [finding for finding in findings if finding.status is CheckStatus.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
     if affected and all(finding.code == Code.ShortCircuitedByObject for finding in affected):
@@ -170,7 +170,7 @@ def _asides(findings: Sequence[Finding]) -> str:
     unread = dict.fromkeys(
         finding.check
         for finding in findings
-        if finding.verdict is CheckVerdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
+        if finding.status is CheckStatus.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
     )
     return f"; unknown: {', '.join(unread)}" if unread else ""
 

@@ -7,9 +7,9 @@ from ipaddress import ip_network
 
 from msgspec import Struct
 
-from nodeagent.doctor.findings import CheckVerdict, Code, Finding
+from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Node, Service
 from nodeagent.plan.detection.decision import LISTED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
@@ -75,7 +75,7 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
         evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
     remedy = _remedy(code, seen, kubernetes, policy_api)
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
-    if code is Code.ProxyUnknown and seen.detected.verdict is Verdict.REFUSED:
+    if code is Code.ProxyUnknown and seen.detected.status is DecisionStatus.REFUSED:
         words = seen.detected.reason
     return Finding.of(code, seen.service.ref.path, words, tuple(evidence), remedy)
 
@@ -95,7 +95,11 @@ def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
     """Return the code without any connection; `absent`: why no kube-proxy short-circuits it, if none does."""
     if seen.detected.proxy and absent is None:
         return Code.LoadBalancerRemedied if seen.by_fleet else Code.ShortCircuitedByObject
-    if not seen.detected.proxy and seen.detected.stated and seen.detected.verdict is not Verdict.REFUSED:
+    if (
+        not seen.detected.proxy
+        and seen.detected.stated
+        and seen.detected.status is not DecisionStatus.REFUSED
+    ):
         return Code.NotProxy
     return absent or Code.ProxyUnknown
 
@@ -112,7 +116,7 @@ def _of_paths(paths: Sequence[Code], absent: Code | None) -> Code:
 
 
 def _troubled(paths: Sequence[Code]) -> bool:
-    return any(code.verdict is CheckVerdict.AFFECTED for code in paths)
+    return any(code.status is CheckStatus.AFFECTED for code in paths)
 
 
 def _short_circuited(service: Service) -> tuple[bool, Code]:
@@ -136,7 +140,7 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     ports = ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports)
     if ports:
         lines.append(f"ports {ports}")
-    if seen.detected.verdict is not Verdict.REFUSED:
+    if seen.detected.status is not DecisionStatus.REFUSED:
         lines.append(seen.detected.reason)
     lines += seen.detected.remarks
     if seen.detected.proxy and kubernetes:
@@ -167,7 +171,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
 
 def _find_out(seen: LoadBalancerObservation) -> tuple[str, ...]:
     ref = seen.service.ref
-    if seen.detected.verdict is Verdict.REFUSED:
+    if seen.detected.status is DecisionStatus.REFUSED:
         return (f"correct the annotations of Service {ref.path}",)
     return (
         "run nodeagent doctor on a node: there, it connects and sees whether the header is required",

@@ -48,7 +48,7 @@ def name_finding(seen: NameObservation) -> Finding:
     cluster = _reply(seen.cluster) if seen.cluster is not None else seen.cluster_why
     decided = "no object of the cluster claims it"
     if seen.decision is not None:
-        decided = f"{seen.decision.verdict.value}: {seen.decision.reason} [{seen.decision.code}]"
+        decided = f"{seen.decision.status.value}: {seen.decision.reason} [{seen.decision.code}]"
     evidence = (
         f"this host's resolver: {_addresses(seen.host)}",
         f"upstream DNS: {_reply(seen.upstream)}",

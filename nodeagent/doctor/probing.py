@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeagent.config.options import Config
 from nodeagent.doctor.paths import Answers, PathObservation, Target, works
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.plan.address_rules import AddressRules
@@ -94,7 +94,7 @@ def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> 
         if wanted and (any(wanted == one.name for one in found) or not known):
             chosen[service.ref] = wanted
         elif found:
-            chosen[service.ref] = min((one.verdict is Verdict.REFUSED, one.name) for one in found)[1]
+            chosen[service.ref] = min((one.status is DecisionStatus.REFUSED, one.name) for one in found)[1]
     return chosen
 
 

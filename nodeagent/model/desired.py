@@ -80,7 +80,7 @@ class HostsLine(Struct, frozen=True):
     name: str
 
 
-class Verdict(StrEnum):
+class DecisionStatus(StrEnum):
     """The decision on a load balancer or a hostname."""
 
     SERVED = "served"
@@ -91,14 +91,14 @@ class Verdict(StrEnum):
     """It claims something that must not or can't be done: an administrator should check it."""
 
 
-class Ruling(Struct, frozen=True):
+class Conclusion(Struct, frozen=True):
     """What is decided of something, and why, in the words that every output shows.
 
     `code` is the reason's stable short name, for machines. `stable_reason` is the reason without what differs
     between nodes or between answers of DNS; empty if that is the reason itself.
     """
 
-    verdict: Verdict
+    status: DecisionStatus
     code: str
     reason: str
     stable_reason: str = ""
@@ -119,50 +119,50 @@ def some_notes(notes: tuple[str, ...]) -> tuple[str, ...]:
     return (*map(bounded, notes[:_MOST_NOTES]), *((f"and {more} more notes",) if more > 0 else ()))
 
 
-def served(code: str, reason: str, stable_reason: str = "") -> Ruling:
-    """Return the ruling that something is, or will be, served on the node."""
-    return Ruling(Verdict.SERVED, code, bounded(reason), stable_reason)
+def served(code: str, reason: str, stable_reason: str = "") -> Conclusion:
+    """Return the conclusion that something is, or will be, served on the node."""
+    return Conclusion(DecisionStatus.SERVED, code, bounded(reason), stable_reason)
 
 
-def skipped(code: str, reason: str) -> Ruling:
-    """Return the ruling that nothing needs to be done, or that someone decided so."""
-    return Ruling(Verdict.SKIPPED, code, bounded(reason))
+def skipped(code: str, reason: str) -> Conclusion:
+    """Return the conclusion that nothing needs to be done, or that someone decided so."""
+    return Conclusion(DecisionStatus.SKIPPED, code, bounded(reason))
 
 
-def refused(code: str, reason: str, stable_reason: str = "") -> Ruling:
-    """Return the ruling that something must not or can't be done."""
-    return Ruling(Verdict.REFUSED, code, bounded(reason), stable_reason)
+def refused(code: str, reason: str, stable_reason: str = "") -> Conclusion:
+    """Return the conclusion that something must not or can't be done."""
+    return Conclusion(DecisionStatus.REFUSED, code, bounded(reason), stable_reason)
 
 
-class Ruled:
-    """Has a ruling, and shows its fields as its own."""
+class Decision:
+    """Has a conclusion, and shows its fields as its own."""
 
     __slots__ = ()
-    ruling: Ruling
+    conclusion: Conclusion
 
     @property
-    def verdict(self) -> Verdict:
+    def status(self) -> DecisionStatus:
         """The decision."""
-        return self.ruling.verdict
+        return self.conclusion.status
 
     @property
     def code(self) -> str:
         """The reason's short name."""
-        return self.ruling.code
+        return self.conclusion.code
 
     @property
     def reason(self) -> str:
         """The reason, for a person."""
-        return self.ruling.reason
+        return self.conclusion.reason
 
     @property
     def stable_reason(self) -> str:
         """The reason in words that are the same on all nodes, whatever DNS answers."""
-        return self.ruling.stable_reason or self.ruling.reason
+        return self.conclusion.stable_reason or self.conclusion.reason
 
 
 @dataclass(frozen=True, slots=True)
-class LoadBalancerDecision(Ruled):
+class LoadBalancerDecision(Decision):
     """One load balancer, and what is decided for it.
 
     `relay_addresses` are what its hostnames point at: its own on this node, or the ClusterIPs of an existing
@@ -172,7 +172,7 @@ class LoadBalancerDecision(Ruled):
     """
 
     load_balancer: ObjectRef
-    ruling: Ruling
+    conclusion: Conclusion
     addresses: tuple[IPAddress, ...] = ()
     relay_addresses: tuple[IPAddress, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -181,13 +181,13 @@ class LoadBalancerDecision(Ruled):
 
 
 @dataclass(frozen=True, slots=True)
-class NameDecision(Ruled):
+class NameDecision(Decision):
     """One hostname that an object claims, and what is decided on it."""
 
     name: str
     claimed_by: ObjectRef
     load_balancer: ObjectRef | None
-    ruling: Ruling
+    conclusion: Conclusion
 
 
 @dataclass(frozen=True, slots=True)

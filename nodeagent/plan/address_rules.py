@@ -110,7 +110,7 @@ class AddressRules:
             )
         return reason
 
-    def disbelief(self, address: IPAddress) -> str | None:
+    def why_ip_mode_ignored(self, address: IPAddress) -> str | None:
         """Why `ipMode: Proxy` does not count for this address; None if it counts."""
         if self._ip_mode == "ignore":
             return "loadBalancers.ipMode is ignore"

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
-from nodeagent.model.desired import Ruling, refused
+from nodeagent.model.desired import Conclusion, refused
 from nodeagent.model.objects import ObjectRef, Service
 from nodeagent.plan.address_rules import AddressRules, Publications, own_hostnames, owner, published_addresses
 from nodeagent.plan.precedence import listed_paths
@@ -31,7 +31,7 @@ class Capacity(Struct, frozen=True):
     """The relay addresses, family to Service path to address; and why Services found no place."""
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
-    refusals: Mapping[ObjectRef, Ruling]
+    refusals: Mapping[ObjectRef, Conclusion]
 
 
 def share_out(
@@ -108,23 +108,23 @@ def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -
     return (*first, *others)
 
 
-def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Ruling]:
+def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Conclusion]:
     """Return which of these get no place."""
-    refusals: dict[ObjectRef, Ruling] = {}
+    refusals: dict[ObjectRef, Conclusion] = {}
     total = 0
     load_balancers: Counter[str] = Counter()
     listeners: Counter[str] = Counter()
     for each in in_turn:
         namespace = each.ref.namespace
-        ruling = None
+        conclusion = None
         if not each.trusted:
             known = load_balancers[namespace], listeners[namespace]
-            ruling = _beyond_share(namespace, *known, each.listeners, limits)
-        if ruling is None and total + each.listeners > limits.listeners:
+            conclusion = _beyond_share(namespace, *known, each.listeners, limits)
+        if conclusion is None and total + each.listeners > limits.listeners:
             most = f"the {limits.listeners} of a node (limits.listeners)"
-            ruling = _refused("TooManyListeners", f"its {each.listeners} listeners would exceed {most}")
-        if ruling is not None:
-            refusals[each.ref] = ruling
+            conclusion = _refused("TooManyListeners", f"its {each.listeners} listeners would exceed {most}")
+        if conclusion is not None:
+            refusals[each.ref] = conclusion
             continue
         total += each.listeners
         if not each.trusted:
@@ -135,7 +135,7 @@ def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping
 
 def _beyond_share(
     namespace: str, load_balancers: int, listeners: int, wanted: int, limits: LimitOptions
-) -> Ruling | None:
+) -> Conclusion | None:
     """Why a namespace that has so many gets no more; None if it does."""
     most = limits.load_balancers_per_namespace
     if load_balancers >= most:
@@ -152,7 +152,7 @@ _MOST_ENDPOINTS = 2048
 """Addresses times ports of a Service: as many redirects."""
 
 
-def too_large(service: Service, limits: LimitOptions) -> Ruling | None:
+def too_large(service: Service, limits: LimitOptions) -> Conclusion | None:
     """Why a Service that is not listed is not looked into, whatever it publishes; None if it is."""
     ports, addresses = len(service.tcp_ports), len(service.load_balancer_ips)
     if not addresses:
@@ -170,7 +170,7 @@ def too_large(service: Service, limits: LimitOptions) -> Ruling | None:
     return None
 
 
-def _refused(code: str, reason: str) -> Ruling:
+def _refused(code: str, reason: str) -> Conclusion:
     return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
 
 

@@ -29,7 +29,7 @@ from nodeagent.plan.load_balancer_lookup import (
     one_of,
 )
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.memory import Memory, Shares
+from nodeagent.plan.memory import Memory, Quota
 from nodeagent.plan.precedence import Age, by_age, opt_out
 from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
 
@@ -128,8 +128,8 @@ class ClaimCollector:
         self._parents_made_of: tuple[object, ...] = ((), (), ())
         self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
         self._considered: Memory[int, Considered] = Memory()
-        self._route_shares: Shares[int, Route] = Shares(_MOST_COMPARISONS, lambda _, route: by_age(route))
-        self._claim_shares: Shares[int, Claim] = Shares(self._most, _order)
+        self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, lambda _, route: by_age(route))
+        self._claim_shares: Quota[int, Claim] = Quota(self._most, _order)
 
     def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
         """Return the claims, and a note on each namespace of which something is not considered."""
@@ -188,7 +188,7 @@ def _order(_: int, claim: Claim) -> tuple[object, ...]:
 
 
 def _within(
-    shares: Shares[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
+    shares: Quota[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
 ) -> tuple[list[_Claiming], Mapping[str, int]]:
     """Return the items within the shares of their namespaces, and how many of each are left out."""
     if sum(weights) <= shares.share:

@@ -17,7 +17,7 @@ from enum import Enum
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import HostsLine, Ruling, refused, served, skipped
+from nodeagent.model.desired import Conclusion, HostsLine, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.load_balancers import LoadBalancerPlan
@@ -37,7 +37,7 @@ NOT_ALLOWED = refused("NotVerified", "not verified: no suffix in hosts.allow cov
 """The decision on a hostname that `hosts.allow` does not cover if `hosts.verify` is `allow`."""
 
 
-def allowed(name: str, options: HostsOptions) -> Ruling | None:
+def allowed(name: str, options: HostsOptions) -> Conclusion | None:
     """Return the decision on a hostname that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
     return served("Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
@@ -45,7 +45,7 @@ def allowed(name: str, options: HostsOptions) -> Ruling | None:
 
 def verify_by_dns(
     name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, inherits: bool = True
-) -> Ruling:
+) -> Conclusion:
     """Decide on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
 
     `inherits`: an existing line may be this claim's. The line does not show for which load balancer it was
@@ -87,15 +87,15 @@ class _Meaning(Enum):
     SAYS_NOTHING = 3
 
 
-def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written: bool) -> Ruling:
+def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written: bool) -> Conclusion:
     """Decide by the last answer of DNS, now that there is none; else by the existing line."""
     code, why = _failure(answer.latest, load_balancer)
     told = answer.last_conclusive
     before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
     if told and before is _Meaning.CONTRADICTS:
-        ruling = _contradicted(told, load_balancer)
-        stable = ruling.stable_reason or ruling.reason
-        return refused(ruling.code, f"{ruling.reason}; now DNS can't be queried: {why}", stable)
+        conclusion = _contradicted(told, load_balancer)
+        stable = conclusion.stable_reason or conclusion.reason
+        return refused(conclusion.code, f"{conclusion.reason}; now DNS can't be queried: {why}", stable)
     if told and before is _Meaning.CONFIRMS and load_balancer.at_nodes:
         return _resolves_to_node(load_balancer)
     if told and before is _Meaning.CONFIRMS:
@@ -118,7 +118,7 @@ def _meaning(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Meaning:
     return _Meaning.CONTRADICTS
 
 
-def _resolves_to_node(load_balancer: LoadBalancerPlan) -> Ruling:
+def _resolves_to_node(load_balancer: LoadBalancerPlan) -> Conclusion:
     reason = (
         f"no line: {load_balancer.service.ref} publishes addresses of nodes, so DNS would verify the nodes' "
         "own hostnames, too; for a line, cover it by hosts.allow"
@@ -126,7 +126,7 @@ def _resolves_to_node(load_balancer: LoadBalancerPlan) -> Ruling:
     return skipped("ResolvesToNode", reason)
 
 
-def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Ruling:
+def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Conclusion:
     if reply.outcome is DnsOutcome.NXDOMAIN:
         return refused("NoSuchName", "not verified: DNS has no such hostname")
     if reply.outcome is DnsOutcome.NO_ADDRESS:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
-from nodeagent.model.desired import Listener, Redirect, Ruling, refused, skipped
+from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules
@@ -45,7 +45,7 @@ class Relayed(Struct, frozen=True):
     parts of it, `taken` those about ports that another program of this node holds.
     """
 
-    refusal: Ruling | None = None
+    refusal: Conclusion | None = None
     remarks: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     listeners: tuple[Listener, ...] = ()
@@ -146,7 +146,7 @@ def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[
             remarks.append(f"{point.ip}: not redirected: {obstacle}")
         elif point.ip_mode != "Proxy":
             usable.append(point.ip)
-        elif why := rules.disbelief(point.ip):
+        elif why := rules.why_ip_mode_ignored(point.ip):
             usable.append(point.ip)
             remarks.append(f"{point.ip}: ipMode Proxy, but {why}")
         else:
@@ -177,7 +177,7 @@ def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[l
     return usable, remarks
 
 
-def _without_address(service: Service, rules: AddressRules) -> Ruling:
+def _without_address(service: Service, rules: AddressRules) -> Conclusion:
     own = rules.own.intersection(service.load_balancer_ips)
     if any(rules.obstacle(address, listed=True) is None for address in own):
         reason = (

@@ -6,13 +6,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
+from nodeagent.interning import intern
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import (
+    Conclusion,
+    DecisionStatus,
     DnsQuestion,
     HostsLine,
     NameDecision,
-    Ruling,
-    Verdict,
     bounded,
     refused,
     skipped,
@@ -23,18 +24,18 @@ from nodeagent.plan.dns_verification import NOT_ALLOWED, allowed, verify_by_dns
 from nodeagent.plan.hostnames import covering, defect, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.sharing import shared
 
 
 class Contender(Struct, frozen=True):
     """One object claims one hostname, of a load balancer.
 
-    `blocked` is the ruling that needs no DNS, if there is one. `inherits`: an existing line may be its own.
+    `blocked` is the conclusion that needs no DNS, if there is one. `inherits`: an existing line may be its
+    own.
     """
 
     name: str
     matched: MatchedClaim
-    blocked: Ruling | None = None
+    blocked: Conclusion | None = None
     inherits: bool = True
 
     @property
@@ -48,10 +49,10 @@ class Contender(Struct, frozen=True):
         plan = self.load_balancer
         return plan.service.ref.path if plan else ""
 
-    def decided(self, ruling: Ruling, plan: LoadBalancerPlan | None) -> NameDecision:
+    def decided(self, conclusion: Conclusion, plan: LoadBalancerPlan | None) -> NameDecision:
         """Return the decision on the claim, for its own load balancer or another one."""
         ref = plan.service.ref if plan else None
-        return NameDecision(self.name, self.matched.claim.ref, ref, ruling)
+        return NameDecision(self.name, self.matched.claim.ref, ref, conclusion)
 
 
 class Decided(Struct, frozen=True):
@@ -81,7 +82,7 @@ def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Decide
     """
     contenders = _with_inheritors(_one_per_load_balancer(claimed)) if len(claimed) > 1 else claimed
     asked = _asked(contenders, config)
-    winner, plan, ruling = _confirmed(asked, facts) or (
+    winner, plan, conclusion = _confirmed(asked, facts) or (
         contenders[0],
         contenders[0].load_balancer,
         _decide_alone(contenders[0], facts, config),
@@ -89,9 +90,9 @@ def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Decide
     path = plan.service.ref.path if plan else ""
     losers = [one for one in contenders if one is not winner and one.path != path]
     lost = (one.decided(_lost(one, winner, path, facts, config), one.load_balancer) for one in losers)
-    served = ruling.verdict is Verdict.SERVED
+    served = conclusion.status is DecisionStatus.SERVED
     return Decided(
-        (winner.decided(ruling, plan), *lost),
+        (winner.decided(conclusion, plan), *lost),
         tuple(HostsLine(address, winner.name) for address in plan.hosts_addresses) if plan and served else (),
         _question(asked, winner) if asked else None,
         winner.matched if served else None,
@@ -106,7 +107,7 @@ def _question(asked: Sequence[Contender], winner: Contender) -> DnsQuestion:
         addresses.update((*plan.decision.addresses, *plan.decision.relay_addresses) if plan else ())
         addresses.update(choice.by_address if choice else ())
     claimed_by = (winner if winner in asked else asked[0]).matched.claim.ref
-    return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)
+    return DnsQuestion(intern(frozenset(addresses)), claimed_by.namespace, claimed_by)
 
 
 def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
@@ -125,9 +126,9 @@ def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
             earlier = found.get(key)
             if earlier is None or (earlier.blocked and not contender.blocked):
                 found[key] = contender
-    led_to = {each.path for each in found.values() if not (each.blocked or each.matched.match.ruling)}
+    led_to = {each.path for each in found.values() if not (each.blocked or each.matched.match.conclusion)}
     left = [each for each in found.values() if not each.blocked or each.path not in led_to]
-    left.sort(key=lambda each: (each.matched.match.ruling is not None, each.matched.claim.age))
+    left.sort(key=lambda each: (each.matched.match.conclusion is not None, each.matched.claim.age))
     return left or [claimed[0]]
 
 
@@ -153,13 +154,15 @@ def _asked(contenders: Sequence[Contender], config: Config) -> tuple[Contender, 
     return unblocked if choice or not allowed(name, config.hosts) else ()
 
 
-def _confirmed(asked: Sequence[Contender], facts: Facts) -> tuple[Contender, LoadBalancerPlan, Ruling] | None:
+def _confirmed(
+    asked: Sequence[Contender], facts: Facts
+) -> tuple[Contender, LoadBalancerPlan, Conclusion] | None:
     """Return the oldest claim that DNS confirms, with its load balancer; None if there is none."""
     for contender in sorted(asked, key=lambda each: each.matched.claim.age):
         for plan in _candidates(contender, facts):
-            ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
-            if ruling.verdict is Verdict.SERVED:
-                return contender, plan, _told_how(ruling, contender, plan)
+            conclusion = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+            if conclusion.status is DecisionStatus.SERVED:
+                return contender, plan, _told_how(conclusion, contender, plan)
     return None
 
 
@@ -181,25 +184,25 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     )
 
 
-def _decide_alone(contender: Contender, facts: Facts, config: Config) -> Ruling:
+def _decide_alone(contender: Contender, facts: Facts, config: Config) -> Conclusion:
     """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
     plan = contender.load_balancer
     if contender.blocked is not None:
         return contender.blocked
     if plan is None:
         raise AssertionError(f"a claim of no load balancer is not blocked: {contender.matched.claim.ref}")
-    ruling = _not_served(contender.matched.match.ruling, plan) or plan.without_lines
-    if ruling is not None:
-        return ruling
-    ruling = allowed(contender.name, config.hosts)
-    if ruling is None and config.hosts.verify == "allow":
-        ruling = NOT_ALLOWED
-    if ruling is None:
-        ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
-    return _told_how(ruling, contender, plan)
+    conclusion = _not_served(contender.matched.match.conclusion, plan) or plan.without_lines
+    if conclusion is not None:
+        return conclusion
+    conclusion = allowed(contender.name, config.hosts)
+    if conclusion is None and config.hosts.verify == "allow":
+        conclusion = NOT_ALLOWED
+    if conclusion is None:
+        conclusion = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+    return _told_how(conclusion, contender, plan)
 
 
-def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, config: Config) -> Ruling:
+def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, config: Config) -> Conclusion:
     """Return the decision on a claim to a hostname that the load balancer of this path gets."""
     claim, winning = contender.matched.claim, winner.matched.claim
     if claim.ref == winning.ref:
@@ -214,12 +217,12 @@ def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, conf
     return _decide_alone(contender, facts, config)
 
 
-def _told_how(ruling: Ruling, contender: Contender, plan: LoadBalancerPlan) -> Ruling:
+def _told_how(conclusion: Conclusion, contender: Contender, plan: LoadBalancerPlan) -> Conclusion:
     """Add how the load balancer was found."""
     how = contender.matched.match.how
     if plan is not contender.load_balancer:
         how = f"{plan.service.ref}, according to DNS"
-    return shared(replace(ruling, reason=bounded(f"{ruling.reason}; {how}")) if how else ruling)
+    return intern(replace(conclusion, reason=bounded(f"{conclusion.reason}; {how}")) if how else conclusion)
 
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
@@ -229,7 +232,7 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 
 def obstacle(
     name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
-) -> Ruling | None:
+) -> Conclusion | None:
     """Return the first obstacle of one claim; None if only its verification is left.
 
     Args:
@@ -247,9 +250,9 @@ def obstacle(
         return skipped("ExcludedByAnnotation", excluded)
     plan = match.load_balancer
     if plan is None:
-        return match.ruling
+        return match.conclusion
     return (
-        (_not_served(match.ruling, plan) if match.choice is None else None)
+        (_not_served(match.conclusion, plan) if match.choice is None else None)
         or _wildcard(name, match, facts, config)
         or _by_options(name, match, config)
         or (plan.without_lines if match.choice is None else None)
@@ -268,11 +271,11 @@ def _other_purpose(name: str, facts: Facts, config: Config) -> str:
     return "belongs to the cluster's own DNS" if in_cluster else ""
 
 
-def _not_served(ruling: Ruling | None, plan: LoadBalancerPlan) -> Ruling | None:
-    """Return why nothing serves a hostname of the load balancer; `ruling`: why it is not known to be its."""
-    if ruling is None and not plan.is_served:
+def _not_served(conclusion: Conclusion | None, plan: LoadBalancerPlan) -> Conclusion | None:
+    """Return why nothing serves a hostname of it; `conclusion`: why the hostname is not known to be its."""
+    if conclusion is None and not plan.is_served:
         return skipped("LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}")
-    return ruling
+    return conclusion
 
 
 def _by_dnat(match: LoadBalancerMatch, config: Config) -> bool:
@@ -281,7 +284,7 @@ def _by_dnat(match: LoadBalancerMatch, config: Config) -> bool:
     return config.dnat.backend != "none" and not (plan and plan.own_names)
 
 
-def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config) -> Ruling | None:
+def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config) -> Conclusion | None:
     if not is_wildcard(name):
         return None
     if facts.takes_wildcards:
@@ -297,7 +300,7 @@ def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config)
     return skipped("Wildcard", "covered by DNAT alone: a hosts file can't hold wildcards")
 
 
-def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Ruling | None:
+def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Conclusion | None:
     if not config.hosts.enabled:
         if not _by_dnat(match, config):
             return refused("HostsDisabled", "not covered: hosts.enabled is false, and no DNAT serves it")
@@ -306,7 +309,7 @@ def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Ruling |
     return skipped("Excluded", f"covered by hosts.exclude: {suffix}") if suffix else None
 
 
-def _user_line(name: str, facts: Facts, config: Config) -> Ruling | None:
+def _user_line(name: str, facts: Facts, config: Config) -> Conclusion | None:
     line = facts.user_names.get(name)
     if line is None:
         return None

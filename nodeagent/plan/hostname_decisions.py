@@ -19,7 +19,7 @@ from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, refuse
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims import MatchedClaim
 from nodeagent.plan.hostname_contest import Contender, Decided, decide, obstacle
-from nodeagent.plan.memory import Memory, Shares
+from nodeagent.plan.memory import Memory, Quota
 
 
 class _Contest(Struct, frozen=True):
@@ -53,8 +53,8 @@ class HostnamePlanner:
     def __init__(self, config: Config) -> None:
         self._config = config
         limits = config.limits
-        self._shares: Shares[str, MatchedClaim] = Shares(limits.hostnames_per_namespace, _place)
-        self._limit: Shares[str, MatchedClaim] = Shares(limits.hostnames, _place)
+        self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, _place)
+        self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, _place)
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
@@ -144,11 +144,11 @@ class HostnamePlanner:
             return decided
         most = self._config.limits.hostnames
         reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
-        ruling = refused("TooManyHostnames", reason)
+        conclusion = refused("TooManyHostnames", reason)
         limited: dict[str, Decided] = {}
         for name in left_out:
             won, *lost = decided[name].decisions
-            decisions = (dataclasses.replace(won, ruling=ruling), *lost)
+            decisions = (dataclasses.replace(won, conclusion=conclusion), *lost)
             limited[name] = Decided(decisions, question=decided[name].question)
         return {**decided, **limited}
 

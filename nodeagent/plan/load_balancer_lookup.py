@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Ruling, bounded, skipped
+from nodeagent.model.desired import Conclusion, bounded, skipped
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.precedence import Age
@@ -89,14 +89,14 @@ class LoadBalancerMatch(Struct, frozen=True):
 
     Attributes:
         load_balancer: the load balancer; None if there is none.
-        ruling: why there is none, or why only DNS can say that it is that one.
+        conclusion: why there is none, or why only DNS can say that it is that one.
         how: how it was found, unless by the object's own status or as the only candidate.
         guess: neither the object nor the configuration says it, so objects of others can change it.
         choice: the others that DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
-    ruling: Ruling | None = None
+    conclusion: Conclusion | None = None
     how: str = ""
     guess: bool = False
     choice: Choice | None = None
@@ -195,8 +195,8 @@ class LoadBalancerLookup:
                 f"{hints.status} is empty, and the first load balancer that sends PROXY, "
                 f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
-            ruling = skipped("OtherClass", reason)
-            return LoadBalancerMatch(first, ruling, guess=True, choice=self.choice_of_served)
+            conclusion = skipped("OtherClass", reason)
+            return LoadBalancerMatch(first, conclusion, guess=True, choice=self.choice_of_served)
         how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
         return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import LoadBalancerDecision, Ruling, Verdict, skipped, some_notes
+from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
@@ -44,14 +44,14 @@ class LoadBalancerPlan(Struct, frozen=True):
     at_nodes: bool = False
     relayed: Relayed = Relayed()
     hosts_addresses: tuple[IPAddress, ...] = ()
-    without_lines: Ruling | None = None
+    without_lines: Conclusion | None = None
     own_names: tuple[str, ...] = ()
     unresolved: str | None = None
 
     @property
     def is_served(self) -> bool:
         """Whether it is relayed on this node."""
-        return self.decision.verdict is Verdict.SERVED
+        return self.decision.status is DecisionStatus.SERVED
 
 
 class LoadBalancerPlanner:
@@ -106,10 +106,10 @@ class _Decisions:
         }
         self._published = publications(self.services, self._listed)
         too_large_ones = {
-            service.ref: Relayed(ruling, service.problems)
+            service.ref: Relayed(conclusion, service.problems)
             for service in self.services
             if service.ref.path not in self._listed
-            if (ruling := too_large(service, config.limits))
+            if (conclusion := too_large(service, config.limits))
         }
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
@@ -143,14 +143,14 @@ class _Decisions:
         detection = self._detections[service.ref]
         relayed = self._examined.get(service.ref)
         if relayed is None:
-            relayed = Relayed(detection.ruling, (*service.problems, *detection.remarks))
+            relayed = Relayed(detection.conclusion, (*service.problems, *detection.remarks))
         eligible = None
         if isinstance(relayed, Eligible):
             eligible = relayed
             relayed = self._relay.relayed(service, detection.versions, eligible)
         decision = LoadBalancerDecision(
             service.ref,
-            relayed.refusal or detection.ruling,
+            relayed.refusal or detection.conclusion,
             addresses=service.load_balancer_ips,
             relay_addresses=relayed.shown_at,
             remarks=some_notes(relayed.remarks),

@@ -67,7 +67,7 @@ class Memory(Generic[_Key, _Result]):
         return before if before is not None and before == result else result
 
 
-class Shares(Generic[_Key, _Item]):
+class Quota(Generic[_Key, _Item]):
     """Each namespace has a share of its own, and the first of its items get it.
 
     An item is left out if those of its namespace before it weigh as much as the share, or more.

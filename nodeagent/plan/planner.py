@@ -11,12 +11,12 @@ from msgspec import Struct
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import (
+    DecisionStatus,
     Desired,
     DnatRules,
     DnsQuestion,
     LoadBalancerDecision,
     RelayAddress,
-    Verdict,
     refused,
 )
 from nodeagent.model.facts import Facts
@@ -235,8 +235,8 @@ def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired
         hosts=hosts,
         load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
         names=tuple(
-            replace(decision, ruling=_RELAY_DOWN)
-            if decision.verdict is Verdict.SERVED and decision.name not in written
+            replace(decision, conclusion=_RELAY_DOWN)
+            if decision.status is DecisionStatus.SERVED and decision.name not in written
             else decision
             for decision in desired.names
         ),
@@ -253,5 +253,5 @@ def _remark(
         return decision
     partly = any(bind.address in decision.relay_addresses for bind in ready)
     deferred = (f"deferred: no relay answers at {bind}" for bind in missing)
-    ruling = decision.ruling if partly else _RELAY_DOWN
-    return replace(decision, ruling=ruling, remarks=(*decision.remarks, *deferred))
+    conclusion = decision.conclusion if partly else _RELAY_DOWN
+    return replace(decision, conclusion=conclusion, remarks=(*decision.remarks, *deferred))

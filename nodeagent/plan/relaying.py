@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
-from nodeagent.model.desired import Listener, Redirect, Ruling, refused, skipped
+from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
@@ -50,15 +50,15 @@ class OwnRelay:
         family that the node does not support is left out, too, and is not missed: the node's clients have
         no use for it.
         """
-        ruling = self._capacity.refusals.get(service.ref)
-        if ruling is not None:
-            return Relayed(ruling, eligible.remarks)
+        conclusion = self._capacity.refusals.get(service.ref)
+        if conclusion is not None:
+            return Relayed(conclusion, eligible.remarks)
         supported = supported_part(eligible, self._unsupported)
         if isinstance(supported, Relayed):
             return supported
         families: list[int] = sorted({address.version for address in supported.addresses})
         places = {family: self._relay_address(service.ref, family) for family in families}
-        relays = {family: place for family, place in places.items() if not isinstance(place, Ruling)}
+        relays = {family: place for family, place in places.items() if not isinstance(place, Conclusion)}
         plain = [Endpoint(address, port) for address in supported.addresses for port in supported.plain_ports]
         held = {match: self._held(match, relays) for match in (*supported.endpoints, *plain)}
         obstacles = {match: self._obstacle(match, service.ref, supported) or held[match] for match in held}
@@ -73,7 +73,7 @@ class OwnRelay:
         if not matches or not (whole or supported.redirected):
             return Relayed(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
         for place in places.values():
-            if isinstance(place, Ruling):
+            if isinstance(place, Conclusion):
                 return Relayed(place, remarks)
         redirects = tuple(
             Redirect(match, Endpoint(relays[match.address.version], match.port), service.ref)
@@ -89,7 +89,7 @@ class OwnRelay:
             taken=taken,
         )
 
-    def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Ruling:
+    def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Conclusion:
         """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
         if address is None:

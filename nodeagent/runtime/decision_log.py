@@ -73,7 +73,7 @@ def _load_balancers(before: Desired, after: Desired) -> Iterator[_Line]:
             fields: Fields = {"service": service.path, "reason": decision.reason}
             if decision.remarks:
                 fields["remarks"] = "; ".join(decision.remarks)
-            yield service.namespace, f"Load balancer {decision.verdict}", fields
+            yield service.namespace, f"Load balancer {decision.status}", fields
     for decision in known.values():
         service = decision.load_balancer
         if service not in now:
@@ -90,7 +90,7 @@ def _names(before: Desired, after: Desired) -> Iterator[_Line]:
         # DNS only confirms an existing line, as for every hostname after the agent's start.
         confirmed = earlier is not None and (earlier.code, decision.code) == ("KeptUnasked", "Verified")
         if earlier is None or (_essence(earlier) != _essence(decision) and not confirmed):
-            yield _line(f"Hostname {decision.verdict}", decision, {"reason": decision.reason})
+            yield _line(f"Hostname {decision.status}", decision, {"reason": decision.reason})
     yield from (_line("Hostname removed", known[key], {}) for key in known.keys() - now.keys())
 
 
@@ -101,7 +101,7 @@ def _line(message: str, decision: NameDecision, more: Fields) -> _Line:
 
 def _essence(decision: NameDecision) -> tuple[object, ...]:
     """Return what is worth a line: an answer of DNS that differs only in its addresses is not."""
-    return (decision.verdict, decision.code, decision.load_balancer, decision.stable_reason)
+    return (decision.status, decision.code, decision.load_balancer, decision.stable_reason)
 
 
 def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from nodeagent.config.options import HostsOptions
+from nodeagent.interning import intern
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.plan.memory import changed_keys
 from nodeagent.runtime.lookup_queue import LONGEST_SECONDS, LookupQueue, pause_after
-from nodeagent.sharing import shared
 
 if TYPE_CHECKING:
     from nodeagent.sources.dns import Resolver
@@ -283,7 +283,7 @@ def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
     if not left_out:
         return reply
     kept = tuple(address for address in reply.addresses if address not in left_out)
-    return replace(reply, addresses=shared(kept), more=len(left_out))
+    return replace(reply, addresses=intern(kept), more=len(left_out))
 
 
 def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import shown_name
 from nodeagent.runtime.decision_log import in_turn
@@ -57,12 +57,12 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     found = [
         PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
         for decision in desired.load_balancers
-        if decision.verdict is Verdict.REFUSED
+        if decision.status is DecisionStatus.REFUSED
     ]
     found += [
         PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
         for decision in desired.load_balancers
-        if decision.taken and decision.verdict is Verdict.SERVED
+        if decision.taken and decision.status is DecisionStatus.SERVED
     ]
     found += name_events(desired, EVENT_NAME_CODES)
     found.sort(key=lambda one: (one.service, one.code))
@@ -75,13 +75,13 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
     Hostnames of a namespace are left out while lookups of it are still running: an Event that stays for an
     hour must name them all.
     """
-    if reported.isdisjoint(decision.ruling.code for decision in desired.names):
+    if reported.isdisjoint(decision.conclusion.code for decision in desired.names):
         return ()
     waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
-        if decision.verdict is not Verdict.REFUSED or decision.claimed_by.namespace in waiting:
+        if decision.status is not DecisionStatus.REFUSED or decision.claimed_by.namespace in waiting:
             continue
         if decision.load_balancer and decision.code in reported:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)

@@ -71,8 +71,8 @@ class ProbeAnswer(Struct, frozen=True):
     text: str
 
 
-class VerdictCounts(Struct, frozen=True):
-    """The number of decisions of one kind, by verdict."""
+class DecisionCounts(Struct, frozen=True):
+    """The number of decisions of one kind, by status."""
 
     served: int = 0
     skipped: int = 0
@@ -105,8 +105,8 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
     last_sync_seconds: float | None
     components: dict[str, ComponentStatus]
     conflicts: list[str] = field(default_factory=list)
-    load_balancers: VerdictCounts = VerdictCounts()
-    names: VerdictCounts = VerdictCounts()
+    load_balancers: DecisionCounts = DecisionCounts()
+    names: DecisionCounts = DecisionCounts()
 
 
 class Status:
@@ -119,7 +119,7 @@ class Status:
         role: What the process is.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
         conflicts: The components that another program keeps reverting.
-        load_balancers: The decisions of the last pass, by verdict; likewise `names`.
+        load_balancers: The decisions of the last pass, by status; likewise `names`.
 
     Args:
         components: Those whose state is shown: the components and others such as `api`.
@@ -132,7 +132,7 @@ class Status:
         self.role = Role.STARTING
         self.synced_at: float | None = None
         self.conflicts: frozenset[str] = frozenset()
-        self.load_balancers = self.names = VerdictCounts()
+        self.load_balancers = self.names = DecisionCounts()
         self._role_note = ""
         # The loop's last sign of life: when it came, and whether it was within a pass.
         self._sign = (clock(), False)

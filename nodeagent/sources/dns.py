@@ -36,10 +36,10 @@ from msgspec import Struct
 
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import HostsOptions
+from nodeagent.interning import intern
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.node_files import parse_resolv_conf
-from nodeagent.sharing import shared
 
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3
@@ -315,9 +315,9 @@ def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
         addresses = {address for part in found for address in part.addresses}
         return DnsReply(
             DnsOutcome.ADDRESSES,
-            shared(tuple(sorted(addresses, key=sort_key))),
+            intern(tuple(sorted(addresses, key=sort_key))),
             trouble,
-            shared(frozenset(silent)),
+            intern(frozenset(silent)),
             ttl=min(part.ttl for part in found),
         )
     for part in silent.values():

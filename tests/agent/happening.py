@@ -7,7 +7,7 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Ruling, Verdict
+from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
 
 COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
@@ -15,9 +15,9 @@ BLUE = ObjectRef("Service", "ingress", "blue")
 GREEN = ObjectRef("Service", "ingress", "green")
 
 
-def name(text: str, verdict: Verdict, code: str) -> NameDecision:
+def name(text: str, status: DecisionStatus, code: str) -> NameDecision:
     """A decision about a name."""
-    return NameDecision(text, ObjectRef("Ingress", "shop", "site"), BLUE, Ruling(verdict, code, "because"))
+    return NameDecision(text, ObjectRef("Ingress", "shop", "site"), BLUE, Conclusion(status, code, "because"))
 
 
 def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
@@ -31,8 +31,8 @@ def everything() -> AgentMetrics:
     metrics = AgentMetrics()
     metrics.set_role(writing=True)
     metrics.desired = Desired(
-        load_balancers=(LoadBalancerDecision(BLUE, Ruling(Verdict.SERVED, "Listed", "because")),),
-        names=(name("shop.example.com", Verdict.REFUSED, "NotVerified"),),
+        load_balancers=(LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),),
+        names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
         unreadable=(Unreadable("Service ingress/odd", "no name"),),
     )
     metrics.statistics = lambda: (server(BLUE, 443, up=True),)

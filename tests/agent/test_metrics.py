@@ -5,7 +5,7 @@ import time
 from nodeagent import __version__
 from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
-from nodeagent.model.desired import Desired, LoadBalancerDecision, Ruling, Verdict
+from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.reflector import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
@@ -68,12 +68,12 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
     metrics = AgentMetrics()
     metrics.desired = Desired(
         load_balancers=(
-            LoadBalancerDecision(BLUE, Ruling(Verdict.SERVED, "Listed", "listed")),
-            LoadBalancerDecision(GREEN, Ruling(Verdict.SKIPPED, "NotProxy", "no annotation")),
+            LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed")),
+            LoadBalancerDecision(GREEN, Conclusion(DecisionStatus.SKIPPED, "NotProxy", "no annotation")),
         ),
         names=(
-            *(name(f"{number}.example.com", Verdict.SERVED, "Allowed") for number in range(3)),
-            name("evil.example.org", Verdict.REFUSED, "NotVerified"),
+            *(name(f"{number}.example.com", DecisionStatus.SERVED, "Allowed") for number in range(3)),
+            name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
         ),
     )
 
@@ -85,7 +85,7 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
     assert b"evil" not in metrics.exposition()
 
     # An alert on refused names ends with the last of them.
-    metrics.desired = Desired(names=(name("evil.example.org", Verdict.SERVED, "Allowed"),))
+    metrics.desired = Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),))
     found = scrape(metrics)
     assert found.value("nodeagent_names", state="refused", reason="NotVerified") is None
     assert found.value("nodeagent_names", state="served", reason="Allowed") == 1
@@ -101,7 +101,7 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
         server(ObjectRef("Service", "ingress", f"made-up-{number}"), 80, up=True) for number in range(9)
     ]
     metrics.statistics = lambda: (*servers, *intruders)
-    listed = Ruling(Verdict.SERVED, "Listed", "listed")
+    listed = Conclusion(DecisionStatus.SERVED, "Listed", "listed")
     metrics.desired = Desired(
         load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN))
     )
@@ -151,8 +151,10 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
         "old.example": now - 90,
         "never.example": now - 900,
     }
-    kept = (name(text, Verdict.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example"))
-    metrics.desired = Desired(names=(*kept, name("never.example", Verdict.REFUSED, "DnsTimeout")))
+    kept = (
+        name(text, DecisionStatus.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example")
+    )
+    metrics.desired = Desired(names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout")))
 
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")
     assert age is not None

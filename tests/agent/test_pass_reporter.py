@@ -11,7 +11,7 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import PassResult, Reconciler, Repair
 from nodeagent.components.component import COMPONENTS, ComponentName
-from nodeagent.model.desired import Desired, NameDecision, Ruling, Verdict
+from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.event_recorder import EventRecorder
@@ -23,20 +23,20 @@ from tests.clock import Clock
 _LB = ObjectRef("Service", "ingress", "controller")
 
 
-def decided(verdict: Verdict, code: str, reason: str, stable: str = "") -> Desired:
+def decided(status: DecisionStatus, code: str, reason: str, stable: str = "") -> Desired:
     """A plan that decided so on one name."""
     ingress = ObjectRef("Ingress", "shop", "web")
-    name = NameDecision("shop.example.test", ingress, _LB, Ruling(verdict, code, reason, stable))
+    name = NameDecision("shop.example.test", ingress, _LB, Conclusion(status, code, reason, stable))
     return Desired(names=(name,))
 
 
-REFUSED = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.4", "DNS answers otherwise")
-UNASKED = decided(Verdict.SERVED, "KeptUnasked", "kept: not asked yet")
-PROVEN = decided(Verdict.SERVED, "Verified", "verified: DNS answers 192.0.2.1")
+REFUSED = decided(DecisionStatus.REFUSED, "NotVerified", "DNS answers 198.51.100.4", "DNS answers otherwise")
+UNASKED = decided(DecisionStatus.SERVED, "KeptUnasked", "kept: not asked yet")
+PROVEN = decided(DecisionStatus.SERVED, "Verified", "verified: DNS answers 192.0.2.1")
 
 
 # A CDN answers otherwise every minute.
-ROTATED = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "DNS answers otherwise")
+ROTATED = decided(DecisionStatus.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "DNS answers otherwise")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,9 @@ def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
 
 def _of(namespace: str, number: int, code: str) -> NameDecision:
     ingress = ObjectRef("Ingress", namespace, "web")
-    return NameDecision(f"{namespace}-{number:03}", ingress, _LB, Ruling(Verdict.REFUSED, code, "because"))
+    return NameDecision(
+        f"{namespace}-{number:03}", ingress, _LB, Conclusion(DecisionStatus.REFUSED, code, "because")
+    )
 
 
 def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(

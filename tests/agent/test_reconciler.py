@@ -16,7 +16,7 @@ from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, DnatRules, HostsLine, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLine
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import PROXY_PROTOCOL, Snapshot
 from nodeagent.plan.planner import Planner
@@ -294,8 +294,8 @@ def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: 
     made.reconciler.reconcile(before)
     made.reconciler.reconcile(replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)})))
     first, second = plans
-    assert [each.verdict for each in first.load_balancers] == [Verdict.SERVED]
-    assert [each.verdict for each in second.load_balancers] == [Verdict.REFUSED]
+    assert [each.status for each in first.load_balancers] == [DecisionStatus.SERVED]
+    assert [each.status for each in second.load_balancers] == [DecisionStatus.REFUSED]
     assert second.dnat.redirects == ()
 
 

@@ -213,4 +213,4 @@ def _lines(text: str, part: str) -> list[str]:
 
 def _served(command_line: CommandLine) -> set[str]:
     names = command_line("plan", "-o", "json").document["names"]
-    return {name["name"] for name in names if name["verdict"] == "served"}
+    return {name["name"] for name in names if name["status"] == "served"}

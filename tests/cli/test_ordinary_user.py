@@ -54,7 +54,7 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
     assert done.stderr == ""
     document = json.loads(done.stdout)
     assert document["errors"] == {}
-    assert document["loadBalancers"][0]["verdict"] == "served"
+    assert document["loadBalancers"][0]["status"] == "served"
     assert document["changes"]["hosts"]["preview"].count("+169.254.") == 1
     if backend == "auto":
         assert "table inet nodeagent" in document["changes"]["dnat"]["preview"]

@@ -61,13 +61,13 @@ def test_an_error_is_valid_too(command_line: CommandLine, validator: Draft202012
 def test_a_plan_shows_all_that_would_change(command_line: CommandLine) -> None:
     document = command_line("plan", "-o", "json").document
     (load_balancer,) = document["loadBalancers"]
-    assert load_balancer["verdict"] == "served"
+    assert load_balancer["status"] == "served"
     assert load_balancer["addresses"] == [ADDRESS]
     assert load_balancer["ports"] == [PORT]
     assert load_balancer["listeners"] is None
     (relay,) = load_balancer["relayAddresses"]
     (name,) = document["names"]
-    assert (name["name"], name["verdict"], name["written"]) == (HOST, "served", False)
+    assert (name["name"], name["status"], name["written"]) == (HOST, "served", False)
     changes = document["changes"]
     assert any(line.startswith(f"+ {relay} ") for line in changes["addresses"]["add"])
     assert any(f"{relay}:{PORT}" in line and f"10.96.0.10:{PORT}" in line for line in changes["relay"]["add"])

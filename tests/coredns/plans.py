@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address
 
-from nodeagent.model.desired import Desired, HostsLine, NameDecision, Ruling, Verdict
+from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, HostsLine, NameDecision
 from nodeagent.model.objects import ObjectRef
 
 SERVICE = ObjectRef("Service", "ingress", "controller")
@@ -17,9 +17,9 @@ def desired(
 ) -> Desired:
     """A plan that serves some names of a namespace at one relay address and refuses others."""
     by = ObjectRef("Ingress", namespace, "site")
-    rulings = dict.fromkeys(served, Ruling(Verdict.SERVED, "Verified", "proven"))
-    rulings |= dict.fromkeys(refused, Ruling(Verdict.REFUSED, "NotVerified", "not verified"))
+    conclusions = dict.fromkeys(served, Conclusion(DecisionStatus.SERVED, "Verified", "proven"))
+    conclusions |= dict.fromkeys(refused, Conclusion(DecisionStatus.REFUSED, "NotVerified", "not verified"))
     return Desired(
         hosts=tuple(HostsLine(ip_address(address), name) for name in served),
-        names=tuple(NameDecision(name, by, SERVICE, ruling) for name, ruling in rulings.items()),
+        names=tuple(NameDecision(name, by, SERVICE, conclusion) for name, conclusion in conclusions.items()),
     )

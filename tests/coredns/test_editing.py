@@ -11,7 +11,7 @@ from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
 from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names, without_blocks
 from nodeagent.coredns.parsing import CorefileError
-from nodeagent.model.desired import NameDecision, Verdict, skipped
+from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.precedence import Age
 from tests.coredns import corpus
@@ -131,11 +131,11 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     plan = desired("registry.corp.example.org", "*.corp.example.org", "other.corp.example.org")
     edits = decide(plan, standing("kubespray"), CONFIG, adopt=False)
     left, wild, other = edits.decisions
-    assert (left.verdict, left.code) == (Verdict.SKIPPED, "UserLine")
+    assert (left.status, left.code) == (DecisionStatus.SKIPPED, "UserLine")
     assert left.reason == "left to line 34 of the Corefile, which sets it (hosts)"
-    assert (wild.verdict, wild.code) == (Verdict.SKIPPED, "WildcardTooWide")
+    assert (wild.status, wild.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
     assert "registry.corp.example.org, which line 34 of the Corefile sets" in wild.reason
-    assert other.verdict is Verdict.SERVED
+    assert other.status is DecisionStatus.SERVED
     (edit,) = edits.pending
     assert block_names([edit.after or ""]).keys() == {"other.corp.example.org"}
 
@@ -199,9 +199,9 @@ def test_a_claim_that_is_not_served_takes_a_wildcard_from_its_own_namespace_and_
     text = texts(edits.edits)[MAIN, "Corefile"] or ""
     assert model_answer(text, Question("db.example.com")) == answer
     if answer == PASSED_ON:
-        (ruling, _) = edits.decisions
-        assert (ruling.verdict, ruling.code) == (Verdict.SKIPPED, "WildcardTooWide")
-        assert f"db.example.com, which Ingress {namespace}/db claims ({code})" in ruling.reason
+        (conclusion, _) = edits.decisions
+        assert (conclusion.status, conclusion.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
+        assert f"db.example.com, which Ingress {namespace}/db claims ({code})" in conclusion.reason
 
 
 def test_a_claim_with_an_answer_of_its_own_leaves_the_wildcard_beside_it() -> None:

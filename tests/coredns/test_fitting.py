@@ -10,7 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.coredns.editing import Edits, MapContents, decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES, FULL
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired
 from tests.coredns import corpus
 from tests.coredns.plans import desired
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
@@ -33,9 +33,9 @@ _GREEDY = desired(
 
 
 def _left_out(edits: Edits) -> Counter[str]:
-    ruling = (Verdict.SKIPPED, FULL)
+    conclusion = (DecisionStatus.SKIPPED, FULL)
     return Counter(
-        each.claimed_by.namespace for each in edits.decisions if (each.verdict, each.code) == ruling
+        each.claimed_by.namespace for each in edits.decisions if (each.status, each.code) == conclusion
     )
 
 

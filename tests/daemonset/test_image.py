@@ -164,7 +164,7 @@ def test_the_doctor_can_be_asked_in_the_agents_own_pod(pod: Pod) -> None:
     """By `kubectl exec`, with the agent's rights; the node's /etc is /host/etc there."""
     answer = pod.agent.execute(["nodeagent", "doctor", "-o", "json"])
     findings = answer.document["findings"]
-    assert [finding for finding in findings if finding["verdict"] == "affected"] == []
+    assert [finding for finding in findings if finding["status"] == "affected"] == []
     assert answer.exit_code == 0
     found = {finding["code"]: finding for finding in findings}
     assert answer.document["onNode"] is True

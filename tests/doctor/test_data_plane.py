@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
-from nodeagent.doctor.findings import CheckVerdict, Code
+from nodeagent.doctor.findings import CheckStatus, Code
 from nodeagent.sources.node.environment import Environment
 from nodeagent.sources.node.service_proxy import KubeProxy
 
@@ -84,6 +84,6 @@ def test_who_serves_pods(seen: dict[str, Any], code: Code) -> None:
 
 def test_pods_without_help_affect_the_node_and_the_fix_is_named() -> None:
     finding = pods_finding(**_SERVED | {"redirected": False, "by_coredns": False})
-    assert finding.verdict is CheckVerdict.AFFECTED
+    assert finding.status is CheckStatus.AFFECTED
     assert "CoreDNS does not answer with the relay's address" in finding.seen
     assert "overlay cilium" in finding.remedy[0]

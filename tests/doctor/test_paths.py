@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.findings import CheckVerdict, Code
+from nodeagent.doctor.findings import CheckStatus, Code
 from nodeagent.doctor.paths import Answers, PathObservation, Target, conclude, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.connection_tests import Ending, ProbeOutcome
@@ -178,9 +178,9 @@ def test_what_is_concluded(code: Code, cases: list[PathObservation]) -> None:
 
 def test_where_a_controller_does_not_read_the_header_what_works_here_says_nothing_of_outside() -> None:
     failing = path_finding(replace(UNREAD, load_balancer=ALL_NOT_TLS))
-    assert failing.verdict is CheckVerdict.AFFECTED
+    assert failing.status is CheckStatus.AFFECTED
     working = path_finding(UNREAD)
-    assert working.verdict is CheckVerdict.CANNOT_TELL
+    assert working.status is CheckStatus.CANNOT_TELL
     assert "loadBalancers.ignore" in "\n".join(working.remedy)
 
 

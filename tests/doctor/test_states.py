@@ -35,7 +35,7 @@ def test_every_golden_file_belongs_to_a_state() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == {state.name for state in SHOWN}
 
 
-def test_without_privileges_the_verdict_is_the_same_and_the_rest_is_reported(scene: Scene) -> None:
+def test_without_privileges_the_status_is_the_same_and_the_rest_is_reported(scene: Scene) -> None:
     agent = scene.agent
     bare = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--"]
     objects = ["--manifests", str(agent.manifests), "--config", str(agent.config), "--node", "node1"]
@@ -47,6 +47,6 @@ def test_without_privileges_the_verdict_is_the_same_and_the_rest_is_reported(sce
         )
     assert done.returncode == 0, done.stdout + done.stderr
     found = {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
-    assert found["RemediedByDnat"]["verdict"] == "pass"
+    assert found["RemediedByDnat"]["status"] == "pass"
     # The connections were measured; kube-proxy's rules could not be read.
     assert any("kube-proxy's rules: " in line for line in found["DataPlaneKnown"]["evidence"])

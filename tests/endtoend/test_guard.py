@@ -22,7 +22,7 @@ def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_add
     assert applied.exit_code == 0, applied
     assert_cut(world, world.pod1, NAMED[0])
     served = [
-        one for one in agent.status("-o", "json").document["loadBalancers"] if one["verdict"] == "served"
+        one for one in agent.status("-o", "json").document["loadBalancers"] if one["status"] == "served"
     ]
     relays = [ip_address(text) for one in served for text in one["relayAddresses"]]
     assert {address.version for address in relays} == set(world.families)

@@ -69,7 +69,7 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
     assert bypassed <= {finding["code"] for finding in answer.document["findings"]}
     # As in a pod, which sees no /sys/fs/bpf: it is measured.
     with _unseen(world):
-        told = {one["code"]: one["verdict"] for one in agent.run("doctor", "-o", "json").document["findings"]}
+        told = {one["code"]: one["status"] for one in agent.run("doctor", "-o", "json").document["findings"]}
     assert bypassed <= told.keys()
     assert not told.keys() & {"DataPlaneKnown", "PodsServed", "RelayDown"}
 

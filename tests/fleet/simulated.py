@@ -7,7 +7,7 @@ import msgspec
 
 from nodeagent import __version__
 from nodeagent.agent.status_file import IN_POD
-from nodeagent.runtime.status import AgentStatus, ComponentStatus, Role, VerdictCounts
+from nodeagent.runtime.status import AgentStatus, ComponentStatus, DecisionCounts, Role
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 
@@ -29,8 +29,8 @@ def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an Age
         UPTIME - 2,
         40.0,
         {component: ComponentStatus("ok") for component in ("api", "plan", "dnat", "hosts")},
-        load_balancers=VerdictCounts(served=3, skipped=1),
-        names=VerdictCounts(served=40),
+        load_balancers=DecisionCounts(served=3, skipped=1),
+        names=DecisionCounts(served=40),
     )
     return msgspec.structs.replace(found, **fields)
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from nodeagent.cli.fleet import FleetDocument
 from nodeagent.fleet import read_own
-from nodeagent.runtime.status import VerdictCounts
+from nodeagent.runtime.status import DecisionCounts
 from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended
@@ -261,7 +261,7 @@ def test_off_a_node_the_doctor_believes_the_agents(
     api: ApiServer, ask: Ask, served: int, fields: dict[str, Any], codes: set[str]
 ) -> None:
     fleet = Fleet(api, 0)
-    fleet.add("node1", answering(status("node1", load_balancers=VerdictCounts(served), **fields)))
+    fleet.add("node1", answering(status("node1", load_balancers=DecisionCounts(served), **fields)))
     key = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
     api.store.create(
         objects.load_balancer("web", "ingress", addresses=["203.0.113.250"], annotations={key: "true"})

@@ -94,13 +94,13 @@ def readable(desired: Desired) -> dict[str, Any]:
         "loadBalancers": [
             {
                 "is": str(decision.load_balancer),
-                "verdict": _verdict(decision),
+                "status": _status(decision),
                 "relay": [str(address) for address in decision.relay_addresses],
                 "remarks": list(decision.remarks),
             }
             for decision in desired.load_balancers
         ],
-        "names": {f"{decision.name}, {_claim(decision)}": _verdict(decision) for decision in desired.names},
+        "names": {f"{decision.name}, {_claim(decision)}": _status(decision) for decision in desired.names},
         "listeners": [f"{each.bind} -> {each.server} {each.proxy}" for each in desired.listeners],
         "redirects": [f"{each.match} -> {each.to}" for each in desired.dnat.redirects],
         "podCIDRs": [str(network) for network in desired.dnat.pods],
@@ -131,8 +131,8 @@ def _claim(decision: NameDecision) -> str:
     return f"{decision.claimed_by} of {twice.path}" if twice else str(decision.claimed_by)
 
 
-def _verdict(decision: LoadBalancerDecision | NameDecision) -> str:
-    return f"{decision.verdict} ({decision.code}): {decision.reason}"
+def _status(decision: LoadBalancerDecision | NameDecision) -> str:
+    return f"{decision.status} ({decision.code}): {decision.reason}"
 
 
 def _dns_answer(text: str) -> DnsAnswer:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
 
@@ -39,7 +39,7 @@ def test_a_service_whose_listed_ports_it_does_not_have_is_skipped() -> None:
     """Nothing else is assumed instead."""
     entry = "{namespace: ingress, name: blue, ports: [8443]}"
     decision = of_service(desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}")))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NotProxy")
     assert decision.reason == "no PROXY on any of its ports: listed in loadBalancers.services"
 
 
@@ -48,7 +48,7 @@ def test_without_detection_only_the_list_counts(own: Mapping[str, str]) -> None:
     """`loadBalancers.detect: false`."""
     planned = annotated({DIGITALOCEAN: "true", **own}, "loadBalancers: {detect: false}")
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NotProxy")
     assert "loadBalancers.detect is false" in decision.reason
 
 
@@ -57,7 +57,7 @@ def test_our_own_annotation_is_stronger_than_the_providers(version: str) -> None
     """And needs none."""
     for provider in ({}, {DIGITALOCEAN: "false"}, {DIGITALOCEAN: "nonsense"}):
         decision = of_service(annotated({PROXY_PROTOCOL: version, **provider}))
-        assert (decision.verdict, decision.code) == (Verdict.SERVED, "Annotated")
+        assert (decision.status, decision.code) == (DecisionStatus.SERVED, "Annotated")
         assert decision.reason == f"PROXY {version}: annotation nodeagent.io/proxy-protocol={version}"
 
 
@@ -66,7 +66,7 @@ def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
     """Nothing is guessed, not even from the provider's."""
     planned = annotated({PROXY_PROTOCOL: value, DIGITALOCEAN: "true"})
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAnnotation")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "BadAnnotation")
     assert "is not one of v1, v2, off" in decision.reason
     assert len(decision.reason) < 200
     assert not planned.dnat.redirects
@@ -77,10 +77,10 @@ def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, s
     """An administrator's yes is a yes, his no a no."""
     entry = "[{namespace: ingress, name: blue, proxyProtocol: v2}]"
     listed = of_service(annotated(given, f"loadBalancers: {{services: {entry}}}"))
-    assert (listed.verdict, listed.code) == (Verdict.SERVED, "Listed")
+    assert (listed.status, listed.code) == (DecisionStatus.SERVED, "Listed")
     both = f"services: {entry}, ignore: [{{namespace: ingress, name: blue}}]"
     ignored = of_service(annotated({PROXY_PROTOCOL: "v1"}, f"loadBalancers: {{{both}}}"))
-    assert (ignored.verdict, ignored.code) == (Verdict.SKIPPED, "Ignored")
+    assert (ignored.status, ignored.code) == (DecisionStatus.SKIPPED, "Ignored")
     assert ignored.reason == "listed in loadBalancers.ignore"
 
 
@@ -112,7 +112,7 @@ def test_a_left_over_annotation_that_switches_nothing_on_is_not_worth_a_word(val
 def test_providers_that_contradict_each_other_are_refused(other: Mapping[str, str]) -> None:
     """On a node that does not say which of them it belongs to."""
     decision = of_service(annotated(other))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Contradiction")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "Contradiction")
     assert all(key in decision.reason for key in other)
 
 

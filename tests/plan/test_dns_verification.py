@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, NodeAddresses, ObjectRef
 from nodeagent.plan.dns_verification import wanted_names
@@ -87,7 +87,7 @@ MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 def test_a_hostname_with_other_addresses_is_rejected() -> None:
     """The answer, and what it should have been; on all nodes in the same words, for Events."""
     decision = decided(told("198.51.100.4", "2001:db8::4"))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NotVerified")
     assert decision.reason == (
         "not verified: DNS answers 198.51.100.4, 2001:db8::4, "
         "not an address of Service ingress/blue (192.0.2.1)"
@@ -173,13 +173,13 @@ def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4", unanswered=[6]))})
     both = service(ips=("192.0.2.1", "2001:db8::1"))
     decision = of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "DnsIncomplete")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "DnsIncomplete")
 
 
 def test_a_server_that_reads_our_own_lines_says_nothing() -> None:
     """A line that withdraws itself would come and go for ever."""
     decision = decided(told(RELAY), stands_at=[RELAY])
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
+    assert (decision.status, decision.code) == (DecisionStatus.SERVED, "Kept")
     assert f"its server answers {RELAY}, the relay's own address" in decision.reason
     assert "set hosts.dnsServers" in decision.reason
     assert decided(told(RELAY)).code == "DnsEchoesHosts"
@@ -228,7 +228,7 @@ def test_no_name_is_written_without_a_reason_to_trust_it(
     owner = ip_address("192.0.2.1")
     proven = any(reply and owner in reply.addresses for reply in (latest, before))
     written = hosts(desire) == [f"{RELAY} {NAME}"]
-    assert written is (of_name(desire, NAME).verdict is Verdict.SERVED)
+    assert written is (of_name(desire, NAME).status is DecisionStatus.SERVED)
     assert desire.questions == {NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)}
     if written:
         assert proven or stands

@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, ServiceRange, Snapshot
 from nodeagent.plan.eligibility import doubtful_endpoints
@@ -67,14 +67,16 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
 def test_a_service_without_ports_or_a_cluster_ip_is_refused(found: Service, code: str, reason: str) -> None:
     """There is nothing to relay, or nowhere to send it to."""
     decision = of_service(desired(found))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, code)
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, code)
     assert decision.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])
 def test_any_other_ip_mode_is_served(mode: str | None) -> None:
     """kube-proxy short-circuits all but Proxy."""
-    assert of_service(desired(service(points=(point("192.0.2.1", mode=mode),)))).verdict is Verdict.SERVED
+    assert (
+        of_service(desired(service(points=(point("192.0.2.1", mode=mode),)))).status is DecisionStatus.SERVED
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     """A redirect of it would break the node itself."""
     planned = desired(service(ips=(ip,)))
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAddress")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "BadAddress")
     (remark,) = decision.remarks
     assert remark.startswith(f"{ip_address(ip)}: not redirected: it is") or ip.startswith("0.")
     assert not planned.dnat.redirects
@@ -116,7 +118,11 @@ def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() ->
     """The remark is the reader's own."""
     problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
     decision = of_service(desired(service(points=(), problems=(problem,))))
-    assert (decision.verdict, decision.code, decision.remarks) == (Verdict.REFUSED, "BadAddress", (problem,))
+    assert (decision.status, decision.code, decision.remarks) == (
+        DecisionStatus.REFUSED,
+        "BadAddress",
+        (problem,),
+    )
 
 
 def test_a_list_of_ranges_is_complete_in_both_families() -> None:
@@ -162,7 +168,7 @@ def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
 def test_one_that_could_not_be_read_is_reported() -> None:
     """And the rest served."""
     planned = desired(service(problems=("spec.externalIPs: 'x' is not an IP address",)))
-    assert of_service(planned).verdict is Verdict.SERVED
+    assert of_service(planned).status is DecisionStatus.SERVED
     assert of_service(planned).remarks == ("spec.externalIPs: 'x' is not an IP address",)
 
 

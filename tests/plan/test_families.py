@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Node
 from tests.plan.made_up import (
@@ -43,7 +43,7 @@ def test_ipv6_switched_off_costs_only_ipv6_and_is_reported_once() -> None:
     planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=BARE)
     assert set(redirects(planned)) == {"192.0.2.1:443", "192.0.2.1:80"}
     decision = of_service(planned)
-    assert decision.verdict is Verdict.SERVED
+    assert decision.status is DecisionStatus.SERVED
     assert decision.remarks == (f"2001:db8::1: not relayed: IPv6 is switched off on this node ({SYSCTL})",)
 
 
@@ -74,7 +74,7 @@ def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
     """With the reason in the remarks, and nothing made for it."""
     planned = desired(service(ips=("2001:db8::1",)), facts=on_a_node(FOUR), node=BARE)
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "FamilyNotSupported")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "FamilyNotSupported")
     assert "2001:db8::1: not relayed: this node has no IPv6 address of its own" in decision.remarks
     assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import EXCLUDE, ControllerRoute, IngressClass, ObjectRef
 from tests.plan.gateways import ALL, gateway, listener_set, parent, route
 from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
@@ -74,7 +74,7 @@ def test_the_owner_of_a_route_a_listener_set_or_a_gateway_can_keep_its_names_out
         ),
     )
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "ExcludedByAnnotation")
     said = {"HTTPRoute": "", "Gateway": "Gateway infra/public: ", "ListenerSet": "ListenerSet team/more: "}
     assert decision.reason == f"{said[whose]}annotation nodeagent.io/exclude: true"
     assert hosts(planned) == []
@@ -122,5 +122,5 @@ def test_a_controllers_own_objects_do_not_go_to_another_controllers_load_balance
         _ingress_route(),
     )
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "OtherClass")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "OtherClass")
     assert f"serves class nginx and not {TRAEFIK}" in decision.reason

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
@@ -23,9 +23,9 @@ def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
     """Even where it would be trusted."""
     planned = desired(service(), ingress(host, NAME))
     refused, served = sorted(planned.names, key=lambda decision: decision.name == NAME)
-    assert (refused.verdict, refused.code) == (Verdict.REFUSED, "BadName")
+    assert (refused.status, refused.code) == (DecisionStatus.REFUSED, "BadName")
     assert refused.reason.startswith("never written: ")
-    assert served.verdict is Verdict.SERVED
+    assert served.status is DecisionStatus.SERVED
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
@@ -44,7 +44,7 @@ def test_some_names_are_never_written(name: str, reason: str) -> None:
     facts = replace(FACTS, api_server_names=frozenset({"api.example.com"}))
     planned = desired(service(), ingress(name.upper()), facts=facts, options=options)
     decision = of_name(planned, name)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NeverWritten")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NeverWritten")
     assert decision.reason == f"never written: it {reason}"
     assert hosts(planned) == []
 
@@ -63,7 +63,7 @@ def test_a_name_of_hairpin_proxys_line_waits_for_adopt() -> None:
     facts = replace(FACTS, user_names={NAME: UserHostsLine(7, "10.96.0.9", by_hairpin_proxy=True)})
     planned = desired(service(), ingress(NAME), facts=facts)
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HairpinProxyLine")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "HairpinProxyLine")
     assert decision.reason == "left to hairpin-proxy's line 7 of /etc/hosts: --adopt takes it over"
 
 
@@ -73,7 +73,7 @@ def test_with_hosts_switched_off_no_name_is_written() -> None:
         service(), ingress(NAME), options=config("hosts: {enabled: false, allow: [example.com]}")
     )
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostsDisabled")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "HostsDisabled")
     assert hosts(planned) == []
     assert planned.dnat.redirects
 
@@ -112,7 +112,7 @@ def test_a_value_that_is_no_boolean_excludes_and_is_shown(value: str) -> None:
     """Its author did not want the default."""
     planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "ExcludedByAnnotation")
     assert f"{value!a} is neither true nor false" in decision.reason
     assert hosts(planned) == []
 

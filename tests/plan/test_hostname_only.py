@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService, Service, ServicePort, Snapshot
 from nodeagent.plan.planner import Planner, plan
@@ -171,7 +171,7 @@ def test_an_address_of_another_listed_service_verifies_nothing_for_it() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.66.9", "10.96.0.7", "168.63.129.16"])
 def test_what_is_never_redirected_verifies_nothing(address: str) -> None:
     """Loopback, the relay's own range, a ClusterIP, a cloud's metadata."""
-    assert decided(knowing(own=told(address), claimed=told(address))).verdict is Verdict.REFUSED
+    assert decided(knowing(own=told(address), claimed=told(address))).status is DecisionStatus.REFUSED
 
 
 def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
@@ -184,20 +184,20 @@ def test_what_dnat_serves_for_others_nothing_serves_for_it() -> None:
     """A wildcard, and hostnames without a hosts file."""
     wildcard = ingress("*.example.net", points=[point(hostname=OWN)])
     decision = of_name(desired(named(), wildcard, facts=KNOWN, options=options()), "*.example.net")
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Wildcard")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "Wildcard")
     disabled = config(
         "loadBalancers: {services: [{namespace: ingress, name: blue, hostnameOnly: true}]}\n"
         "hosts: {enabled: false}"
     )
     decision = of_name(planned(given=disabled), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "HostsDisabled")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "HostsDisabled")
 
 
 def test_a_port_that_the_relay_cannot_have_leaves_it_out() -> None:
     """A hostname covers every port, and there is no DNAT for the others."""
     desire = planned(of=named(ports=service(ports=("22", "443")).ports))
     decision = of_service(desire)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NothingLeft")
     assert any("port 22 is for the node's own" in remark for remark in decision.remarks)
     assert desire.listeners == ()
 

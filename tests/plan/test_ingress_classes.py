@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import Ingress, IngressClass
 from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
 
@@ -32,7 +32,7 @@ def two(*found: Ingress | IngressClass, options: str = "") -> Desired:
 def served_by(planned: Desired) -> str:
     """The Service that the name went to."""
     decision = of_name(planned, NAME)
-    assert decision.verdict is Verdict.SERVED, decision.reason
+    assert decision.status is DecisionStatus.SERVED, decision.reason
     assert decision.load_balancer is not None
     assert f"{relay_of(planned, decision.load_balancer.name)[4]} {NAME}" in hosts(planned)
     return decision.load_balancer.name
@@ -87,7 +87,7 @@ def test_of_two_load_balancers_of_a_class_the_first_report_counts() -> None:
 def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> None:
     """The option is named, too."""
     decision = of_name(two(new(), options=WITH_CLASS % ("nginx", "missing")), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
     assert (
         decision.reason == "loadBalancers.ingressClasses gives nginx to Service ingress/missing: "
         "no LoadBalancer Service has that name"

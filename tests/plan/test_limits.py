@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
@@ -54,7 +54,7 @@ def test_listeners_are_those_of_the_oldest_load_balancers(
     options = config(f"limits: {{{limits}}}\nloadBalancers: {{services: [{listed}]}}")
     decisions = {each.load_balancer.path: each for each in desired(*found, options=options).load_balancers}
     for path, code in codes.items():
-        assert decisions[path].verdict is (Verdict.REFUSED if code else Verdict.SERVED)
+        assert decisions[path].status is (DecisionStatus.REFUSED if code else DecisionStatus.SERVED)
         assert not code or (decisions[path].code == code and reason in decisions[path].reason)
 
 
@@ -64,19 +64,19 @@ def test_a_service_with_more_ports_than_its_limit_is_refused_whole_unless_it_is_
     limits = "limits: {portsPerService: 2}"
     unlisted = config(f"{limits}\nloadBalancers: {{services: []}}")
     (decision,) = desired(made, options=unlisted).load_balancers
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "TooManyPorts")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "TooManyPorts")
     assert decision.reason.startswith(
         "it has 3 TCP ports, more than 2 (limits.portsPerService); an administrator can"
     )
     listed = (
         f"{limits}\nloadBalancers: {{services: [{{namespace: {made.ref.namespace}, name: {made.ref.name}}}]}}"
     )
-    assert desired(made, options=config(listed)).load_balancers[0].verdict is Verdict.SERVED
+    assert desired(made, options=config(listed)).load_balancers[0].status is DecisionStatus.SERVED
 
 
 def test_without_the_relay_service_that_the_configuration_names_nothing_is_served() -> None:
     (decision,) = desired(service(), options=config("relay: {kind: service}")).load_balancers
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoRelayService")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NoRelayService")
     assert "is missing or has no ClusterIP (relay.service)" in decision.reason
 
 
@@ -90,9 +90,9 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
     young = _load_balancer("shop", "web", ports=range(1000, 1050), number=99)
     more = _load_balancer("shop", "more", ports=range(2000, 2050), number=100)
     decisions = {each.load_balancer.path: each for each in desired(*older, young, more).load_balancers}
-    assert decisions["shop/web"].verdict is Verdict.SERVED
+    assert decisions["shop/web"].status is DecisionStatus.SERVED
     assert decisions["shop/more"].code == "TooManyListeners"
-    served = [each for each in decisions.values() if each.verdict is Verdict.SERVED]
+    served = [each for each in decisions.values() if each.status is DecisionStatus.SERVED]
     assert len(served) == 24
 
 
@@ -106,8 +106,8 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
     young = _load_balancer("shop", "web", ports=[443], number=99)
     before = {each.load_balancer.path: each for each in desired(*older[:240], young).load_balancers}
     after = {each.load_balancer.path: each for each in desired(*older, young).load_balancers}
-    assert before["shop/web"].verdict is after["shop/web"].verdict is Verdict.SERVED
-    assert Counter(each.code for each in after.values() if each.verdict is Verdict.REFUSED) == {
+    assert before["shop/web"].status is after["shop/web"].status is DecisionStatus.SERVED
+    assert Counter(each.code for each in after.values() if each.status is DecisionStatus.REFUSED) == {
         "RangeExhausted": 7
     }
 
@@ -157,7 +157,7 @@ def test_hostnames_in_total_are_the_oldest_ones() -> None:
         "c.example.com",
     }
     left = of_name(planned, "d.example.com")
-    assert (left.verdict, left.code) == (Verdict.REFUSED, "TooManyHostnames")
+    assert (left.status, left.code) == (DecisionStatus.REFUSED, "TooManyHostnames")
     assert left.reason == "3 hostnames come first (limits.hostnames): DNAT alone serves this one"
 
 
@@ -188,7 +188,7 @@ def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
         claiming("team-b", "a.example.com", created=1),
         options=config("limits: {hostnames: 1}"),
     )
-    assert of_name(planned, "a.example.com").verdict is Verdict.SERVED
+    assert of_name(planned, "a.example.com").status is DecisionStatus.SERVED
 
 
 @pytest.mark.parametrize("limit", ["hostnames", "hostnamesPerNamespace"])

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from tests.plan.made_up import (
     FACTS,
     answered,
@@ -42,7 +42,7 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     facts = answered(NAME, "192.0.2.1") if asked else FACTS
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "LoadBalancerNotServed")
     assert decision.load_balancer == older.ref
     assert not planned.hosts
     assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
@@ -94,13 +94,13 @@ def test_the_reason_of_a_hostname_is_bounded_however_many_classes_there_are() ->
 def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:
     """There is nothing to relay."""
     decision = of_name(desired(service("red"), ingress(NAME, points=())), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoProxyLoadBalancer")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NoProxyLoadBalancer")
 
 
 def test_a_proxy_load_balancer_that_is_not_served_counts_as_the_only_one() -> None:
     """Its own reason is the name's reason."""
     decision = of_name(desired(service(points=()), ingress(NAME, points=())), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "LoadBalancerNotServed")
     assert decision.reason.startswith("Service ingress/blue: status.loadBalancer is empty")
 
 
@@ -108,7 +108,7 @@ def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None
     """It names a load balancer; which one is unknown."""
     problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
     decision = of_name(desired(service(), ingress(NAME, points=(), problems=(problem,))), NAME)
-    assert (decision.verdict, decision.code, decision.reason) == (Verdict.SKIPPED, "BadStatus", problem)
+    assert (decision.status, decision.code, decision.reason) == (DecisionStatus.SKIPPED, "BadStatus", problem)
 
 
 @pytest.mark.parametrize("ages", [(0, 5), (5, 0)])

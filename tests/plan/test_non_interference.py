@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ControllerRoute, Ingress, LoadBalancerPoint, ObjectRef, Route, Service
 from nodeagent.plan.claims import ClaimCollector
 from nodeagent.plan.hostnames import canonical
@@ -197,7 +197,7 @@ def load_balancers(planned: Desired, exempt: frozenset[ObjectRef], *, relayed: b
 def names(planned: Desired, exempt: frozenset[str]) -> dict[object, object]:
     """What is decided for hostnames, and for which load balancer; the words of the reason may differ."""
     return {
-        (each.name, each.claimed_by, each.load_balancer): (each.verdict, each.code)
+        (each.name, each.claimed_by, each.load_balancer): (each.status, each.code)
         for each in planned.names
         if each.name not in exempt
     }
@@ -286,7 +286,7 @@ def test_a_younger_claim_takes_a_hostname_only_if_dns_speaks_for_it(seed: int) -
     for line in after.hosts:
         written.setdefault(line.name, set()).add(line.address)
     for decision in world.before.names:
-        if decision.verdict is not Verdict.SERVED or decision.name in exempt:
+        if decision.status is not DecisionStatus.SERVED or decision.name in exempt:
             continue
         answer = world.facts.dns.get(decision.name)
         if answer and (mine | addresses_given(after, decision.name)).intersection(answer.latest.addresses):
@@ -304,7 +304,7 @@ def addresses_given(planned: Desired, name: str) -> frozenset[IPAddress]:
 
 def is_won(decision: NameDecision) -> bool:
     """Whether the tenant has the hostname."""
-    return decision.claimed_by.namespace == TENANT and decision.verdict is Verdict.SERVED
+    return decision.claimed_by.namespace == TENANT and decision.status is DecisionStatus.SERVED
 
 
 @given(seeds)
@@ -320,7 +320,9 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
         return
     mine, lost = first_at(world), shares_an_address(world)
     exempt = names_the_tenants_address(world)
-    written = {each.name: each.load_balancer for each in world.after.names if each.verdict is Verdict.SERVED}
+    written = {
+        each.name: each.load_balancer for each in world.after.names if each.status is DecisionStatus.SERVED
+    }
     for decision in world.before.names:
         answer = world.facts.dns.get(decision.name)
         if decision.code != "Verified" or decision.load_balancer in lost or decision.name in exempt:

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from nodeagent.model.desired import Desired, DnatRules, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.plan.planner import defer_until_ready, plan
@@ -161,10 +161,10 @@ def test_a_silent_port_takes_its_redirects_and_every_name_of_its_relay_and_the_o
     assert of_service(planned).remarks == (f"deferred: no relay answers at {relay}:443",)
     assert of_service(planned, "green") == of_service(PLANNED, "green")
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "RelayDown")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "RelayDown")
     assert decision.reason == "deferred: its relay does not answer"
     assert not [line for line in hosts(planned) if line.endswith(NAME)]
-    assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
+    assert of_name(planned, "green.example.com").status is DecisionStatus.SERVED
 
 
 def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
@@ -173,7 +173,7 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
     planned = answering(f"[{relays[6]}]:443")
     assert f"{relays[4]} green.example.com" in hosts(planned)
     assert f"{relays[6]} green.example.com" not in hosts(planned)
-    assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
+    assert of_name(planned, "green.example.com").status is DecisionStatus.SERVED
 
 
 def test_names_that_were_skipped_keep_their_reasons() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import defer_until_ready, plan
 from nodeagent.plan.precedence import listed_paths
@@ -85,7 +85,7 @@ def test_what_is_planned_hangs_together(found: Desired) -> None:
 def test_every_name_written_is_a_hostname_that_is_allowed_or_verified(at: Moment) -> None:
     """And belongs to no one else."""
     found, facts, options = planned(at), at.facts, at.config.hosts
-    codes = {each.name: each.code for each in found.names if each.verdict is Verdict.SERVED}
+    codes = {each.name: each.code for each in found.names if each.status is DecisionStatus.SERVED}
     for line in found.hosts:
         assert is_hostname(line.name)
         assert facts.takes_wildcards or not line.name.startswith("*")
@@ -127,7 +127,7 @@ def test_nothing_that_must_not_be_redirected_is(at: Moment) -> None:
 
 @given(moments)
 @EXAMPLES
-def test_every_object_has_a_verdict_and_a_reason(at: Moment) -> None:
+def test_every_object_has_a_status_and_a_reason(at: Moment) -> None:
     """One for each Service, at least one for each name; each a line of its own."""
     found = planned(at)
     decided = [decision.load_balancer for decision in found.load_balancers]
@@ -137,7 +137,7 @@ def test_every_object_has_a_verdict_and_a_reason(at: Moment) -> None:
     reasons = [decision.reason for decision in (*found.load_balancers, *found.names)]
     reasons += [remark for decision in found.load_balancers for remark in decision.remarks]
     assert all(reason and reason.isprintable() for reason in reasons)
-    served = [decision.name for decision in found.names if decision.verdict is Verdict.SERVED]
+    served = [decision.name for decision in found.names if decision.status is DecisionStatus.SERVED]
     assert sorted(served) == sorted({line.name for line in found.hosts})
 
 
@@ -176,6 +176,6 @@ def test_nothing_is_left_that_points_to_a_silent_relay(found: Desired, chance: R
     # What waits is asked of DNS all the same, or its verification would be forgotten.
     kept = ("addresses", "listeners", "questions")
     assert [getattr(left, part) for part in kept] == [getattr(found, part) for part in kept]
-    served = {decision.name for decision in left.names if decision.verdict is Verdict.SERVED}
+    served = {decision.name for decision in left.names if decision.status is DecisionStatus.SERVED}
     assert served == {line.name for line in left.hosts}
     assert defer_until_ready(found, set(binds)) == found

@@ -291,7 +291,7 @@ def test_the_ports_that_send_proxy_are_those_that_the_annotations_say(
         assert found.reason.endswith(f"({provider})")
         assert any(f"{key}=" in found.reason for key in annotations)
     else:
-        assert (found.code, found.verdict) == ("NotProxy", "skipped")
+        assert (found.code, found.status) == ("NotProxy", "skipped")
 
 
 @pytest.mark.parametrize(("provider", "annotations", "problem"), REFUSED, ids=_id)
@@ -301,7 +301,7 @@ def test_a_value_that_its_controller_refuses_is_an_error_and_nothing_else(
     """On that Service alone, with its reason."""
     found = detected(annotations)
     assert (found.versions, found.proxy) == ({}, False)
-    assert (found.code, found.verdict) == ("BadAnnotation", "refused")
+    assert (found.code, found.status) == ("BadAnnotation", "refused")
     assert problem in found.reason
     assert f"({provider})" in found.reason
     assert len(found.reason) < 400

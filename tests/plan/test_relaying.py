@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
 from tests.plan.made_up import (
     FACTS,
@@ -48,7 +48,7 @@ def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
     """As on a node where the controller itself runs in the host's network."""
     holders = {endpoint("0.0.0.0:80"): 33, endpoint("0.0.0.0:443"): 33}
     decision = of_service(desired(service(), facts=replace(FACTS, port_holders=holders)))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "PortTaken")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "PortTaken")
     assert decision.reason == "; ".join(decision.taken)
     assert len(decision.remarks) == len(decision.taken) == 2
 
@@ -132,7 +132,7 @@ def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer
         service(), service("green", ips=("192.0.2.2",)), facts=replace(FACTS, addresses=(standing,))
     )
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "AddressInUse")
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "AddressInUse")
     assert f"{address} is already used on {interface} by another program" in decision.reason
     assert "choose another relay.ipv4, the same on every node" in decision.reason
     assert of_service(planned, "green") == of_service(before, "green")

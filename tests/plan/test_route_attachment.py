@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
 from nodeagent.plan.route_claims import common_hostnames, intersection, selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
@@ -41,10 +41,10 @@ def test_a_route_that_is_attached_to_nothing_gets_the_reason(to: ParentRef, reas
     lost = route(NAME, to=[to], declined=[parent(port=444)])
     planned = desired(service(), gateway(*listeners), lost)
     decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotAttached")
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NotAttached")
     assert decision.reason == reason
     newer = ingress(NAME, created=9)
-    assert of_name(desired(service(), gateway(*listeners), lost, newer), NAME).verdict is Verdict.SERVED
+    assert of_name(desired(service(), gateway(*listeners), lost, newer), NAME).status is DecisionStatus.SERVED
 
 
 def test_a_route_of_the_mesh_is_no_load_balancers_business() -> None:

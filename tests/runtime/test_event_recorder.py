@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Ruling, Verdict, skipped
+from nodeagent.model.desired import (
+    Conclusion,
+    DecisionStatus,
+    Desired,
+    LoadBalancerDecision,
+    NameDecision,
+    skipped,
+)
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, pending_events
 from tests.apiserver import ApiServer
@@ -16,8 +23,12 @@ from tests.sources.kubernetes.watching import connected
 LB = ObjectRef("Service", "ingress", "controller")
 
 
-def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotVerified") -> NameDecision:
-    return NameDecision(text, ObjectRef("Ingress", "shop", "web"), LB, Ruling(verdict, code, "not verified"))
+def name(
+    text: str, status: DecisionStatus = DecisionStatus.REFUSED, code: str = "NotVerified"
+) -> NameDecision:
+    return NameDecision(
+        text, ObjectRef("Ingress", "shop", "web"), LB, Conclusion(status, code, "not verified")
+    )
 
 
 def events(desired: Desired) -> tuple[PendingEvent, ...]:
@@ -25,22 +36,26 @@ def events(desired: Desired) -> tuple[PendingEvent, ...]:
 
 
 def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
-    refused = LoadBalancerDecision(LB, Ruling(Verdict.REFUSED, "RangeExhausted", "no relay address is left"))
+    refused = LoadBalancerDecision(
+        LB, Conclusion(DecisionStatus.REFUSED, "RangeExhausted", "no relay address is left")
+    )
     (found,) = events(Desired(load_balancers=(refused,)))
     assert (found.service, found.code, found.message) == (LB, "RangeExhausted", "no relay address is left")
 
 
-_SERVED = LoadBalancerDecision(LB, Ruling(Verdict.SERVED, "Listed", "listed"))
-_SKIPPED = LoadBalancerDecision(LB, Ruling(Verdict.SKIPPED, "HostnameOnly", "by hostname"))
-_NO_BALANCER = NameDecision("a.example.test", LB, None, Ruling(Verdict.REFUSED, "BadName", "never written"))
+_SERVED = LoadBalancerDecision(LB, Conclusion(DecisionStatus.SERVED, "Listed", "listed"))
+_SKIPPED = LoadBalancerDecision(LB, Conclusion(DecisionStatus.SKIPPED, "HostnameOnly", "by hostname"))
+_NO_BALANCER = NameDecision(
+    "a.example.test", LB, None, Conclusion(DecisionStatus.REFUSED, "BadName", "never written")
+)
 
 
 @pytest.mark.parametrize(
     "desired",
     [
         Desired(load_balancers=(_SERVED, _SKIPPED)),
-        Desired(names=(name("a.example.test", Verdict.SERVED),)),
-        Desired(names=(name("b.example.test", Verdict.SKIPPED, "UserLine"),)),
+        Desired(names=(name("a.example.test", DecisionStatus.SERVED),)),
+        Desired(names=(name("b.example.test", DecisionStatus.SKIPPED, "UserLine"),)),
         Desired(names=(_NO_BALANCER,)),
         # Servers that do not answer are not the owner's business: metrics and the log report them.
         Desired(names=(name("a.example.test", code="DnsTimeout"),)),
@@ -70,7 +85,7 @@ def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
 def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
     """The Event stays for an hour: it must name them all."""
     refused = name("a.example.test")
-    waiting = name("b.example.test", Verdict.SKIPPED, "NotAskedYet")
+    waiting = name("b.example.test", DecisionStatus.SKIPPED, "NotAskedYet")
     assert events(Desired(names=(refused, waiting))) == ()
     (found,) = events(Desired(names=(refused, name("b.example.test"))))
     assert "a.example.test" in found.message
@@ -90,7 +105,7 @@ def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
     """Of the few Events a minute, and of the few hostnames that an Event names, each has its turn."""
     many = [ObjectRef("Service", "a-tenant", f"lb{number}") for number in range(99)]
     honest = ObjectRef("Service", "zoo", "lb")
-    refused = Ruling(Verdict.REFUSED, "BadAddress", "see the notes")
+    refused = Conclusion(DecisionStatus.REFUSED, "BadAddress", "see the notes")
     found = events(
         Desired(load_balancers=tuple(LoadBalancerDecision(ref, refused) for ref in (*many, honest)))
     )
@@ -105,8 +120,10 @@ def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
 
 def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     """Each node may get other answers of DNS: the Event is one."""
-    ruling = Ruling(Verdict.REFUSED, "NotVerified", "DNS answers 192.0.2.7", "DNS answers otherwise")
-    refused = replace(name("a.example.test"), ruling=ruling)
+    conclusion = Conclusion(
+        DecisionStatus.REFUSED, "NotVerified", "DNS answers 192.0.2.7", "DNS answers otherwise"
+    )
+    refused = replace(name("a.example.test"), conclusion=conclusion)
     (found,) = events(Desired(names=(refused,)))
     assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
 

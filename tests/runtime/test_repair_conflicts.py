@@ -11,20 +11,20 @@ PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
 def repairs(pauses: list[float], component: ComponentName = "hosts") -> list[ConflictStatus]:
     clock = Clock()
     conflicts = RepairConflicts[ComponentName](clock)
-    verdicts = []
+    statuses = []
     for pause in pauses:
         clock.now += pause
-        verdicts.append(conflicts.repaired(component))
-    return verdicts
+        statuses.append(conflicts.repaired(component))
+    return statuses
 
 
 def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as_long() -> None:
-    verdicts = repairs([1] * 18)
+    statuses = repairs([1] * 18)
     delays = [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, *[300] * 5]
-    assert [verdict.delay for verdict in verdicts] == delays
-    assert [verdict.is_news for verdict in verdicts] == [False] * 4 + [True] * 10 + [False] * 4
-    assert str(verdicts[3]) == ""
-    assert str(verdicts[4]) == (
+    assert [status.delay for status in statuses] == delays
+    assert [status.is_news for status in statuses] == [False] * 4 + [True] * 10 + [False] * 4
+    assert str(statuses[3]) == ""
+    assert str(statuses[4]) == (
         "another program keeps reverting this: 5 repairs in 4 s; the next repair waits 1 s"
     )
 
@@ -51,26 +51,26 @@ def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> N
     assert conflicts.conflicting() == {"relay"}
     clock.now += 1.5
     assert conflicts.conflicting() == frozenset()
-    verdict = conflicts.repaired("relay")
-    assert (verdict.delay, verdict.repairs) == (0, 1)
+    status = conflicts.repaired("relay")
+    assert (status.delay, status.repairs) == (0, 1)
 
 
 @given(PAUSES)
 def test_delays_are_bounded_and_news_exactly_when_they_grow(pauses: list[float]) -> None:
     before = 0.0
-    for pause, verdict in zip(pauses, repairs(pauses), strict=True):
-        assert verdict.delay == 0 or 1 <= verdict.delay <= 300
+    for pause, status in zip(pauses, repairs(pauses), strict=True):
+        assert status.delay == 0 or 1 <= status.delay <= 300
         if pause >= 600:
             before = 0.0
-            assert verdict.repairs == 1
-        assert verdict.delay >= before
-        assert verdict.is_news == (verdict.delay > before)
-        before = verdict.delay
+            assert status.repairs == 1
+        assert status.delay >= before
+        assert status.is_news == (status.delay > before)
+        before = status.delay
 
 
 @given(st.lists(st.floats(15.1, 599, allow_nan=False), max_size=60))
 def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None:
-    assert not any(verdict.delay for verdict in repairs(pauses))
+    assert not any(status.delay for status in repairs(pauses))
 
 
 @given(st.floats(0, 0.2), st.integers(1, 400))

@@ -27,12 +27,12 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.errors import ApplyError
+from nodeagent.interning import intern
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.node_files import hosts_fields
 from nodeagent.plan.memory import Memory
-from nodeagent.sharing import shared
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
@@ -268,7 +268,7 @@ def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
         with suppress(ValueError):
             known[text] = ip_address(text)
     return {
-        name: shared(frozenset(known[text] for text in each if text in known)) for name, each in texts.items()
+        name: intern(frozenset(known[text] for text in each if text in known)) for name, each in texts.items()
     }
 
 

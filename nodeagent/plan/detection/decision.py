@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.config.options import LoadBalancerOptions, ProxyService
 from nodeagent.errors import quoted
-from nodeagent.model.desired import Ruled, Ruling, refused, served, skipped
+from nodeagent.model.desired import Conclusion, Decision, refused, served, skipped
 from nodeagent.model.objects import PROXY_PROTOCOL, Node, ProxyVersion, Service
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.detection.readers import Provider, Sends, Switch
@@ -139,11 +139,11 @@ _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": 
 
 
 @dataclass(frozen=True, slots=True)
-class Detection(Ruled):
+class Detection(Decision):
     """Whether one load balancer sends PROXY.
 
     Attributes:
-        ruling: what decided, and for one that sends none, whether an administrator should check it.
+        conclusion: what decided, and for one that sends none, whether an administrator should check it.
         versions: the TCP ports on which it sends PROXY.
         proxy: whether it does so at all; true as well if a Service has no TCP port that it could do so on.
         reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
@@ -152,7 +152,7 @@ class Detection(Ruled):
         stated: whether something of this cloud says that it sends PROXY, or that it does not.
     """
 
-    ruling: Ruling
+    conclusion: Conclusion
     versions: Mapping[int, ProxyVersion] = field(default_factory=dict)
     proxy: bool = False
     reserved: bool = False
@@ -207,18 +207,18 @@ def _by_own_annotation(service: Service) -> Detection | None:
 
 def _by_providers(service: Service, provider_id: str) -> Detection | None:
     believed, foreign = read_annotations(service, provider_id)
-    disbelief = tuple(
+    not_believed = tuple(
         f"{reading.said}: not believed: this node does not belong to {reading.provider}: its providerID is "
         f"{quoted(provider_id)}"
         for reading in foreign
     )
     if believed:
-        decided = _by_readings(service, believed, disbelief)
+        decided = _by_readings(service, believed, not_believed)
         # Whichever of them a node of another cloud believes.
         return replace(decided, reserved=any(reading.proxy for reading in (*believed, *foreign)))
     if foreign:
-        reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
-        return Detection(skipped(FOREIGN, reason), reserved=True, remarks=disbelief[1:], stated=False)
+        reason = f"{not_believed[0]}; if it sends PROXY, list it in loadBalancers.services"
+        return Detection(skipped(FOREIGN, reason), reserved=True, remarks=not_believed[1:], stated=False)
     return None
 
 
@@ -258,8 +258,8 @@ def _proxy(
     if ports and not versions:
         return Detection(skipped("NotProxy", f"no PROXY on any of its ports: {said}"), remarks=remarks)
     what = _in_words(versions, ports) if versions else "PROXY"
-    ruling = served(code, f"{what}: {said}")
-    return Detection(ruling, versions=versions, proxy=True, reserved=True, remarks=remarks)
+    conclusion = served(code, f"{what}: {said}")
+    return Detection(conclusion, versions=versions, proxy=True, reserved=True, remarks=remarks)
 
 
 def _in_words(versions: Mapping[int, ProxyVersion], ports: Iterable[int]) -> str:

@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from nodeagent.interning import intern
 from nodeagent.model.objects import Unreadable
-from nodeagent.sharing import shared
 from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
@@ -182,7 +182,7 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
-    key = (shared(meta.namespace), shared(meta.name))
+    key = (intern(meta.namespace), intern(meta.name))
     if len(raw) > LARGEST_OBJECT:
         reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
         return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), reason))

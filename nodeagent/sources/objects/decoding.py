@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nodeagent.errors import SourceError, one_line, quoted
+from nodeagent.interning import intern
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.facts import LONGEST_HOSTNAME
 from nodeagent.model.objects import (
@@ -30,7 +31,6 @@ from nodeagent.model.objects import (
     Service,
     ServicePort,
 )
-from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json, from_plain
 
@@ -121,7 +121,7 @@ def decode_ingress(raw: Raw) -> Ingress:
     return Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
-        class_name=shared(spec.ingress_class_name and _cut(spec.ingress_class_name)),
+        class_name=intern(spec.ingress_class_name and _cut(spec.ingress_class_name)),
         hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
@@ -262,7 +262,7 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
         hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
         if address is not None or hostname:
             found.append(LoadBalancerPoint(address, hostname or None, entry.ip_mode and _cut(entry.ip_mode)))
-    return shared(tuple(found))
+    return intern(tuple(found))
 
 
 def network_of(text: str) -> IPNetwork:
@@ -316,7 +316,7 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
             raise DecodingError(
                 f"metadata.{what}: {one_line(ascii(text))} is not a name that the API server accepts"
             )
-    return ObjectRef(kind, shared(namespace), shared(metadata.name))
+    return ObjectRef(kind, intern(namespace), intern(metadata.name))
 
 
 def created_of(metadata: api.Metadata) -> datetime | None:

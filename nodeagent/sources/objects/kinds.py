@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from nodeagent.errors import quoted
+from nodeagent.interning import intern
 from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
@@ -28,7 +29,6 @@ from nodeagent.model.objects import (
     Route,
     ServiceRange,
 )
-from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
@@ -233,7 +233,7 @@ def _declined(
 
 def _parent(found: api.Reference, namespace: str) -> ParentRef:
     # Thousands of Routes have the same parent.
-    return shared(
+    return intern(
         ParentRef(
             GATEWAY_API if found.group is None else found.group,
             found.kind or "Gateway",

@@ -9,7 +9,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 _LATEST = 256
 
 
-def shared(value: _Value) -> _Value:
+def intern(value: _Value) -> _Value:
     """Return the object that was met first of those that equal this value, or the value itself.
 
     The values that were met last are known, so that none is kept for ever. Two equal values may therefore

@@ -2,19 +2,19 @@
 
 import weakref
 
-from nodeagent.sharing import shared
+from nodeagent.interning import intern
 
 
 def test_equal_values_are_one_object() -> None:
     first, second = frozenset({"a", "b"}), frozenset({"b", "a"})
     assert first is not second
-    assert shared(first) is shared(second)
-    assert shared(second) == second
+    assert intern(first) is intern(second)
+    assert intern(second) == second
 
 
 def test_values_of_two_types_are_not_one() -> None:
     """`True` equals `1`."""
-    assert shared(1) is not shared(True)  # noqa: FBT003 - the value is the point
+    assert intern(1) is not intern(True)  # noqa: FBT003 - the value is the point
 
 
 def test_a_value_of_long_ago_is_let_go_of() -> None:
@@ -24,8 +24,8 @@ def test_a_value_of_long_ago_is_let_go_of() -> None:
         """A weak reference to it shows whether anything holds it."""
 
     value = Value()
-    gone = weakref.ref(shared(value))
+    gone = weakref.ref(intern(value))
     del value
     for number in range(10_000):
-        shared(f"another {number}")
+        intern(f"another {number}")
     assert gone() is None
