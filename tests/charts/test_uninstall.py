@@ -18,6 +18,7 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node.api_servers import ApiServers
 from release.schemas import CHART
@@ -161,6 +162,15 @@ def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: 
     release.await_deletion("daemonsets", "nodeagent")
     assert release.an_agent_knows_that_it_leaves()
     release.end_well(job, done)
+
+
+def test_without_the_hook_they_would_not(release: Cluster) -> None:
+    """Why there is a hook: Helm deletes the rights right after the DaemonSet."""
+    release.install({"uninstall": {"cleanUp": False}})
+    release.begin_uninstall().result(timeout=60)
+    assert release.names() == set()
+    with pytest.raises(ForbiddenError):
+        release.an_agent_knows_that_it_leaves()
 
 
 @pytest.mark.long

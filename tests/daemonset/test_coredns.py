@@ -43,6 +43,12 @@ def _rules(objects: list[Object]) -> list[Rule]:
     return rules_bound_to(objects, "nodeagent", _pod(objects)["serviceAccountName"])
 
 
+def test_it_only_adds_to_the_base(objects: list[Object]) -> None:
+    base = render(DAEMONSET / "base")
+    assert objects[: len(base)] == base
+    assert {one["metadata"]["name"] for one in objects[len(base) :]} == {NAME, f"{NAME}-config"}
+
+
 def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
     spec = _pod(objects)
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
@@ -57,6 +63,21 @@ def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
     }
     assert container["image"] == f"nodeagent:{__version__}"
     assert container["resources"]["limits"]["memory"]
+
+
+def test_verification_queries_servers_that_do_not_know_nodeagents_lines(objects: list[Object]) -> None:
+    assert _pod(objects)["dnsPolicy"] == "Default"
+
+
+def test_one_replica_which_another_node_starts_soon(objects: list[Object]) -> None:
+    deployment = the(objects, "Deployment", NAME)
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    tolerated = {one["key"]: one["tolerationSeconds"] for one in _pod(objects)["tolerations"]}
+    assert tolerated == {f"node.kubernetes.io/{state}": 30 for state in ("unreachable", "not-ready")}
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    # The DaemonSet must not take these pods for its own.
+    assert the(objects, "DaemonSet")["spec"]["selector"]["matchLabels"].items() - labels.items()
 
 
 def test_what_the_environment_calls_an_option_is_one(objects: list[Object]) -> None:
@@ -88,6 +109,17 @@ def _with_it(directory: Path, deployment: str) -> list[Object]:
     if any(one["kind"] == "Deployment" for one in objects):
         return objects
     return render(with_components(directory, deployment, "../coredns"))
+
+
+def test_the_overlay_cilium_is_the_base_with_the_component(tmp_path: Path) -> None:
+    """With all of its rights, and a configuration that says so."""
+    found = render(DAEMONSET / "overlays/cilium")
+    put_together = render(with_components(tmp_path, "base", "../coredns"))
+    assert [one for one in found if one not in put_together] == [the(found, "ConfigMap")]
+    assert [one for one in put_together if one not in found] == [the(put_together, "ConfigMap")]
+    config, without = (parse_config(configuration(each), "cilium") for each in (found, put_together))
+    assert (config.coredns.serves_pods, config.dnat.backend) == (True, "none")
+    assert msgspec.structs.replace(config, coredns=without.coredns, dnat=without.dnat) == without
 
 
 @pytest.fixture
@@ -138,6 +170,22 @@ def test_no_right_of_its_own_can_be_done_without(objects: list[Object], tmp_path
                 assert troubles(api, tmp_path, rules), f"{verb} of {rules[number].resources} is too much"
             tried += 1
     assert tried == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/namespaces/kube-system/configmaps"),
+        ("POST", "/api/v1/namespaces/kube-system/configmaps"),
+        ("PUT", "/api/v1/namespaces/kube-system/configmaps/another"),
+    ],
+)
+def test_its_rights_are_for_objects_by_name(
+    api: ApiServer, objects: list[Object], method: str, path: str
+) -> None:
+    api.access.allow_only(_rules(objects))
+    body = None if method == "GET" else {"metadata": {"name": path.rpartition("/")[2]}}
+    assert request(api, method, path, body)[0] == 403
 
 
 def test_by_import_it_writes_its_own_config_map_and_no_other(api: ApiServer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,11 @@ def test_it_runs_the_command_and_not_as_root(image: ImageRoot) -> None:
     assert image.config["User"] == f"{_NOBODY}:{_NOBODY}"
 
 
+def test_it_begins_without_root(once: Once) -> None:
+    answer = once(["nodeagent", "--version"], user=_NOBODY)
+    assert (answer.exit_code, answer.text) == (0, f"nodeagent {__version__}\n")
+
+
 def test_a_plan_needs_no_root(once: Once) -> None:
     answer = once(
         ["nodeagent", "plan", "--manifests", "/objects", "--config", "/config.yaml", "--node", "node2"],
@@ -147,6 +153,20 @@ def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, on
         world.node2.run(["nft", "delete table inet nodeagent; delete table ip others"])
 
 
+@pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
+def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: Once, program: str) -> None:
+    """And the lock that all who change these tables hold."""
+    target = "203.0.113.10" if program == "iptables-legacy" else "2001:db8::10"
+    rules = f"{program} -t nat -N TRIAL; {program} -t nat -A TRIAL -p tcp -j DNAT --to-destination {target}"
+    command = f"{rules}; {program} -t nat -S TRIAL; {program} -t nat -F TRIAL; {program} -t nat -X TRIAL"
+    world.node2.run(["touch", "/run/xtables.lock"])
+    lock = [Mount("/run/xtables.lock", "/run/xtables.lock", directory=False, writable=True)]
+    for capabilities, suffices in ((["NET_ADMIN"], False), (["NET_ADMIN", "NET_RAW"], True)):
+        answer = once(["sh", "-ec", command], user=0, capabilities=capabilities, mounts=lock)
+        assert (answer.exit_code == 0) is suffices, answer
+        assert (f"--to-destination {target}" in answer.text) is suffices, answer
+
+
 def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot) -> None:
     for name in ("gcc", "cc", "pip", "pip3", "curl"):
         assert not (image.path / "usr/bin" / name).exists()
@@ -158,6 +178,13 @@ def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot)
     assert [file.name for file in (packages / "kubernetes/client/models").glob("*.py")] == ["__init__.py"]
     foreign = [file for file in image.path.rglob("opt/**/*") if file.lstat().st_uid != 0]
     assert foreign == [], "what the agent runs on is root's alone"
+
+
+def test_the_agent_starts_in_it_and_serves(world: World, pod: Pod) -> None:
+    assert Path(f"/proc/{pod.agent.pid}/exe").readlink().name.startswith("python3")
+    assert pod.agent.execute(["python", "-c", "import sys; print(sys.prefix)"]).stdout == "/opt/nodeagent\n"
+    for user in (world.node1, world.pod1):
+        assert user.curl(f"https://{SITE}/").ok
 
 
 def test_the_doctor_can_be_asked_in_the_agents_own_pod(pod: Pod) -> None:

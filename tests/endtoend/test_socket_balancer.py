@@ -74,6 +74,13 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
     assert not told.keys() & {"DataPlaneKnown", "PodsServed", "RelayDown"}
 
 
+def test_what_nothing_measured_and_no_sign_shows_is_unknown(world: World, agent: Agent) -> None:
+    with _unseen(world):
+        answer = agent.run("doctor", "-o", "json")
+    found = {finding["code"]: finding["status"] for finding in answer.document["findings"]}
+    assert found["DataPlaneUnclear"] == "cannot-tell"
+
+
 @contextmanager
 def _unseen(world: World) -> Iterator[None]:
     """The node's bpffs is out of sight."""
@@ -104,6 +111,17 @@ def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Ag
     told = {finding["code"] for finding in agent.run("doctor", "-o", "json").document["findings"]}
     assert {"PodsUnclear", "RemediedByHosts", "DataPlaneKnown"} <= told
     assert "SocketBalancer" not in told
+
+
+def test_hosts_lines_alone_leave_pods_without_help_and_that_is_said(world: World, agent: Agent) -> None:
+    configure(agent, dnat={"backend": "none"})
+    assert agent.apply().exit_code == 0
+    assert_served(world, world.node1, *NAMED)
+    assert_cut(world, world.pod1, *NAMED)
+    for told in (agent.plan(), agent.status()):
+        assert "pods are not served, cert-manager among them: dnat.backend is none" in told.text
+    findings = agent.run("doctor", "-o", "json").document["findings"]
+    assert "PodsNotServed" in {finding["code"] for finding in findings}
 
 
 def _what_coredns_answers(world: World, agent: Agent, directory: Path) -> IPv4Address | IPv6Address:

@@ -92,6 +92,17 @@ def test_the_controller_reaches_a_hostname_of_its_own(
 
 
 @each_over(in_pairs)
+def test_kube_proxy_rewriting_its_rules_changes_nothing(
+    world: World, kept_agent: Agent, combination: Combination
+) -> None:
+    _apply(kept_agent, combination, _DNAT)
+    world.node1.kube_proxy.sync()
+    for host in (world.node1, world.pod1):
+        assert_served(world, host, NAMED[0])
+    assert kept_agent.status().exit_code == 0
+
+
+@each_over(in_pairs)
 def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
     world: World, kept_agent: Agent, combination: Combination, tmp_path: Path
 ) -> None:
