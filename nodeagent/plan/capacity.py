@@ -103,7 +103,7 @@ def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -
         wanted[namespace] += 0 if each.trusted else each.listeners
         number[namespace] += 0 if each.trusted else 1
         guaranteed = wanted[namespace] <= listeners // _GUARANTEED_PART
-        guaranteed &= number[namespace] <= addresses // _GUARANTEED_PART
+        guaranteed &= number[namespace] <= max(addresses // _GUARANTEED_PART, 1)
         (first if each.trusted or guaranteed else others).append(each)
     return (*first, *others)
 

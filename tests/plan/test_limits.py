@@ -112,6 +112,17 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
     }
 
 
+def test_in_a_small_range_the_first_load_balancer_of_a_namespace_comes_first() -> None:
+    """A /28 has fourteen addresses: a twentieth of them is none."""
+    older = [_load_balancer("team-a", f"lb{number}", ports=[443], number=number) for number in range(20)]
+    young = _load_balancer("shop", "web", ports=[443], number=99)
+    options = config("relay: {ipv4: 169.254.66.0/28}", proxies=[])
+    decisions = {
+        each.load_balancer.path: each for each in desired(*older, young, options=options).load_balancers
+    }
+    assert decisions["shop/web"].status is DecisionStatus.SERVED
+
+
 def test_addresses_times_ports_have_a_bound() -> None:
     """Each pair is a redirect; a listed Service has no such bound."""
     addresses = tuple(f"198.18.1.{number}" for number in range(1, 101))
