@@ -212,7 +212,7 @@ class NodeRow(Struct, frozen=True, rename="camel"):
 
     Attributes:
         node: its name.
-        state: the status.
+        state: how its agent is.
         reason: why, in words; empty for a node that is in sync.
         components: the components that fail or whose repairs another program reverts.
         pod: the pod that was queried; empty if there is none.

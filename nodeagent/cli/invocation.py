@@ -99,10 +99,8 @@ class Invocation(Struct, frozen=True):
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         api = find_api_servers(kubeconfigs, servers=servers)
-        context = NodeContext(
-            api, (), (), {}, ServiceRules()
-        )  # on another system, the objects are all there is
-        if ON_LINUX:
+        context = NodeContext(api, (), (), {}, ServiceRules())
+        if ON_LINUX:  # elsewhere, the objects are all there is
             context = read_node_context(self.config, snapshot, actual, api)
         facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)

@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
         show(block(f"nodeagent: {error}"), error=True)
         return ERROR
     except OSError as error:
-        if error.errno not in {ENOSPC, EDQUOT}:
+        if error.errno not in {ENOSPC, EDQUOT} or error.filename:  # of another file
             raise
         # What was not written would fail once more when the program ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -267,12 +267,12 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
 def _name_line(found: Name, *, written: bool = False) -> Line:
     """Return the decision, and if `written`, whether a served hostname is in the hosts file now."""
     mark = ""
+    word = _status_word(found)
     if written and found.status == "served":
         mark = {True: " [written]", False: "", None: " [unknown]"}[found.written]
+        word = _TO_BE_SERVED if found.written is False else word
     said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
-    return _TO_BE_SERVED if written and found.written is False and not _code(found) else _status_word(
-        found
-    ), said
+    return word, said
 
 
 def _status_word(found: LoadBalancer | Name) -> Styled:

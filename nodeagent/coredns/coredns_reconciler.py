@@ -218,7 +218,7 @@ class CoreDnsReconciler:
         Raises:
             SourceError: a ConfigMap can't be read; nothing was changed.
             CorefileError: a Corefile can't be edited; nothing was changed.
-        ConfigError: nodeagent's block has addresses of other relay ranges; nothing was changed.
+            ConfigError: nodeagent's block has addresses of other relay ranges; nothing was changed.
         """
         contents, maps = read_maps(self._connection, config)
         desired, edits = _decided(self._api, contents, snapshot, dns, config, adopt=self._adopt)

@@ -150,7 +150,7 @@ _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> tuple[Overall, str]:
-    """Return the status on `where` ("node node1", "this cluster"), and the sentence that says it and why."""
+    """Return what they mean for `where` ("node node1", "this cluster"), and the sentence that says so."""
     affected = [finding for finding in findings if finding.status is CheckStatus.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
