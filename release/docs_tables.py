@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodeagent.config.options import Config
 from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
 from nodeagent.doctor.findings import Code
+from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
 from release.schemas import described
 from tests.agent.happening import everything
@@ -28,6 +29,8 @@ _ROOT = Path(__file__).parents[1]
 _DOCS = _ROOT / "docs"
 _RULES = _ROOT / "daemonset" / "monitoring" / "rules.yaml"
 _WIDTH = 110
+_LABEL = re.compile(r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}")
+"""What a rule's text has in place of a label's value; of alternatives, the first."""
 
 _PLAN = _ROOT / "nodeagent" / "plan"
 _DECIDING = (*_PLAN.glob("*.py"), _PLAN / "detection" / "decision.py", _ROOT / "nodeagent/coredns/naming.py")
@@ -46,6 +49,7 @@ def pages() -> dict[Path, str]:
         for name, make in (
             ("configuration.md", _with_options),
             ("reasons.md", _with_reasons),
+            ("fixes.md", _with_annotations),
             ("doctor-codes.md", _with_doctor_codes),
             ("runbook.md", _with_metrics_and_alerts),
         )
@@ -93,7 +97,14 @@ def _events() -> dict[str, str]:
 def _with_reasons(text: str) -> str:
     meanings, events = _meanings(text), _events()
     rows = ((f"`{code}`", events.get(code, ""), meanings.get(code, "")) for code in sorted(reasons()))
-    return _replaced(text, "reasons", _table(("code", "Event", "what it means, and what to do"), rows))
+    return _replaced(text, "reasons", _table(("code", "Event", "meaning, and what to do"), rows))
+
+
+def _with_annotations(text: str) -> str:
+    others = [one for one in PROVIDERS if one.ip_mode_on_request or not one.ip_mode]
+    found = {one.name.partition(" (")[0]: one.ip_mode_on_request or one.hostname for one in others}
+    rows = ((name, f"`{annotation}`") for name, annotation in found.items() if annotation)
+    return _replaced(text, "annotations", _table(("provider", "annotation"), rows))
 
 
 def _with_doctor_codes(text: str) -> str:
@@ -104,7 +115,7 @@ def _with_doctor_codes(text: str) -> str:
             for code in Code
             if code.check == check
         )
-        text = _replaced(text, check, _table(("code", "status", "what it means, and what to do"), rows))
+        text = _replaced(text, check, _table(("code", "status", "meaning, and what to do"), rows))
     return text
 
 
@@ -116,7 +127,9 @@ def _meanings(text: str) -> dict[str, str]:
 def _with_metrics_and_alerts(text: str) -> str:
     rules = yaml.safe_load(_RULES.read_text("utf-8"))
     for rule in (rule for group in rules["spec"]["groups"] for rule in group["rules"]):
-        summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", lambda name: name[1].upper(), _summary(rule))
+        summary = re.sub(
+            r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}", lambda name: name[1].upper(), _summary(rule)
+        )
         after = f", after {rule['for']}" if "for" in rule else ""
         meaning = f"{summary} ({rule['labels']['severity']}{after})"
         made = textwrap.fill(f"- **Meaning:** {meaning}", _WIDTH, subsequent_indent="  ")
@@ -185,7 +198,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _replaced(text: str, name: str, made: str) -> str:
     """Return a page with this text in its place: below the comment of that name, up to an empty line."""
-    before, comment, after = text.partition(f"<!-- made from the code: {name} -->\n")
+    before, comment, after = text.partition(f"<!-- code: {name} -->\n")
     if not comment:
         raise ValueError(f"no place for {name}")
     last = "```\n\n" if after.startswith("```") else "\n\n"

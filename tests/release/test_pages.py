@@ -88,17 +88,6 @@ def test_commands_of_the_project_exist_with_their_options(page: Path, pytestconf
             assert [word for word in words if word.startswith("tests/") and not (_ROOT / word).exists()] == []
 
 
-@pytest.mark.parametrize(("page", "names"), [("doctor.md", ("doctor",)), ("fleet.md", ("fleet", "bundle"))])
-def test_a_table_of_options_names_those_that_exist(page: str, names: tuple[str, ...]) -> None:
-    context = click.Context(nodeagent)
-    commands = [nodeagent.get_command(context, name) for name in names]
-    exist = {option for command in commands if command for one in command.params for option in one.opts}
-    cells = re.findall(r"^\| (`-[^|]*) \|", (_ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
-    named = set(re.findall(r"`(--?[\w-]+)", " ".join(cells)))
-    assert named
-    assert named <= exist
-
-
 _POINTER = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?(?:, \"([^\"]+)\")?")
 _POINTING = (
     *("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile"),
