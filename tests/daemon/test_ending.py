@@ -8,7 +8,6 @@ from signal import SIGTERM
 
 import pytest
 
-from nodeagent.components.hosts.block import BEGIN
 from tests.apiserver import faults, objects
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
@@ -100,11 +99,13 @@ def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, ag
     for line in living_processes(node, "haproxy"):
         node.run(["kill", line.split()[0]], check=False)
     wait_until(lambda: not living_processes(node, "haproxy"), "the pod's end")
-    assert "run `nft delete table inet nodeagent`, and delete" in _RUNBOOK
-    node.run(["nft", "delete", "table", "inet", "nodeagent"])
-    assert "nodeagent's block at the end of /etc/hosts" in _RUNBOOK
-    node.write_hosts(node.read_hosts().partition(BEGIN)[0])
-    # The next boot removes the relay addresses and the run directory; nothing leads there.
+    lines = [line.strip() for line in _RUNBOOK.splitlines()]
+    by_hand = [line for line in lines if line.startswith(("nft delete ", "sed -i ", "ip link delete "))]
+    assert len(by_hand) == 3
+    for line in by_hand:
+        # A kernel without dummy devices has the addresses on lo, as the page says.
+        node.run(["sh", "-ec", line], check=not line.startswith("ip link"))
+    # The next boot removes the run directory; nothing leads there.
     left = read_state(node)
     assert (left.hosts, left.ruleset, left.iptables) == (before.hosts, before.ruleset, before.iptables)
 
