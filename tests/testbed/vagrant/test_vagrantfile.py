@@ -1,4 +1,4 @@
-"""The Vagrantfile and the scripts, as far as they can be checked without a virtual machine."""
+"""The Vagrantfile and the scripts of emulated machines, as far as they can be checked without a virtual machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent
-_VAGRANTFILE = _SCRIPTS.parents[2] / "Vagrantfile"
+_REPOSITORY = _SCRIPTS.parents[2]
+_VAGRANTFILE = _REPOSITORY / "Vagrantfile"
 
 
 def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run() -> None:
@@ -15,3 +16,10 @@ def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run
     there = {script.name for script in _SCRIPTS.glob("*.sh")} - {"acceptance.sh", "box.sh", "common.sh"}
     assert named == there
     assert all(os.access(_SCRIPTS / name, os.X_OK) for name in there)
+
+
+def test_every_test_that_an_emulated_kernel_runs_is_there() -> None:
+    inside = (_REPOSITORY / "tests/testbed/kernels/inside").read_text("utf-8")
+    named = re.findall(r"^ +(tests/[\w/]+\.py)", inside, re.MULTILINE)
+    assert named
+    assert not [path for path in named if not (_REPOSITORY / path).exists()]
