@@ -1,4 +1,4 @@
-"""The Vagrantfile and the scripts of emulated machines, as far as they can be checked without a virtual machine."""
+"""The Vagrantfile and what emulated machines run, as far as it can be checked without one."""
 
 from __future__ import annotations
 
