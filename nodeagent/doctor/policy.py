@@ -24,7 +24,8 @@ _MOST_ADDRESSES = 32
 """For one Service. CEL's core can't count a list, so each place is written out."""
 
 _ADDRESSES = "object.status.loadBalancer.ingress"
-_SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode != 'Proxy')"
+# Any other mode is the controller's own choice (KEP-6272 adds Router), and is kept.
+_SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode == 'VIP')"
 # Without the policy the cluster is as it was before: failurePolicy never holds back a controller's write.
 _POLICY = Template("""\
 ---

@@ -55,6 +55,14 @@ VNG_GLOBAL = "glb.vks.vngcloud.vn/enable-proxy-protocol"
 LOXILB = "loxilb.io/useproxyprotov2"
 GCORE = "loadbalancer.gcore.com/proxy-protocol"
 GCORE_OLD = "loadbalancer.gcorelabs.com/proxy-protocol"
+NHN = "loadbalancer.nhncloud/proxy-protocol"
+BIZFLY = "kubernetes.bizflycloud.vn/enable-proxy-protocol"
+SERVERS = "servers.com/proxy-protocol"
+KUBELB = "kubelb.k8c.io/proxy-protocol"
+CHISEL = "chisel-operator.io/proxy-protocol"
+THALASSA = "loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol"
+EVROC = "ccm.evroc.com/proxy-protocol"
+XELON = f"{BETA}/xelon-load-balancer-cluster-proxy-protocol-version"
 
 CLASSIC, NLB, CONTROLLER = (
     f"AWS ({kind})" for kind in ("Classic Load Balancer", "Network Load Balancer", "Load Balancer Controller")
@@ -127,6 +135,8 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     # pkg/operator/controller/ingress/load_balancer_service.go:109-113).
     (NLB, {AWS_TYPE: "nlb", AWS_ATTRIBUTES: f"preserve_client_ip.enabled=false,{AWS_ON}"}, ALL_V2),
     (NLB, {AWS_TYPE: "nlb", AWS_ATTRIBUTES: f"preserve_client_ip.enabled=true,{AWS_OFF}"}, OFF),
+    # Only the load balancer controller reads the key with a port.
+    (NLB, {AWS_TYPE: "nlb", f"{AWS_ATTRIBUTES}.443": AWS_ON, AWS_ATTRIBUTES: AWS_OFF}, OFF),
     (CONTROLLER, {AWS: "*", AWS_TYPE: "external"}, ALL_V2),
     (CONTROLLER, {AWS: "*", AWS_TYPE: "nlb-ip", AWS_GROUPS: "80"}, ALL_V2),
     (CONTROLLER, {AWS_TYPE: "external", AWS_GROUPS: "80, 443"}, {80: "v2", 443: "v2"}),
@@ -210,6 +220,27 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("Gcore", {GCORE: "true"}, ALL_V1),
     ("Gcore", {GCORE_OLD: "true"}, ALL_V1),
     ("Gcore", {GCORE: "false", GCORE_OLD: "true"}, OFF),
+    # The example of NHN Cloud's guide, "Per-listener settings", with this key.
+    ("NHN Cloud", {NHN: "true"}, ALL_V1),
+    ("NHN Cloud", {NHN: "true", f"TCP-80.{NHN}": "false"}, {22: "v1", 443: "v1"}),
+    ("NHN Cloud", {f"TCP-443.{NHN}": "false"}, OFF),
+    ("Bizfly Cloud", {BIZFLY: "true"}, ALL_V1),
+    ("Bizfly Cloud", {BIZFLY: "false"}, OFF),
+    ("servers.com", {SERVERS: "True"}, ALL_V1),
+    ("servers.com", {SERVERS: "TRUE"}, OFF),
+    # github.com/kubermatic/kubelb, documentation of the annotation: "v2".
+    ("KubeLB", {KUBELB: "v2"}, ALL_V2),
+    ("KubeLB", {KUBELB: "v1"}, OFF),
+    ("chisel-operator", {CHISEL: "true"}, ALL_V1),
+    ("chisel-operator", {CHISEL: "True"}, OFF),
+    # github.com/thalassa-cloud/cloud-provider-thalassa, docs/loadbalancer-annotations.md:560.
+    ("Thalassa Cloud", {THALASSA: "true"}, ALL_V1),
+    ("Thalassa Cloud", {THALASSA: "false"}, OFF),
+    ("evroc", {EVROC: "true"}, ALL_V1),
+    ("evroc", {EVROC: "1"}, OFF),
+    ("Xelon", {XELON: "1"}, ALL_V1),
+    ("Xelon", {XELON: "2"}, ALL_V2),
+    *[("Xelon", {XELON: value}, OFF) for value in ("0", "")],
 ]
 
 # Provider, annotations that its controller refuses or does not know, and what the reason says of them.
@@ -232,6 +263,10 @@ REFUSED: list[tuple[str, Mapping[str, str], str]] = [
     ("Linode", {LINODE_443: '{"proxy-protocol": "v9"}'}, "'v9' is not one of v1, v2, none"),
     (CLASSIC, {AWS: "true"}, "'true' is not one of *"),
     (CONTROLLER, {AWS_TYPE: "external", AWS_GROUPS: "http"}, "'http' is not a port number"),
+    (CONTROLLER, {AWS_TYPE: "external", AWS_GROUPS: "*"}, "'*' is not a port number"),
+    ("Bizfly Cloud", {BIZFLY: "True"}, "'True' is not one of true, false"),
+    ("Thalassa Cloud", {THALASSA: "on"}, "'on' is neither true nor false"),
+    ("Xelon", {XELON: "v2"}, "'v2' is not one of 1, 2, 0"),
     (
         NLB,
         {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=on"},
@@ -322,9 +357,10 @@ def test_loxilb_is_believed_on_any_cloud_and_for_its_class_alone(provider_id: st
     assert not detect(replace(mine, load_balancer_class=None), LoadBalancerOptions(), node).proxy
 
 
-def test_a_load_balancer_class_shows_which_controller_reads_the_annotations() -> None:
-    """AWS has three that share keys."""
-    classed = service(annotations={AWS: "*", AWS_TYPE: "nlb"}, load_balancer_class="service.k8s.aws/nlb")
+@pytest.mark.parametrize("of_class", ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb", "example.com/own"])
+def test_a_load_balancer_class_shows_which_controller_reads_the_annotations(of_class: str) -> None:
+    """AWS has three that share keys; EKS Auto Mode and --load-balancer-class have classes of their own."""
+    classed = service(annotations={AWS: "*", AWS_TYPE: "nlb"}, load_balancer_class=of_class)
     found = detect(classed, LoadBalancerOptions(), None)
     assert found.versions == {80: "v2", 443: "v2"}
     assert found.reason.endswith(f"({CONTROLLER})")
@@ -357,7 +393,11 @@ def test_the_documentation_names_every_provider_and_every_annotation() -> None:
     text = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for provider in PROVIDERS:
-        its = [line for line in rows if line.startswith((f"| {provider.name} |", f"| {provider.name} ("))]
+        its = [
+            line
+            for line in rows
+            if line.startswith(tuple(f"| {provider.name}{end}" for end in (" |", " (", ",")))
+        ]
         assert len(its) == 1, f"docs/configuration.md has {len(its)} rows for {provider.name}: one is needed"
         (row,) = its
         keys = {switch.key.format(port=443) for switch in provider.switches}

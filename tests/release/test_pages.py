@@ -20,7 +20,7 @@ _TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text("utf-8"
 
 # Their controllers publish no address if PROXY is on. aws-load-balancer-controller:
 # controllers/service/service_controller.go:245; UpCloud's: loadbalancer.go:62; Civo's: README.md:40.
-_BY_HOSTNAME = {"AWS", "UpCloud", "Civo"}
+_BY_HOSTNAME = {"AWS", "UpCloud", "Civo", "Outscale", "IBM Cloud", "Brightbox", "loxilb"}
 
 # Programs that are taken for a command without a prompt before it.
 _BARE = frozenset(
@@ -178,14 +178,14 @@ def test_the_readme_names_each_providers_shortest_fix() -> None:
         assert len(its) == 1, f"README.md's table of fixes names {shown} {len(its)} times: once is needed"
         (fix,) = its
         wanted = (
-            "by itself"
+            "they publish a hostname"
+            if shown in _BY_HOSTNAME
+            else "by itself"
             if provider.ip_mode and not provider.ip_mode_on_request
             else "one annotation asks"
             if provider.ip_mode_on_request
             else "one annotation publishes a hostname"
             if provider.hostname
-            else "they publish a hostname"
-            if shown in _BY_HOSTNAME
             else "nodeagent on the nodes"
         )
         assert wanted in fix, provider.name

@@ -1,31 +1,37 @@
 """The table: the annotations that make each provider's load balancers send the PROXY header.
 
 Every row cites its source, as `repository: file:line` of the provider's controller; docs/support.md says
-which versions were compared, and when. If no source says which version is sent, the row has v1 and says so:
-what accepts v2 accepts v1 as well (nginx, HAProxy, Envoy and Traefik tell them apart by the first bytes), so
-this can't break anything.
+which versions were compared, and when. If no source says which version is sent, the row has `UNDOCUMENTED`.
 
-Left out because they have no such switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip,
-ServiceLB.
+Left out because they have no such switch: Exoscale, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip,
+ServiceLB. GKE's is in another object, a ServiceAttachment, and is for its Private Service Connect alone.
 """
 
-from nodeagent.model.objects import Service
 from nodeagent.plan.detection.readers import (
+    DIGITALOCEAN_TYPE,
+    KIND_OF_HEADER,
+    NUMBER,
+    NUMBER_OR_NONE,
+    TRUE_OR_FALSE,
+    UNDOCUMENTED,
     Provider,
-    Sends,
     Switch,
+    alibaba,
     any_text,
+    aws_kind,
     boolean,
     boolean_or_ports,
     boolean_or_service_ports,
+    digitalocean,
+    digitalocean_doubt,
     linode_port,
     linode_version,
+    listed_ports,
     member,
+    of_oci_network,
     one_of_two_filtered,
-    sent_on_all,
     star_or_node_ports,
     star_or_port_names,
-    star_or_ports,
     target_group_attributes,
     upcloud_config,
     words,
@@ -40,47 +46,11 @@ _STACKIT_PORTS = (
 )
 _STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
+_IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider"
 _AZURE = f"{_BETA}/azure-pls-create"
-_DO_TYPE = f"{_BETA}/do-loadbalancer-type"
 _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 
-_AWS_ATTRIBUTES = (
-    Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
-    Switch(f"{_AWS}-target-group-attributes", target_group_attributes),
-)
-
-
-def _aws_kind(service: Service) -> str:
-    # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs.
-    # aws-load-balancer-controller: it serves the class, and the types `external` and `nlb-ip`.
-    kind, of_class = service.annotations.get(f"{_AWS}-type", ""), service.load_balancer_class
-    if kind in {"external", "nlb-ip"} if of_class is None else of_class == "service.k8s.aws/nlb":
-        return "controller"
-    return "network" if kind == "nlb" else "classic"
-
-
-def _of_oci_network(service: Service) -> bool:
-    return service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower() == "nlb"
-
-
-def _digitalocean(value: str, service: Service) -> Sends:
-    sends = boolean("v1")(value, service)
-    if service.annotations.get(_DO_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
-        raise ValueError(
-            f"a REGIONAL_NETWORK load balancer sends no PROXY header: set {_DO_TYPE} to REGIONAL, or switch "
-            "PROXY off in the ingress controller"
-        )
-    return sends
-
-
-def _digitalocean_doubt(service: Service) -> str:
-    if service.annotations.get(_DO_TYPE):
-        return ""
-    return (
-        "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61, sends "
-        f"none; {_DO_TYPE} says which it is"
-    )
-
+_AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", target_group_attributes)
 
 PROVIDERS: tuple[Provider, ...] = (
     # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
@@ -90,17 +60,21 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "DigitalOcean",
         ("digitalocean",),
-        (Switch(f"{_BETA}/do-loadbalancer-enable-proxy-protocol", _digitalocean, beside=(_DO_TYPE,)),),
+        (
+            Switch(
+                f"{_BETA}/do-loadbalancer-enable-proxy-protocol", digitalocean, beside=(DIGITALOCEAN_TYPE,)
+            ),
+        ),
         hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
-        doubt=_digitalocean_doubt,
+        doubt=digitalocean_doubt,
     ),
     # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
     # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without any
-    # annotation: loadBalancers.services is for that. The version is not documented: v1.
+    # annotation: loadBalancers.services is for that.
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),
-        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean("v1")),),
+        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean(UNDOCUMENTED)),),
         hostname='load-balancer.hetzner.cloud/hostname: "lb.example.com"',
         ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
         "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
@@ -122,16 +96,11 @@ PROVIDERS: tuple[Provider, ...] = (
         ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
     ),
     # OVH's guide "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer": the values.
-    # Closed source.
+    # Closed source; deprecated from Kubernetes 1.32.
     Provider(
         "OVH (IOLB)",
         ("openstack",),
-        (
-            Switch(
-                f"{_BETA}/ovh-loadbalancer-proxy-protocol",
-                words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"}),
-            ),
-        ),
+        (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", KIND_OF_HEADER),),
     ),
     # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:384-470 and
     # loadbalancers.go:1064 (of v1 and v2 a boolean, but `1` and `0` are ports; spaces are dropped; a port in
@@ -164,11 +133,11 @@ PROVIDERS: tuple[Provider, ...] = (
         hostname=f'{_LINODE}-hostname-only-ingress: "true"',
     ),
     # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
-    # false); docs/load-balancers.md:22,41. The version is not documented: v1.
+    # false); docs/load-balancers.md:22,41.
     Provider(
         "Vultr",
         ("vultr",),
-        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean("v1"), otherwise_off=True),),
+        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(UNDOCUMENTED), otherwise_off=True),),
         hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
     ),
     # The status of AWS's load balancers holds only a host name.
@@ -178,14 +147,14 @@ PROVIDERS: tuple[Provider, ...] = (
         "AWS (Classic Load Balancer)",
         ("aws",),
         (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1"})),),
-        applies=lambda service: _aws_kind(service) == "classic",
+        applies=lambda service: aws_kind(service) == "classic",
     ),
     # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
     Provider(
         "AWS (Network Load Balancer)",
         ("aws",),
-        _AWS_ATTRIBUTES,
-        applies=lambda service: _aws_kind(service) == "network",
+        (_AWS_ATTRIBUTES,),
+        applies=lambda service: aws_kind(service) == "network",
     ),
     # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
     # are not listed are switched off); docs/guide/service/annotations.md:301-336.
@@ -194,10 +163,11 @@ PROVIDERS: tuple[Provider, ...] = (
         ("aws",),
         (
             Switch(f"{_AWS}-proxy-protocol", words({"*": "v2"})),
-            Switch(f"{_AWS}-proxy-protocol-per-target-group", star_or_ports("v2", others="off")),
-            *_AWS_ATTRIBUTES,
+            Switch(f"{_AWS}-proxy-protocol-per-target-group", listed_ports("v2")),
+            Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
+            _AWS_ATTRIBUTES,
         ),
-        applies=lambda service: _aws_kind(service) == "controller",
+        applies=lambda service: aws_kind(service) == "controller",
     ),
     # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:1073-1083 (Atoi),
     # 1536-1544 (the type, in any case, says which of the two keys is read); ipMode on request:
@@ -205,15 +175,11 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Load Balancer)",
         ("oci",),
-        (
-            Switch(
-                f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", words({"1": "v1", "2": "v2"})
-            ),
-        ),
+        (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", NUMBER),),
         ip_mode_on_request=_ON_REQUEST_OCI,
-        applies=lambda service: not _of_oci_network(service),
+        applies=lambda service: not of_oci_network(service),
     ),
-    # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case; any other text is off).
+    # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case).
     Provider(
         "Oracle (Network Load Balancer)",
         ("oci",),
@@ -225,14 +191,14 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
         ip_mode_on_request=_ON_REQUEST_OCI,
-        applies=_of_oci_network,
+        applies=of_oci_network,
     ),
     # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
     # status holds only a host name.
     Provider("UpCloud", ("upcloud",), (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),)),
     # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
     # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
-    # through). The version is not documented: v1.
+    # through).
     Provider(
         "STACKIT",
         ("stackit", "openstack"),
@@ -243,16 +209,13 @@ PROVIDERS: tuple[Provider, ...] = (
         ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
-    # key is read if the other is absent); clbv1/listeners.go:220-221 (`on`, v2). No ipMode in its source.
+    # key is read if the other is absent); clbv1/listeners.go:220-221, nlbv2/listeners.go:205-206 (`on`, for
+    # the NLB in any case; v2). No ipMode in its source; the NLB's status holds only a host name.
     Provider(
         "Alibaba",
         ("alicloud",),
         tuple(
-            Switch(
-                f"{_BETA}/{prefix}-loadbalancer-proxy-protocol",
-                words({"on": "v2", "off": "off"}),
-                otherwise_off=True,
-            )
+            Switch(f"{_BETA}/{prefix}-loadbalancer-proxy-protocol", alibaba, otherwise_off=True)
             for prefix in ("alibaba-cloud", "alicloud")
         ),
         hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
@@ -278,7 +241,7 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,
     # 881 (the numbers are node ports, and others mean nothing), 304-306; docs/CHANGELOG.md. Its Nodes have
-    # AWS's scheme. The version is not documented: v1.
+    # AWS's scheme.
     Provider(
         "Outscale",
         ("osc", "aws"),
@@ -291,26 +254,11 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "CloudStack",
         ("external-cloudstack", "cloudstack"),
-        (
-            Switch(
-                f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
-                words({"true": "v1", "false": "off"}),
-                otherwise_off=True,
-            ),
-        ),
+        (Switch(f"{_BETA}/cloudstack-load-balancer-proxy-protocol", TRUE_OR_FALSE, otherwise_off=True),),
         hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
     ),
     # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
-    Provider(
-        "IBM Cloud (VPC)",
-        ("ibm",),
-        (
-            Switch(
-                "service.kubernetes.io/ibm-load-balancer-cloud-provider-enable-features",
-                member("proxy-protocol"),
-            ),
-        ),
-    ),
+    Provider("IBM Cloud (VPC)", ("ibm",), (Switch(f"{_IBM}-enable-features", member("proxy-protocol")),)),
     # cloud-provider-azure: site/content/en/topics/pls-integration.md; pkg/provider/azure_utils.go:219 (`true`
     # in any case, with spaces around it; all else is off); v2: azure-docs,
     # articles/private-link/private-link-service-overview.md. Only connections through the Private Link have
@@ -332,34 +280,33 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Brightbox",
         ("brightbox",),
-        (
-            Switch(
-                f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol",
-                words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"}),
-            ),
-        ),
+        (Switch(f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol", KIND_OF_HEADER),),
     ),
-    # volcengine cloud-controller-manager: docs/usage.md. The version is not documented: v1.
+    # volcengine cloud-controller-manager: docs/usage.md.
     Provider(
         "Volcengine",
         ("volcengine",),
-        (Switch(f"{_BETA}/volcengine-loadbalancer-proxy-protocol", words({"standard": "v1", "off": "off"})),),
+        (
+            Switch(
+                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
+                words({"standard": UNDOCUMENTED, "off": "off"}),
+            ),
+        ),
     ),
-    # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`. The version is not documented: v1.
+    # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`.
     Provider(
         "Naver Cloud",
         ("ncloud", "navercloud"),
-        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean("v1")),),
+        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean(UNDOCUMENTED)),),
     ),
     # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
-    # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing). The version is not
-    # documented: v1.
+    # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing).
     Provider(
         "VNG Cloud",
         ("vngcloud",),
-        (
-            Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names),
-            Switch("glb.vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names),
+        tuple(
+            Switch(f"{prefix}vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names)
+            for prefix in ("", "glb.")
         ),
     ),
     # kube-loxilb: pkg/agent/manager/loadbalancer/loadbalancer.go:86, 412-417 (its class alone), 550-557
@@ -371,14 +318,80 @@ PROVIDERS: tuple[Provider, ...] = (
         applies=lambda service: service.load_balancer_class == "loxilb.io/loxilb",
     ),
     # Gcore's documentation, "Use annotations for Load Balancers": a boolean; its controller is closed source.
-    # The version is not documented: v1.
     Provider(
         "Gcore",
         ("openstack",),
-        (
-            Switch("loadbalancer.gcore.com/proxy-protocol", boolean("v1")),
-            Switch("loadbalancer.gcorelabs.com/proxy-protocol", boolean("v1")),
+        tuple(
+            Switch(f"loadbalancer.{domain}/proxy-protocol", boolean(UNDOCUMENTED))
+            for domain in ("gcore.com", "gcorelabs.com")
         ),
+    ),
+    # NHN Cloud's user guide of NKS: "Listener proxy protocol", "Per-listener settings" (the protocol and port
+    # before the key; else the key alone counts). Closed source.
+    Provider(
+        "NHN Cloud",
+        ("openstack",),
+        tuple(
+            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", boolean(UNDOCUMENTED))
+            for listener in ("TCP-{port}.", "")
+        ),
+    ),
+    # bizfly-cloud-controller-manager at 58ba5a1: cloud-controller-manager/bizfly/loadbalancer.go:69, 125-143
+    # (`true` or `false`, or an error), 410-419 (the status holds the address as a nip.io name if asked).
+    Provider(
+        "Bizfly Cloud",
+        ("bizflycloud",),
+        (Switch("kubernetes.bizflycloud.vn/enable-proxy-protocol", TRUE_OR_FALSE),),
+        hostname='kubernetes.bizflycloud.vn/enable-ingress-hostname: "true"',
+    ),
+    # serverscom-cloud-controller-manager at fb6c956: serverscom/loadbalancers.go:18, 230-235, 287-300.
+    Provider(
+        "servers.com",
+        ("serverscom",),
+        (
+            Switch(
+                "servers.com/proxy-protocol",
+                words({"true": UNDOCUMENTED, "True": UNDOCUMENTED, "false": "off"}),
+                otherwise_off=True,
+            ),
+        ),
+        hostname='servers.com/load-balancer-hostname: "lb.example.com"',
+    ),
+    # kubelb at 80d164b: internal/envoy/resource.go:174 (exactly `v2`; all else is off).
+    Provider(
+        "KubeLB", (), (Switch("kubelb.k8c.io/proxy-protocol", words({"v2": "v2"}), otherwise_off=True),)
+    ),
+    # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
+    Provider(
+        "chisel-operator",
+        (),
+        (Switch("chisel-operator.io/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True),),
+    ),
+    # cloud-provider-thalassa at f4f03b3: pkg/provider/annotations.go:14, loadbalancer.go:84, 167, 534;
+    # loadbalancer_features.go:15, 56 (ParseBool, or an error); docs/loadbalancer-annotations.md:28 (v1).
+    Provider(
+        "Thalassa Cloud",
+        ("thalassacloud",),
+        (Switch("loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol", boolean("v1")),),
+        ip_mode="cloud-provider-thalassa, for all load balancers",
+    ),
+    # evroc-ccm-driver: pkg/evroc/lb_validation.go, wantsProxyProtocol (exactly `true`; all else is off),
+    # CHANGELOG.md (the older key), loadbalancer.go, toLBStatus (an address without ipMode).
+    Provider(
+        "evroc",
+        ("evroc",),
+        tuple(
+            Switch(f"{prefix}evroc.com/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True)
+            for prefix in ("ccm.", "")
+        ),
+    ),
+    # xelon-cloud-controller-manager at bd69c46: internal/xelon/load_balancers.go:40-46, 417-425 (Atoi; empty
+    # is off), 533-551.
+    Provider(
+        "Xelon",
+        ("xelon",),
+        (Switch(f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version", NUMBER_OR_NONE),),
+        ip_mode="xelon-cloud-controller-manager, where PROXY is on",
     ),
 )
 

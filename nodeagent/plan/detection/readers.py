@@ -25,6 +25,10 @@ A port that it does not cover is left to the next annotation that mentions it.""
 
 Reader = Callable[[str, Service], Sends]
 
+UNDOCUMENTED: ProxyVersion = "v1"
+"""What a provider is taken to send whose version no source says: nginx, HAProxy, Envoy and Traefik accept
+both. For what takes only v2 (agentgateway, by default), list the Service with its version."""
+
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
 
@@ -90,6 +94,12 @@ def words(meaning: Mapping[str, Sent], *, any_case: bool = False, trimmed: bool 
     return read
 
 
+TRUE_OR_FALSE = words({"true": UNDOCUMENTED, "false": "off"})
+NUMBER = words({"1": "v1", "2": "v2"})
+NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
+KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
+
+
 def any_text(value: str, _: Service) -> Sends:
     """Any text switches PROXY on: `send-proxy-v2` version 2, all else version 1."""
     return sent_on_all("off" if not value else "v2" if value == "send-proxy-v2" else "v1")
@@ -112,17 +122,19 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
     return read
 
 
-def star_or_ports(version: ProxyVersion, *, others: Sent | None = None) -> Reader:
-    """`*` for all ports, or a list of port numbers; `others` is sent on the ports not listed."""
+def star_or_ports(version: ProxyVersion) -> Reader:
+    """`*` for all ports, or a list of port numbers, which leaves other ports to the next annotation."""
 
     def read(value: str, _: Service) -> Sends:
         items = _items(value)
-        if "*" in items:
-            return sent_on_all(version)
-        listed: dict[int | None, Sent] = {} if others is None else {None: others}
-        return {**listed, **dict.fromkeys(map(_port, items), version)}
+        return sent_on_all(version) if "*" in items else dict.fromkeys(map(_port, items), version)
 
     return read
+
+
+def listed_ports(version: ProxyVersion) -> Reader:
+    """Read a list of port numbers: the others are off."""
+    return lambda value, _: {None: "off", **dict.fromkeys(map(_port, _items(value)), version)}
 
 
 def star_or_node_ports(value: str, service: Service) -> Sends:
@@ -144,7 +156,7 @@ def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
     items = _items(value)
     listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
-    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
+    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, UNDOCUMENTED)}
 
 
 def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
@@ -225,6 +237,53 @@ def upcloud_config(value: str, service: Service) -> Sends:
         if backend.name in numbers:
             said[numbers[backend.name]] = version
     return said
+
+
+def alibaba(value: str, service: Service) -> Sends:
+    """`on` or `off`; for the Network Load Balancer in any case."""
+    network = service.load_balancer_class == "alibabacloud.com/nlb"
+    return words({"on": "v2", "off": "off"}, any_case=network)(value, service)
+
+
+def aws_kind(service: Service) -> str:
+    """Return which controller made it: `controller`, or in-tree `network` or `classic`."""
+    # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs,
+    # and Services with a class are not its own. aws-load-balancer-controller: it serves the types `external`
+    # and `nlb-ip`, and one class (--load-balancer-class; EKS Auto Mode's is eks.amazonaws.com/nlb).
+    kind = service.annotations.get("service.beta.kubernetes.io/aws-load-balancer-type", "")
+    if service.load_balancer_class is not None or kind in {"external", "nlb-ip"}:
+        return "controller"
+    return "network" if kind == "nlb" else "classic"
+
+
+def of_oci_network(service: Service) -> bool:
+    """Whether Oracle's load balancer is a network load balancer."""
+    return service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower() == "nlb"
+
+
+DIGITALOCEAN_TYPE = "service.beta.kubernetes.io/do-loadbalancer-type"
+"""The annotation that says which of its two load balancers it is."""
+
+
+def digitalocean(value: str, service: Service) -> Sends:
+    """Read a boolean, which a network load balancer makes an error."""
+    sends = boolean("v1")(value, service)
+    if service.annotations.get(DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
+        raise ValueError(
+            f"a REGIONAL_NETWORK load balancer sends no PROXY header: set {DIGITALOCEAN_TYPE} to REGIONAL, "
+            "or switch PROXY off in the ingress controller"
+        )
+    return sends
+
+
+def digitalocean_doubt(service: Service) -> str:
+    """Return why a load balancer without a type may be a network load balancer; empty if it has one."""
+    if service.annotations.get(DIGITALOCEAN_TYPE):
+        return ""
+    return (
+        "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61, sends "
+        f"none; {DIGITALOCEAN_TYPE} says which it is"
+    )
 
 
 def sent_on_all(what: Sent) -> Sends:
