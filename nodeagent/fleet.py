@@ -5,10 +5,9 @@ The API has the former. Agents are queried many at a time, each by a `cat` in it
 EFFECTS: runs programs in pods.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,36 +31,6 @@ AGENT = "agent"
 RELAY = "relay"
 _OS = "kubernetes.io/os"
 _UNKNOWN = "Unknown"
-
-
-class AgentPod(Struct, frozen=True):
-    """A pod of nodeagent.
-
-    Attributes:
-        name: its name.
-        running: whether the container `agent` runs: then it can be queried.
-        trouble: why it is not ready, in words; empty if it is.
-    """
-
-    name: str
-    running: bool
-    trouble: str
-
-
-class Seat(Struct, frozen=True):
-    """A node and its pod.
-
-    Attributes:
-        node: its name.
-        pod: the pod to query; None if there is none.
-        silent: why the node itself does not answer, by its conditions; empty if it does.
-        unreadable: why its object can't be read; then `node` says which object it is.
-    """
-
-    node: str
-    pod: AgentPod | None
-    silent: str = ""
-    unreadable: str = ""
 
 
 class _Condition(Struct):
@@ -106,41 +75,6 @@ class _Object(Head):
 
     spec: _Spec = field(default_factory=_Spec)
     status: _Status = field(default_factory=_Status)
-
-
-def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
-    """List the nodes that have, or should have, a pod of nodeagent, by name; then the unreadable objects.
-
-    Changes nothing. A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only
-    that evaluates affinity and taints. Then each node counts that the node selector matches.
-
-    RBAC: list nodes; in the namespace list pods and get the DaemonSet.
-
-    Raises:
-        SourceError: a list is not available, or there is no such DaemonSet; the text says what to do.
-    """
-    daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
-    of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
-    pods_path = f"/api/v1/namespaces/{namespace}/pods"
-    nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
-    pods, more = _listed(connection, Resource("pods", "Pod", pods_path, _decoded, of_app))
-    chosen: dict[str, AgentPod] = {}
-    for pod in sorted(pods, key=_rank):
-        if pod.spec.node_name:
-            chosen[pod.spec.node_name] = AgentPod(pod.metadata.name, _is_running(pod), _trouble(pod))
-    selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
-    selected = {_OS: "linux", **selector}
-    known = {node.metadata.name: node for node in nodes}
-    wanted = {name for name in known if selected.items() <= (known[name].metadata.labels or {}).items()}
-    # A pod that drains where it is no longer wanted must not count in place of one that is missing.
-    staying = {pod.spec.node_name for pod in pods if pod.metadata.deletionTimestamp is None}
-    names = set(chosen)
-    if daemonset.status.desired_number_scheduled > len(names & (staying | wanted)):
-        names |= wanted
-    return (
-        *(Seat(name, chosen.get(name), _silence(known.get(name))) for name in sorted(names)),
-        *(Seat(entry.where, None, unreadable=entry.reason) for entry in (*unreadable, *more)),
-    )
 
 
 def _decoded(raw: bytes | dict[str, Any]) -> _Object:
@@ -233,11 +167,6 @@ class NodeRow(Struct, frozen=True, rename="camel"):
     last_sync_seconds: float | None = None
 
 
-def worst_first(rows: Iterable[NodeRow]) -> list[NodeRow]:
-    """Return the rows by state, then by name."""
-    return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
-
-
 def exit_code(rows: Sequence[NodeRow]) -> int:
     """Return 0 if all are in sync, 2 if one is not, else 1: one could not be queried, or there is none."""
     states = {row.state for row in rows}
@@ -246,7 +175,7 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
     return 0 if states == {"in-sync"} else 1
 
 
-def _judged(node: str, answer: bytes, pod: AgentPod | None = None) -> NodeRow:
+def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
     """Return the row for the output of `cat /proc/uptime FILE`, of the agent in a pod or of this machine's.
 
     Raises:
@@ -282,16 +211,16 @@ def _judged(node: str, answer: bytes, pod: AgentPod | None = None) -> NodeRow:
         for name, component in failing.items()
     ]
     reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
-    if state == "in-sync" and pod and pod.trouble:
+    if state == "in-sync" and pod and (trouble := _trouble(pod)):
         state = "not-ready"
-        reasons.append(pod.trouble)
+        reasons.append(trouble)
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
         node,
         state,
         "; ".join(reasons),
         tuple(dict.fromkeys((*failing, *status.conflicts))),
-        pod.name if pod else "",
+        pod.metadata.name if pod else "",
         status.version,
         status.load_balancers,
         status.names,
@@ -299,46 +228,70 @@ def _judged(node: str, answer: bytes, pod: AgentPod | None = None) -> NodeRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """How agents are queried.
+def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) -> list[NodeRow]:
+    """Query all agents; return a row for each node that has, or should have, a pod of nodeagent.
 
-    Attributes:
+    Changes nothing. RBAC: list nodes; in the namespace list pods, get the DaemonSet, create pods/exec.
+
+    Args:
         connection: to the API server.
         namespace: where the DaemonSet is.
         timeout: seconds for each node.
+
+    Returns:
+        The rows by state, the worst first, then by name; objects that can't be read have one, too.
+
+    Raises:
+        SourceError: a list is not available, there is no such DaemonSet, or RBAC denies pods/exec; the text
+            says what to do. That one node can't be queried is its row.
     """
-
-    connection: Connection
-    namespace: str
-    timeout: float = 10.0
-
-
-def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
-    """Yield a row for each node as it answers. Raises ForbiddenError: RBAC denies pods/exec."""
+    rows, pods = _read_roster(connection, namespace)
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
-        for answered in as_completed([pool.submit(ask, asking, seat) for seat in roster]):
-            yield answered.result()
+        queries = [pool.submit(_ask, connection, namespace, pod, timeout) for pod in pods]
+        rows += [query.result() for query in as_completed(queries)]
     finally:
         # On Ctrl-C, or if one error affects every node: running queries end within their time limit.
         pool.shutdown(wait=False, cancel_futures=True)
+    return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
 
 
-def ask(asking: Asking, seat: Seat) -> NodeRow:
-    """Query one node. Any failure becomes its row; only ForbiddenError is raised."""
-    if seat.unreadable:
-        return NodeRow(seat.node, "unreadable", seat.unreadable)
-    pod = seat.pod
-    if pod is None:
-        words = f"; {seat.silent}" if seat.silent else "; kubectl describe daemonset says why"
-        return NodeRow(seat.node, "no-pod", f"no pod of nodeagent on this node{words}")
-    if seat.silent:
-        return NodeRow(seat.node, "not-answering", seat.silent, pod=pod.name)
-    if not pod.running:
-        why = pod.trouble or "its container agent is not running"
-        return NodeRow(seat.node, "not-ready", why, pod=pod.name)
-    return _answered(asking, seat, pod)
+def _read_roster(connection: Connection, namespace: str) -> tuple[list[NodeRow], list[_Object]]:
+    """Return rows for nodes whose agents can't be queried and unreadable objects, and the pods to query.
+
+    A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only that evaluates
+    affinity and taints. Then each node counts that the node selector matches.
+    """
+    daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
+    of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
+    pods_path = f"/api/v1/namespaces/{namespace}/pods"
+    nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
+    pods, more = _listed(connection, Resource("pods", "Pod", pods_path, _decoded, of_app))
+    chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
+    selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
+    selected = {_OS: "linux", **selector}
+    known = {node.metadata.name: node for node in nodes}
+    wanted = {name for name in known if selected.items() <= (known[name].metadata.labels or {}).items()}
+    # A pod that drains where it is no longer wanted must not count in place of one that is missing.
+    staying = {pod.spec.node_name for pod in pods if pod.metadata.deletionTimestamp is None}
+    names = set(chosen)
+    if daemonset.status.desired_number_scheduled > len(names & (staying | wanted)):
+        names |= wanted
+    rows = [NodeRow(entry.where, "unreadable", entry.reason) for entry in (*unreadable, *more)]
+    asked = []
+    for name in names:
+        pod, silent = chosen.get(name), _silence(known.get(name))
+        if pod is None:
+            why = silent or "kubectl describe daemonset says why"
+            rows.append(NodeRow(name, "no-pod", f"no pod of nodeagent on this node; {why}"))
+        elif silent:
+            rows.append(NodeRow(name, "not-answering", silent, pod=pod.metadata.name))
+        elif not _is_running(pod):
+            why = _trouble(pod) or "its container agent is not running"
+            rows.append(NodeRow(name, "not-ready", why, pod=pod.metadata.name))
+        else:
+            asked.append(pod)
+    return rows, asked
 
 
 def read_own(node: str, file: Path) -> NodeRow | None:
@@ -351,18 +304,19 @@ def read_own(node: str, file: Path) -> NodeRow | None:
         return NodeRow(node, "unreadable", one_line(error))
 
 
-def _answered(asking: Asking, seat: Seat, pod: AgentPod) -> NodeRow:
-    failed = partial(NodeRow, seat.node, pod=pod.name)
+def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -> NodeRow:
+    """Query one agent. Any failure becomes its row; only ForbiddenError is raised."""
+    node, name = pod.spec.node_name, pod.metadata.name
     try:
-        container = Container(asking.namespace, pod.name, AGENT)
-        done = execute(asking.connection, container, ("cat", str(_UPTIME), str(IN_POD)), asking.timeout)
+        command = ("cat", str(_UPTIME), str(IN_POD))
+        done = execute(connection, Container(namespace, name, AGENT), command, timeout)
         if done.exit_code:
             why = done.stderr.strip()[:_LONGEST_REASON] or done.failure
-            return failed("unreadable", f"its status file can't be read: {why}")
-        return _judged(seat.node, done.stdout, pod)
+            return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)
+        return _judged(node, done.stdout, pod)
     except UnreadableStatusError as error:
-        return failed("unreadable", str(error))
+        return NodeRow(node, "unreadable", str(error), pod=name)
     except ForbiddenError:
         raise
     except SourceError as error:
-        return failed("not-answering", str(error))
+        return NodeRow(node, "not-answering", str(error), pod=name)

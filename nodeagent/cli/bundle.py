@@ -4,7 +4,7 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import click
@@ -14,7 +14,8 @@ from nodeagent.cli.fleet import fleet_document, namespace_option
 from nodeagent.cli.report import encode
 from nodeagent.cli.terminal import show
 from nodeagent.errors import NodeagentError, one_line
-from nodeagent.fleet import AGENT, RELAY, Asking, ask_all, read_roster, worst_first
+from nodeagent.fleet import AGENT, RELAY, read_fleet
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
 
 _WORST = 3
@@ -45,41 +46,34 @@ def bundle(
     Exit code 0: written; it lists what could not be read. 1: an error; nothing was written.
     """
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
-    contents, members = ["This archive contains:"], {}
+    contents = ["This archive contains:"]
+    members: dict[str, bytes] = {}
     with connect(kubeconfig) as connection:
-        for path, found in _collect(Asking(connection, namespace, timeout=timeout), nodes):
-            if isinstance(found, NodeagentError):
-                contents.append(f"  {path}: not available: {one_line(str(found))}")
-            else:
-                contents.append(f"  {path} ({len(found)} bytes)")
-                members[path] = found
+        rows = read_fleet(connection, namespace, timeout)
+        pods = {row.node: row.pod for row in rows if row.pod}
+        if unknown := [node for node in nodes if node not in pods]:
+            raise NodeagentError(f"--node {unknown[0]}: no node of that name has a pod of nodeagent")
+        members["fleet.json"] = encode(fleet_document(rows)).encode()
+        contents.append(f"  fleet.json ({len(members['fleet.json'])} bytes)")
+        for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
+            path = f"nodes/{node}/{name}"
+            try:
+                members[path] = _read(connection, Container(namespace, pods[node], AGENT), name, timeout)
+                contents.append(f"  {path} ({len(members[path])} bytes)")
+            except NodeagentError as error:
+                contents.append(f"  {path}: not available: {one_line(str(error))}")
     _write(file, {"CONTENTS.txt": "\n".join([*contents, ""]).encode(), **members})
     show([*contents, "", f"{file}: written"])
     return 0
 
 
-def _collect(asking: Asking, nodes: tuple[str, ...]) -> Iterator[tuple[str, bytes | NodeagentError]]:
-    roster = read_roster(asking.connection, asking.namespace)
-    pods = {seat.node: seat.pod.name for seat in roster if seat.pod}
-    if unknown := [node for node in nodes if node not in pods]:
-        raise NodeagentError(f"--node {unknown[0]}: no node of that name has a pod of nodeagent")
-    rows = worst_first(ask_all(asking, roster))
-    yield "fleet.json", encode(fleet_document(rows)).encode()
-    for node in nodes or [row.node for row in rows if row.pod][:_WORST]:
-        for name in (*_COMMANDS, *_LOGS):
-            try:
-                yield f"nodes/{node}/{name}", _read(asking, pods[node], name)
-            except NodeagentError as error:
-                yield f"nodes/{node}/{name}", error
-
-
-def _read(asking: Asking, pod: str, name: str) -> bytes:
+def _read(connection: Connection, agent: Container, name: str, timeout: float) -> bytes:
     if name in _LOGS:
-        path = f"/api/v1/namespaces/{asking.namespace}/pods/{pod}/log"
+        path = f"/api/v1/namespaces/{agent.namespace}/pods/{agent.pod}/log"
         query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
-        return asking.connection.get_text(path, query, asking.timeout, _MOST_BYTES)
-    container, command = Container(asking.namespace, pod, AGENT), _COMMANDS[name]
-    done = execute(asking.connection, container, command, asking.timeout, _MOST_BYTES)
+        return connection.get_text(path, query, timeout, _MOST_BYTES)
+    command = _COMMANDS[name]
+    done = execute(connection, agent, command, timeout, _MOST_BYTES)
     # Exit codes of nodeagent's own commands are answers; without any output they are failures.
     if done.exit_code and not done.stdout:
         raise NodeagentError(f"{' '.join(command)}: {done.stderr.strip()[-500:] or done.failure}")

@@ -16,7 +16,7 @@ from nodeagent.doctor.examination import Question, detections, examine
 from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
-from nodeagent.fleet import APP, Asking, NodeRow, ask_all, exit_code, read_own, read_roster, worst_first
+from nodeagent.fleet import APP, NodeRow, exit_code, read_fleet, read_own
 from nodeagent.model.facts import Facts
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.kubernetes.errors import NotFoundError
@@ -132,8 +132,7 @@ def _fleet(call: Invocation) -> tuple[Finding, int]:
     """Return what the agents of all nodes say, and the least number of load balancers that one serves."""
     try:
         with connect(call.kubeconfig) as connection:
-            asking = Asking(connection, APP)
-            rows = worst_first(ask_all(asking, read_roster(connection, asking.namespace)))
+            rows = read_fleet(connection, APP)
     except NotFoundError:
         return Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"), 0
     except SourceError as error:

@@ -17,7 +17,7 @@ from nodeagent.cli.command_options import (
 )
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, table
-from nodeagent.fleet import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, read_roster, worst_first
+from nodeagent.fleet import ORDER, NodeRow, NodeState, exit_code, read_fleet
 from nodeagent.runtime.status import DecisionCounts
 
 namespace_option = option(
@@ -43,8 +43,7 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     the others are in sync, or an error occurred.
     """
     with connect(kubeconfig) as connection:
-        roster = read_roster(connection, namespace)
-        rows = worst_first(ask_all(Asking(connection, namespace, timeout), roster))
+        rows = read_fleet(connection, namespace, timeout)
     show_answer(output, fleet_document(rows), fleet_lines(rows))
     return exit_code(rows)
 

@@ -23,7 +23,7 @@ from nodeagent.model.objects import Node, Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
-from nodeagent.sources.manifests import read_manifests, read_node_names, read_standard_input
+from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
 from nodeagent.sources.node.service_proxy import ServiceRules
@@ -95,7 +95,7 @@ class Invocation(Struct, frozen=True):
         snapshot, servers = self._observe()
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
         if (of_a_node or self.node_given) and snapshot.node is None and not unread:
-            self._reject_other_nodes()
+            self._reject_other_nodes(each.name for each in snapshot.nodes)
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         api = find_api_servers(kubeconfigs, servers=servers)
@@ -134,19 +134,10 @@ class Invocation(Struct, frozen=True):
             found = read_cluster(connection, self.node_name, service)
             return found, [connection.server]
 
-    def _reject_other_nodes(self) -> None:
-        names: tuple[str, ...] = ()
-        more = 0
-        if self.manifests is not None:
-            names = read_node_names(self.manifests)
-        else:
-            from nodeagent.sources.kubernetes import single_requests  # noqa: PLC0415 - see the module's head
-
-            with connect(self.kubeconfig) as connection:
-                names, more = single_requests.read_node_names(connection)
-        if names:
+    def _reject_other_nodes(self, known: Iterable[str]) -> None:
+        if names := list(known):
             shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
-            more += len(names) - len(shown)
+            more = len(names) - len(shown)
             raise ConfigError(
                 f"no Node is called {quoted(self.node_name)}; nothing was changed. The Nodes are "
                 f"{', '.join(map(one_line, shown))}{f' and {more} more' if more else ''}. "

@@ -5,21 +5,13 @@ and says what to color; it never writes an escape sequence or a line end itself.
 """
 
 import os
-import re
-import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 import click
 from msgspec import Struct
 
 from nodeagent.errors import one_line
 from nodeagent.printable import printable
-
-_LEAST_WIDTH = 40
-# What a wrapped line hangs under: its last column that begins in the first half, without the dash of a list.
-_HANGING = re.compile(r"(?:.*\s{2,})?(?:\s*- )?")
 
 
 class Styled(Struct, frozen=True):
@@ -34,15 +26,13 @@ Line = str | Styled | tuple[str | Styled, ...]
 """One line: plain words, styled ones, or some of each in a row."""
 
 
-def terminal_text(lines: Iterable[Line], width: int = 0) -> str:
+def terminal_text(lines: Iterable[Line]) -> str:
     r"""Return the lines as one text, with ANSI codes for the styles and a line end after each.
 
     Pure. Any other character in a line that is not printable is written as an escape (`\n`, `\x1b`,
-    `\u202e`): no value controls the terminal or begins a line of its own. If there is a `width`, longer lines
-    continue below with their own indentation; a command to paste (`$ `) is never broken.
+    `\u202e`): no value controls the terminal or begins a line of its own.
     """
-    rendered = chain.from_iterable(_wrapped(_parts(line), width) for line in lines)
-    return "".join(f"{''.join(map(_styled, parts)).rstrip()}\n" for parts in rendered)
+    return "".join(f"{''.join(map(_styled, _parts(line))).rstrip()}\n" for line in lines)
 
 
 def block(text: str) -> Iterator[str]:
@@ -74,14 +64,12 @@ def table(rows: Iterable[Sequence[str | Styled]], first: int = 0) -> list[Line]:
 
 
 def show(lines: Iterable[Line], *, error: bool = False) -> None:
-    """Print the lines to standard output, or to standard error; wrapped on a terminal.
+    """Print the lines to standard output, or to standard error.
 
     Colors are for a terminal, or wherever FORCE_COLOR is set (https://force-color.org), and never if NO_COLOR
     is (https://no-color.org): to any value that is not empty; click itself checks neither.
     """
-    on_terminal = (sys.stderr if error else sys.stdout).isatty()
-    width = max(shutil.get_terminal_size().columns, _LEAST_WIDTH) if on_terminal else 0
-    show_text(terminal_text(lines, width), error=error)
+    show_text(terminal_text(lines), error=error)
 
 
 def show_text(text: str, *, error: bool = False) -> None:
@@ -95,35 +83,6 @@ def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:
     return [Styled(part) if isinstance(part, str) else part for part in parts]
 
 
-def _wrapped(parts: list[Styled], width: int) -> Iterator[list[Styled]]:
-    """Yield the line in pieces of at most `width` characters, if it can be broken at spaces."""
-    parts = [Styled(printable(part.text), part.colour, part.bold) for part in parts]
-    text = "".join(part.text for part in parts).rstrip()
-    if not width or len(text) <= width or text.lstrip().startswith("$ "):
-        yield parts
-        return
-    hanging = _HANGING.match(text[: width // 2])
-    indent = Styled(" " * len(hanging[0] if hanging else ""))
-    start, room, before = 0, width, len(indent.text)
-    while len(text) - start > room:
-        end = text.rfind(" ", start + before, start + room + 1)
-        if end < 0:
-            end = text.find(" ", start + room)
-        if end < 0:
-            break
-        yield [*([indent] if start else []), *_slice(parts, start, end)]
-        start, room, before = end + 1, width - len(indent.text), 1
-    yield [*([indent] if start else []), *_slice(parts, start, len(text))]
-
-
-def _slice(parts: list[Styled], start: int, end: int) -> Iterator[Styled]:
-    for part in parts:
-        if start < len(part.text) and end > 0:
-            yield Styled(part.text[max(start, 0) : end], part.colour, part.bold)
-        start, end = start - len(part.text), end - len(part.text)
-
-
 def _styled(part: Styled) -> str:
-    if not (part.colour or part.bold):
-        return part.text
-    return click.style(part.text, fg=part.colour, bold=part.bold or None)
+    text = printable(part.text)
+    return click.style(text, fg=part.colour, bold=part.bold or None) if part.colour or part.bold else text

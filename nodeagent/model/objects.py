@@ -151,8 +151,9 @@ class Node:
 
 
 class NodeAddresses(Struct, frozen=True):
-    """The addresses of one node of the cluster, whichever it is."""
+    """The name and addresses of one node of the cluster, whichever it is."""
 
+    name: str
     addresses: frozenset[IPAddress]
 
 

@@ -13,12 +13,11 @@ import yaml
 from nodeagent.config.reading import yaml_problem
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import Node, Snapshot, Unreadable
+from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.printable import printable
 from nodeagent.sources.kubernetes.resources import (
     EVERYWHERE,
     NAMESPACES,
-    NODES,
     Resource,
     assembled,
     optional_resource,
@@ -80,12 +79,6 @@ def read_manifests(
     gathered = _gathered(source, _Gathered((*own, *EVERYWHERE, NAMESPACES, *_OPTIONAL)))
     found = ((value,) for value in gathered.objects.values() if value is not None)
     return replace(assembled(found, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips))
-
-
-def read_node_names(source: Path | bytes) -> tuple[str, ...]:
-    """Return the names of all Nodes in the manifests. Raises SourceError as `read_manifests` does."""
-    found = _gathered(source, _Gathered((NODES,))).objects.values()
-    return tuple(value.name for value in found if isinstance(value, Node))
 
 
 def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import sys
 from dataclasses import replace
 from functools import cache
@@ -20,7 +19,7 @@ from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
 from nodeagent.cli.doctor import DoctorDocument, doctor_lines
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
-from nodeagent.cli.terminal import Styled, block, table, terminal_text
+from nodeagent.cli.terminal import Styled, block, terminal_text
 from nodeagent.components.node import ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -132,36 +131,6 @@ def test_every_line_is_one(lines: list[str | Styled]) -> None:
     text = terminal_text(lines)
     _assert_harmless(text)
     assert text.count("\n") == len(lines)
-
-
-@given(
-    st.lists(st.text("abc:[]-", min_size=1, max_size=30)),
-    st.integers(40, 132),
-    st.sampled_from(["", "    - "]),
-)
-def test_a_long_line_continues_below_with_its_own_indentation(
-    words: list[str], width: int, before: str
-) -> None:
-    parts = (before, Styled(" ".join(words[:3]), "red"), " " + " ".join(words[3:]))
-    text = click.unstyle(terminal_text([parts], width))
-    assert text.split() == (before + " ".join(words)).split()
-    first, *more = text.splitlines()
-    assert max(map(len, [first, *more])) <= width
-    assert all(line.startswith(" " * len(before)) for line in more)
-
-
-def test_a_command_is_never_broken() -> None:
-    command = "      $ " + "word " * 50 + "end"
-    assert terminal_text([command], 40) == f"{command}\n"
-
-
-def test_a_row_continues_below_its_last_column() -> None:
-    (line,) = table([("pass", "CNI", "word " * 20)])
-    first, *more = terminal_text([line], 58).splitlines()
-    assert first.startswith("pass  CNI  word")
-    assert len(first) <= 58
-    assert more
-    assert all(re.match(r" {11}word", line) for line in more)
 
 
 @given(st.text())

@@ -338,7 +338,7 @@ def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
 
 def test_at_the_addresses_of_other_nodes_dns_verifies_nothing() -> None:
     """As k3s' ServiceLB publishes those whose nodes have endpoints: every port would go to the tenant."""
-    other = NodeAddresses(frozenset({ip_address("192.0.2.1"), ip_address("10.0.0.2")}))
+    other = NodeAddresses("node2", frozenset({ip_address("192.0.2.1"), ip_address("10.0.0.2")}))
     facts = answered(NAME, "192.0.2.1")
     for options in (DNS, config("loadBalancers: {services: [{namespace: ingress, name: blue}]}")):
         planned = desired(service(), other, ingress(NAME), facts=facts, options=options)

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
@@ -53,23 +53,12 @@ _POLICY_GROUP = "admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
 _SECONDS = 10.0
-_MOST_NODES = 250
-"""A Node is some 20 KB, most of it the names of images: their list stays within the largest answer."""
 
 _Answer = TypeVar("_Answer")
 
 
 class _Version(Struct):
     gitVersion: str = ""  # noqa: N815 - the API's field
-
-
-class _ListMetadata(Struct):
-    remaining: int | None = field(default=None, name="remainingItemCount")
-
-
-class _Nodes(Struct):
-    items: list[api.Node]
-    metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
 def ask_cluster(connection: "Connection") -> ClusterAnswers:
@@ -95,13 +84,6 @@ def _dns(connection: "Connection") -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
     spec = from_json(answer, api.Service).spec
     return ip_address(spec.clusterIP or "" if spec else "")
-
-
-def read_node_names(connection: "Connection") -> tuple[tuple[str, ...], int]:
-    """Return the names of at most 250 Nodes, and how many more there are. Raises SourceError."""
-    answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
-    found = from_json(answer, _Nodes)
-    return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
 
 
 def read_node(connection: "Connection", name: str) -> Node | None:

@@ -157,11 +157,11 @@ def decode_node(raw: Raw) -> Node:
 
 
 def decode_node_addresses(raw: Raw) -> NodeAddresses:
-    """Return the addresses of any node, all that its Node names. Raises DecodingError."""
+    """Return the name of any node, and all addresses that its Node names. Raises DecodingError."""
     found = decode(raw, api.Node)
     check_size(raw, found.metadata.name, found.status)
     told = (address_of(entry.address) for entry in (found.status and found.status.addresses) or ())
-    return NodeAddresses(frozenset(address for address in told if address is not None))
+    return NodeAddresses(found.metadata.name, frozenset(address for address in told if address is not None))
 
 
 def decode_relay_service(raw: Raw) -> RelayService:
