@@ -180,10 +180,10 @@ def test_aliases_are_not_supported() -> None:
 
 
 @pytest.mark.parametrize("option", ["hosts.file", "relay.kind", "relay.ipv4", "dnat.podCIDRs", "hosts.x"])
-@pytest.mark.parametrize("value", ["x" * 100_000, f"[{'x, ' * 30_000}]", f"[{'x' * 100_000}]"])
+@pytest.mark.parametrize("value", ["x" * 10_000, f"[{'x, ' * 3_000}]", f"[{'x' * 10_000}]"])
 def test_an_error_shows_the_beginning_of_a_long_value(option: str, value: str) -> None:
     section, _, key = option.partition(".")
-    for text in (f"{section}: {{{key}: {value}}}", f"{section}: {{{value.strip('[]')[:100_000]}: 1}}"):
+    for text in (f"{section}: {{{key}: {value}}}", f"{section}: {{{value.strip('[]')}: 1}}"):
         assert all(len(complaint) < 400 for complaint in complaints(text)), option
 
 

@@ -37,14 +37,6 @@ def _site_is_gone(world: World) -> bool:
     return addresses.SITE not in names(world.node1)
 
 
-def _line_is_last(world: World) -> bool:
-    return not world.node1.read_hosts().endswith(b"# END nodeagent\n")
-
-
-def _rules_are_gone(world: World) -> bool:
-    return not world.pod1.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok
-
-
 def _elements_are_gone(world: World) -> bool:
     return len(redirects(world.node1)) < 3
 
@@ -57,32 +49,21 @@ def _relay_is_gone(world: World) -> bool:
     return not world.node1.curl(f"http://{addresses.SITE}/", timeout=0.5).ok
 
 
+# One for each way in which damage is noticed; what else can be damaged is in tests/components.
 _DAMAGES = {
-    "a line deleted": Damage("hosts", f"sed -i /{addresses.SITE}/d /etc/hosts", _site_is_gone, "was changed"),
-    "a line below the block": Damage(
-        "hosts", "echo '10.9.9.9 user.example.net' >>/etc/hosts", _line_is_last, "was changed"
-    ),
-    "the file replaced": Damage(
+    "the hosts file replaced": Damage(
         "hosts",
         "echo '127.0.0.1 localhost' >/etc/hosts.new && mv /etc/hosts.new /etc/hosts",
         _site_is_gone,
         "was changed",
     ),
-    "the file deleted": Damage("hosts", "rm /etc/hosts", _site_is_gone, "was changed"),
     "an address removed": Damage(
         "addresses", f"ip -4 address flush to {RELAY_RANGE}", _address_is_gone, "was removed"
-    ),
-    "rules flushed": Damage("dnat", "nft flush table inet nodeagent", _rules_are_gone, "rule deleted"),
-    "elements deleted": Damage(
-        "dnat", "nft flush map inet nodeagent lb4", _elements_are_gone, "element deleted"
     ),
     "the table deleted": Damage(
         "dnat", "nft delete table inet nodeagent", _elements_are_gone, "table deleted"
     ),
     "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy stopped"),
-    "HAProxy's worker killed": Damage(
-        "relay", "pkill -KILL -n -x haproxy", _relay_is_gone, "HAProxy stopped"
-    ),
 }
 
 

@@ -1,21 +1,15 @@
-"""How an agent ends: it leaves the node as it is, unless it is uninstalled."""
+"""How an agent ends: the node is left as it is; daemonset/test_rehearsals.py has the uninstallation."""
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from signal import SIGTERM
 
-import pytest
-
-from tests.apiserver import faults, objects
 from tests.daemon.agents import Agents
-from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.connections import OpenConnection, SlowDownload, new_connections
-from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
+from tests.daemon.managed_state import hosts_inode, read_managed_state, table
 from tests.daemon.running_agent import RunningAgent
 from tests.testbed import addresses
-from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
@@ -24,8 +18,6 @@ from tests.testbed.world import World
 pytestmark = needs_root
 
 _BOUND_SECONDS = 5.0
-_NAMESPACE, _NAME = "kube-system", "nodeagent"
-_OWN = f"--daemonset={_NAMESPACE}/{_NAME}"
 _LAYER_MIB = 32
 _RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
 
@@ -59,38 +51,6 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
         download.finish()
 
 
-def _delete(api: ClusterApi) -> None:
-    api.store.delete("daemonsets", _NAME, _NAMESPACE)
-
-
-def _delete_slowly(api: ClusterApi) -> None:
-    """As `kubectl delete --cascade=foreground` does: it stays, with a deletionTimestamp."""
-    api.store.apply(objects.daemon_set(_NAME, _NAMESPACE, finalizers=["foregroundDeletion"]))
-    _delete(api)
-    assert "deletionTimestamp" in api.store.get("daemonsets", _NAME, _NAMESPACE)["metadata"]
-
-
-@pytest.mark.parametrize("delete", [_delete, _delete_slowly])
-def test_when_its_daemonset_goes_the_agent_cleans_up(
-    world: World, api: ClusterApi, agents: Agents, delete: Callable[[ClusterApi], None]
-) -> None:
-    """The node is as it was before nodeagent was installed, to the byte."""
-    node = world.node1
-    before = read_state(node)
-    api.store.create(objects.daemon_set(_NAME, _NAMESPACE))
-    agent = agents.start_ready(_OWN)
-    assert before.differences(read_state(node)) != []
-    delete(api)
-    assert _end(agent) < _BOUND_SECONDS
-    assert before.differences(read_state(node)) == []
-    assert living_processes(node, "haproxy") == []
-    assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
-    for component in ("hosts", "dnat", "relay", "addresses"):
-        assert agent.lines("Cleaned up a component", component=component), component
-    # What is left of it must not block the tests' own end.
-    api.store.replace_all("daemonsets", [])
-
-
 def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, agents: Agents) -> None:
     """Without a cluster and without `nodeagent cleanup`, which no node of a DaemonSet has."""
     node = world.node1
@@ -110,28 +70,11 @@ def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, ag
     assert (left.hosts, left.ruleset, left.iptables) == (before.hosts, before.ruleset, before.iptables)
 
 
-def test_an_agent_that_never_reached_the_api_ends_in_time(
-    world: World, api: ClusterApi, agents: Agents
-) -> None:
-    """In the middle of a first list that takes for ever, it hears the signal all the same.
-
-    For 20 s it asks whether its DaemonSet was deleted.
-    """
-    before = read_managed_state(world.node1)
-    api.faults.add(faults.Hold(), times=None)
-    agent = agents.start(_OWN)
-    agent.await_page("/healthz", 200)
-    api.traffic.wait_for_requests("list", "/api/v1/services")
-    assert _end(agent, 20 + _BOUND_SECONDS) < 20 + _BOUND_SECONDS
-    assert read_managed_state(world.node1) == before
-    assert names(world.node1) == {}
-
-
-def _end(agent: RunningAgent, bound: float = _BOUND_SECONDS) -> float:
+def _end(agent: RunningAgent) -> float:
     """Send SIGTERM; returns the seconds until the end, which must be a good one."""
     began = time.monotonic()
     agent.signal(SIGTERM)
-    assert agent.process.wait(seconds=2 * bound) == 0
+    assert agent.process.wait(seconds=2 * _BOUND_SECONDS) == 0
     took = time.monotonic() - began
     print(f"ended within {took:.2f} s")
     return took

@@ -134,7 +134,8 @@ class Deployment:
         return pod
 
     def _config(self, hosts: Mapping[str, object] | None) -> str:
-        document = yaml.safe_load(_only(self._objects, "ConfigMap")["data"]["nodeagent.yaml"])
+        (config_map,) = [one for one in self._objects if one["kind"] == "ConfigMap"]
+        document = yaml.safe_load(config_map["data"]["nodeagent.yaml"])
         sections = {**self._options, "hosts": hosts} if hosts is not None else self._options
         for section, options in sections.items():
             document.setdefault(section, {}).update(options)
@@ -143,7 +144,7 @@ class Deployment:
 
 def pod_template() -> Object:
     """Read the template of the DaemonSet's pods, or of an overlay's."""
-    return _template(_only(render(DAEMONSET), "DaemonSet"))
+    return _template(the(render(DAEMONSET), "DaemonSet"))
 
 
 def _template(workload: Object) -> Object:
@@ -160,8 +161,3 @@ def _template(workload: Object) -> Object:
     if spec["automountServiceAccountToken"]:
         spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
     return template
-
-
-def _only(objects: list[Object], kind: str) -> Object:
-    (found,) = (obj for obj in objects if obj["kind"] == kind)
-    return found

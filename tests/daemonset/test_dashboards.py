@@ -1,4 +1,4 @@
-"""Dashboard and alerts use only metrics that exist, with the labels that they have."""
+"""Dashboard and alerts use only metrics that exist, with their labels; the runbook explains each alert."""
 
 import json
 import re
@@ -115,6 +115,16 @@ def test_an_alert_says_what_to_do_and_names_labels_that_its_series_has(rule: Obj
     grouped = [labels_of(one) for one in parts(expression) if isinstance(one, AggregateExpr)]
     there = _TARGET_LABELS.union(*(_series()[name] for name, _ in selectors(expression)))
     assert used <= (set().union(*grouped) if grouped else there)
+
+
+def test_every_alert_leads_to_its_section_of_the_runbook() -> None:
+    alerts = (DAEMONSET.parent / "docs" / "runbook.md").read_text("utf-8").partition("## Metrics")[0]
+    assert sorted(re.findall(r"^### (\S+)$", alerts, re.MULTILINE)) == sorted(
+        rule["alert"] for rule in _rules()
+    )
+    for rule in _rules():
+        # A heading's anchor is its text in lower case (GitHub, and the Markdown of most sites).
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
 
 
 def test_what_concerns_a_node_names_it_and_is_routed_by_it() -> None:

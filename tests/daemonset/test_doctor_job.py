@@ -1,11 +1,21 @@
 """daemonset/doctor: the doctor once on a node, before anything is installed; it can read and nothing else."""
 
+from pathlib import Path
+
+import pytest
+
 from tests.apiserver.access import Rule, rules_bound_to
+from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import the
+from tests.testbed.node_state import read_state
+from tests.testbed.services import INGRESS_SERVICE
+from tests.testbed.world import World
 
 _OBJECTS = render(DAEMONSET / "doctor")
 _NAMESPACE = "nodeagent-doctor"
+_SENDS_PROXY = {"metadata": {"annotations": {"nodeagent.io/proxy-protocol": "v1"}}}
 
 
 def _spec() -> Object:
@@ -44,3 +54,30 @@ def test_it_may_read_all_that_the_agents_read() -> None:
     }
     granted = {(group, kind) for rule in _rules() for group in rule.api_groups for kind in rule.resources}
     assert wanted <= granted
+
+
+@pytest.mark.timeout(600)  # the first test of a worker builds the image
+def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
+    world: World, image: ImageRoot, tmp_path: Path
+) -> None:
+    """As a container of the image, the user nobody, with its manifest's rights and no capability."""
+    directory, workload = tmp_path / "deployment", ("Job", _NAMESPACE, "doctor")
+    kustomization = DAEMONSET / "doctor"
+    with Deployment(world, image, directory, kustomization, workload=workload, options={}) as deployment:
+        api = deployment.api
+        api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
+        before, revision = read_state(world.node1), api.store.revision
+        job = deployment.pod()
+        job.start()
+        doctor = job.containers["doctor"]
+        assert doctor.wait(seconds=60) == 0
+        report = doctor.log()
+        assert "Traceback" not in report
+        assert report.splitlines()[-1] == "exit code 2"
+        assert "affected" in report.splitlines()[0]
+        assert "[ShortCircuitedAndCut]" in report
+        assert "What to do" in report
+        assert "forbidden" not in report.lower()
+        job.remove()
+        assert before.differences(read_state(world.node1)) == []
+        assert api.store.revision == revision

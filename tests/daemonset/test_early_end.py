@@ -14,6 +14,7 @@ import pytest
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import containers, the
 from tests.root import needs_root
+from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
 
 pytestmark = needs_root
@@ -79,8 +80,7 @@ def _container(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def _first(container: subprocess.Popen[bytes]) -> int:
     """The container's process 1, as this namespace numbers it; 0 if there is none yet."""
-    children = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text(encoding="ascii")
-    return int(children.split()[0]) if children.split() else 0
+    return next(iter(children(container.pid)), 0)
 
 
 def _begun(container: subprocess.Popen[bytes]) -> bool:

@@ -136,3 +136,15 @@ def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) 
         one.get("replacement", "") for one in monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
     ]
     assert "$1:9467" in replaced
+
+
+def test_every_capability_and_host_path_has_its_reason_in_the_documentation() -> None:
+    spec = pod(render(DAEMONSET / "base"))
+    page = (DAEMONSET.parent / "docs" / "security.md").read_text("utf-8")
+    table = page.partition("## Privileges, and why")[2].partition("\n## ")[0]
+    for container in containers(spec).values():
+        for capability in container["securityContext"]["capabilities"].get("add", []):
+            assert f"`{capability}`" in table
+    for volume in spec["volumes"]:
+        if "hostPath" in volume:
+            assert f"`{volume['hostPath']['path']}`" in table

@@ -3,14 +3,16 @@
 import time
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.daemon.connections import SlowDownload, new_connections
 from tests.daemon.managed_state import ManagedState, names, read_managed_state, relay_addresses
-from tests.daemonset.deployment import Deployment
+from tests.daemonset.deployment import OPTIONS, Deployment
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.pods import Pod
-from tests.testbed.addresses import SITE
+from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -22,6 +24,7 @@ _PER_SECOND = 200
 _CONNECTIONS_OF_A_SOAK = 100_000
 _DOWNLOADS = 5
 """From each of them."""
+_IDLE_SECONDS = 10
 
 
 @pytest.mark.long
@@ -99,6 +102,28 @@ def test_an_old_agent_takes_over_again_when_the_new_pod_fails(world: World, depl
     _uninstall(deployment, old)
 
 
+@pytest.mark.long
+def test_a_rollout_does_not_wait_for_an_idle_connection(
+    world: World, image: ImageRoot, tmp_path: Path
+) -> None:
+    """But for downloads, as above. By default, relay.idleSeconds is 30."""
+    node = world.node1
+    options = {**OPTIONS, "relay": {"idleSeconds": _IDLE_SECONDS}}
+    with Deployment(world, image, tmp_path / "deployment", options=options) as deployment:
+        old = deployment.ready_pod()
+        # Used and kept, as containerd keeps its own.
+        with node.connect(LOAD_BALANCER_IP, 80) as idle:
+            idle.sendall(f"GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n".encode())
+            assert idle.recv(65536).startswith(b"HTTP/1.1 200")
+            new = deployment.ready_pod()
+            new.agent.await_line("Became the writer")
+            old.terminate()
+            idle.settimeout(_IDLE_SECONDS + 5)
+            assert idle.recv(65536) == b""
+        _await_gone(old)
+        assert node.curl(f"https://{SITE}/").ok
+
+
 def test_a_new_pod_whose_relay_is_late_takes_nothing_away(world: World, deployment: Deployment) -> None:
     """Its agent writes by then; what points at the older pod's relay stays."""
     old, new = deployment.ready_pod(), deployment.pod()
@@ -108,9 +133,7 @@ def test_a_new_pod_whose_relay_is_late_takes_nothing_away(world: World, deployme
         new.restart("relay")
         new.await_ready()
         old.terminate()
-        for container in (old.relay, old.agent):
-            assert container.wait(seconds=20) == 0
-        old.remove()
+        _await_gone(old)
 
 
 def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +208,12 @@ def _shut_down_and_boot(pod: Pod) -> ManagedState:
     node.run(["rm", "-r", "/run/nodeagent"])
     assert names(node) == before.names
     return before
+
+
+def _await_gone(pod: Pod) -> None:
+    for container in (pod.relay, pod.agent):
+        assert container.wait(seconds=20) == 0
+    pod.remove()
 
 
 def _read_all(downloads: list[SlowDownload]) -> None:
