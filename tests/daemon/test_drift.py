@@ -61,7 +61,7 @@ _DAMAGES = {
         "addresses", f"ip -4 address flush to {RELAY_RANGE}", _address_is_gone, "was removed"
     ),
     "the table deleted": Damage(
-        "dnat", "nft delete table inet nodeagent", _elements_are_gone, "table deleted"
+        "dnat", "nft delete table inet nodeagent", _elements_are_gone, "changed by nft, process"
     ),
     "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy stopped"),
 }

@@ -186,10 +186,9 @@ class ExclusiveBackend:
         If rules move from one backend to the other, both are active for a moment: see
         docs/decisions/0011-iptables-backend.md.
         """
-        if not change.leftover:
-            return self._chosen.run(change)
-        problem = self._chosen.run(difference(replace(change.before, leftover=None), change.desired))
-        self._other.run(difference(self._other.read(), NO_RULES))
+        problem = self._chosen.run(change)
+        if change.before.leftover:
+            self._other.run(difference(self._other.read(), NO_RULES))
         return problem
 
     def watch(self) -> Watch:

@@ -18,16 +18,13 @@ from typing import Final
 from nodeagent.components.dnat.state import DnatChange, DnatState
 from nodeagent.components.dnat.watch import XtablesWatch
 from nodeagent.components.dnat.xt_layout import (
-    ABSENT,
     FAMILIES,
     PREFIX,
     PROGRAMS,
     TABLES,
     Key,
-    TableLayout,
+    Table,
     TableName,
-    TableState,
-    XtState,
     layout,
     state_of,
 )
@@ -60,12 +57,11 @@ class IptablesBackend:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def script(self, change: DnatChange) -> str:
-        """Return the steps as iptables-restore takes them; see `DnatBackend.script`. Pure.
+        """Return nodeagent's chains as iptables-restore takes them; see `DnatBackend.script`. Pure.
 
-        For a person. Under the lock, they are computed again, from the tables as they are then.
+        For a person. Under the lock, only what differs is written.
         """
-        tables = change.before.tables if isinstance(change.before, XtState) else ABSENT
-        return xt_script(tables, layout(change.desired)) if change.action != "none" else ""
+        return xt_script(layout(change.desired)) if change else ""
 
     def run(self, change: DnatChange) -> str:
         """Apply the change, table by table; see `DnatBackend.run`.
@@ -96,17 +92,17 @@ class IptablesBackend:
         """See `DnatBackend.watch`."""
         return XtablesWatch(lock_path())
 
-    def _state(self, family: Family, table: TableName) -> TableState:
+    def _state(self, family: Family, table: TableName) -> Table:
         try:
             if not _holds_ours(family, table):
-                return TableState()
+                return Table()
         except OSError as error:
             if _is_denied(error):
                 raise _DeniedError from error
             raise ApplyError(f"could not list the kernel's legacy tables: {error.strerror}") from error
         return self._tables[family, table].read()
 
-    def _work(self, change: DnatChange) -> Iterator[tuple[Key, TableLayout]]:
+    def _work(self, change: DnatChange) -> Iterator[tuple[Key, Table]]:
         """Yield the tables that may need changes, in order: the guard is made first and removed last."""
         if not change:
             return

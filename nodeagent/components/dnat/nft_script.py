@@ -11,8 +11,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from msgspec import Struct
-
 from nodeagent.components.dnat.state import DnatChange, comment_of
 from nodeagent.model.addresses import Endpoint, Family
 from nodeagent.model.desired import NO_RULES, DnatRules
@@ -47,7 +45,7 @@ RANGES = tuple(NO_RULES.ranges)
 def script(change: DnatChange) -> str:
     """Return the transaction for `change`, as `nft -f -` takes it; empty if there is nothing to do."""
     match change.action:
-        case "none" | "remove leftover":
+        case "none":
             return ""
         case "delete":
             return f"delete table inet {TABLE}\n"
@@ -68,7 +66,7 @@ def replacement(desired: DnatRules) -> str:
     tracking's, and see neither.
     """
     head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-    return head + structure(desired.users).text + "".join(_additions(desired))
+    return head + structure(desired.users)[0] + "".join(_additions(desired))
 
 
 def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
@@ -77,24 +75,14 @@ def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
         yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
 
-class Structure(Struct, frozen=True):
-    """The table without elements: its text, and what a listing shows of a table that was made from it.
-
-    `maps` and `sets` are their names, `rules` each chain's comments in order.
-    """
-
-    text: str
-    maps: tuple[str, ...]
-    sets: tuple[str, ...]
-    rules: Mapping[str, tuple[str, ...]]
-
-
 _VERSION = "VERSION"
 
 
 @cache
-def structure(users: int) -> Structure:
-    """Return the definition of the whole table, without elements.
+def structure(users: int) -> tuple[str, Mapping[str, list[str]]]:
+    """Return the definition of the whole table without elements, and what a listing of such a table shows.
+
+    That is the kind and name of each object, of a chain with its rules' comments in order.
 
     `guard` sees packets before every translation, `guard_input` after them: a NodePort, or the address of a
     Service whose EndpointSlice names a relay address, would lead there as well, and HAProxy to itself.
@@ -153,15 +141,13 @@ def structure(users: int) -> Structure:
         lines += [f"chain {chain} {{", head, *texts, "}"]
     text = "\n\t".join([f"table inet {TABLE} {{", *lines]) + "\n}\n"
     version = hashlib.sha256(text.encode("ascii")).hexdigest()[:8]
-    return Structure(
-        text.replace(_VERSION, version),
-        tuple(f"lb{family}" for family in FAMILIES),
-        tuple(f"{name}{family}" for family in FAMILIES for name in RANGES),
-        {
-            chain: tuple(comment.replace(_VERSION, version) for _, comment in its)
-            for chain, its in rules.items()
-        },
-    )
+    shown: dict[str, list[str]] = {
+        f"chain {chain}": [comment.replace(_VERSION, version) for _, comment in its]
+        for chain, its in rules.items()
+    }
+    for family in FAMILIES:
+        shown |= {f"map lb{family}": [], **{f"set {name}{family}": [] for name in RANGES}}
+    return text.replace(_VERSION, version), shown
 
 
 _USERS = "connections of each local user at most: "

@@ -8,15 +8,13 @@ nft's messages have no translations, and with LC_ALL=C those of the C library ha
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from errno import EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from ipaddress import ip_address, ip_network
 
 import msgspec
 from msgspec import Raw, Struct
 
-from nodeagent.components.dnat.nft_script import CHAINS, FAMILIES, RANGES, TABLE, structure, users_limit
+from nodeagent.components.dnat.nft_script import RANGES, TABLE, structure, users_limit
 from nodeagent.components.dnat.nft_script import script as nft_script
 from nodeagent.components.dnat.state import DnatChange, DnatState, in_order, owner_of
 from nodeagent.components.dnat.watch import NftablesWatch
@@ -51,19 +49,6 @@ class _Item(Struct):
     elem: Raw = Raw(b"[]")
 
 
-@dataclass(slots=True)
-class _Found:
-    """What has been read so far of one listing; `rules` are each chain's comments."""
-
-    handles: set[int] = field(default_factory=set)
-    rules: dict[str, list[str]] = field(default_factory=dict)
-    maps: set[str] = field(default_factory=set)
-    sets: set[str] = field(default_factory=set)
-    redirects: list[Redirect] = field(default_factory=list)
-    ranges: dict[str, list[IPNetwork]] = field(default_factory=dict)
-    damage: list[str] = field(default_factory=list)
-
-
 def state_of(listing: bytes) -> DnatState:
     """Return the state that a listing of nodeagent's table shows.
 
@@ -76,90 +61,60 @@ def state_of(listing: bytes) -> DnatState:
     Raises:
         ApplyError: this is not a listing of nft.
     """
-    found = _Found()
     try:
-        for item in from_json(listing, _Listing).nftables:
-            for kind, body in item.items():
-                if kind != "metainfo":  # nft's version, on which nothing here depends
-                    _read(found, kind, from_json(body, _Item))
+        items = [
+            (kind, from_json(body, _Item))
+            for item in from_json(listing, _Listing).nftables
+            for kind, body in item.items()
+            if kind != "metainfo"  # nft's version, on which nothing here depends
+        ]
     except msgspec.DecodeError as error:
         raise ApplyError(
             f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
             "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
         ) from error
-    users = users_limit(found.rules.get("users", ()))
-    return DnatState(
-        DnatRules(
-            tuple(sorted(found.redirects, key=lambda redirect: redirect.match.sort_key())),
-            **{
-                name: in_order(one for family in FAMILIES for one in found.ranges.get(f"{name}{family}", ()))
-                for name in RANGES
-            },
-            users=users,
-        ),
-        present=True,
-        damage=(*found.damage, *_differences(found, users)),
+    shown: dict[str, list[str]] = {}
+    redirects: list[Redirect] = []
+    ranges: dict[str, list[IPNetwork]] = {name: [] for name in RANGES}
+    damage: list[str] = []
+    for kind, item in items:
+        what = f"{kind} {item.name}"
+        if item.policy != "accept" or item.size or (kind == "table" and item.flags):
+            damage.append(f"{what} has another policy, size or flag")
+        if kind == "rule":
+            shown.setdefault(f"chain {item.chain}", []).append(item.comment)
+        elif kind != "table":
+            shown.setdefault(what, [])
+        try:
+            if kind == "map":
+                redirects += map(_redirect, from_json(item.elem, list[tuple[object, object]]))
+            elif kind == "set":
+                networks = ranges.setdefault(item.name[:-1], [])
+                networks += map(_network, from_json(item.elem, list[object]))
+        except (msgspec.ValidationError, ValueError) as error:
+            damage.append(f"{what} has an element that can't be nodeagent's ({error})")
+    users = users_limit(shown.get("chain users", ()))
+    wanted = structure(users)[1]
+    different = [name for name in sorted({*shown, *wanted}) if shown.get(name) != wanted.get(name)]
+    damage += (f"{name} is missing, altered or not nodeagent's" for name in different)
+    number = len(wanted) + sum(map(len, wanted.values()))
+    if not different and {item.handle for kind, item in items if kind != "table"} != {*range(1, number + 1)}:
+        damage.append("a chain, set or rule was replaced")
+    rules = DnatRules(
+        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
+        **{name: in_order(ranges[name]) for name in RANGES},
+        users=users,
     )
+    return DnatState(rules, present=True, damage=tuple(damage))
 
 
-def _read(found: _Found, kind: str, item: _Item) -> None:
-    if kind == "table":
-        if item.flags:
-            found.damage.append(f"the table has flags ({item.flags})")
-        return
-    found.handles.add(item.handle)
-    match kind:
-        case "chain":
-            found.rules.setdefault(item.name, [])
-            if item.policy != "accept":
-                found.damage.append(f"chain {item.name} has the policy {item.policy}")
-        case "rule":
-            found.rules.setdefault(item.chain, []).append(item.comment)
-        case "map" | "set":
-            (found.maps if kind == "map" else found.sets).add(item.name)
-            if item.size:
-                found.damage.append(f"{item.name} has room for {item.size} elements only")
-            try:
-                _read_elements(found, kind, item)
-            except (msgspec.ValidationError, ValueError) as error:
-                found.damage.append(f"{item.name} has an element that can't be nodeagent's ({error})")
-        case _:
-            found.damage.append(f"a {kind} that is not nodeagent's")
-
-
-def _read_elements(found: _Found, kind: str, item: _Item) -> None:
-    if kind == "map":
-        found.redirects += [
-            Redirect(_endpoint(key), _endpoint(value), owner_of(_comment(key)))
-            for key, value in from_json(item.elem, list[tuple[object, object]])
-        ]
-    else:
-        found.ranges[item.name] = [_network(element) for element in from_json(item.elem, list[object])]
-
-
-def _differences(found: _Found, users: int) -> Iterator[str]:
-    """Yield how the structure differs from nodeagent's, for a person."""
-    wanted = structure(users)
-    for what, names, expected in (
-        ("chain", found.rules.keys(), CHAINS.keys()),
-        ("map", found.maps, {*wanted.maps}),
-        ("set", found.sets, {*wanted.sets}),
-    ):
-        yield from (f"{what} {name} is missing" for name in sorted(expected - names))
-        yield from (f"a {what} {name} that is not nodeagent's" for name in sorted(names - expected))
-    altered = [chain for chain in CHAINS if tuple(found.rules.get(chain, ())) != wanted.rules[chain]]
-    yield from (f"the rules of chain {chain} are altered" for chain in altered if chain in found.rules)
-    number = len(CHAINS) + len(wanted.maps) + len(wanted.sets) + sum(map(len, wanted.rules.values()))
-    if not altered and found.handles != set(range(1, number + 1)):
-        yield "a chain, set or rule was replaced"
-
-
-def _comment(element: object) -> str:
-    match element:
+def _redirect(element: tuple[object, object]) -> Redirect:
+    key, value = element
+    match key:
         case {"elem": {"comment": str(comment)}}:
-            return comment
+            return Redirect(_endpoint(key), _endpoint(value), owner_of(comment))
         case _:
-            return ""
+            return Redirect(_endpoint(key), _endpoint(value), owner_of(""))
 
 
 def _endpoint(element: object) -> Endpoint:

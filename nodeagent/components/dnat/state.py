@@ -38,61 +38,67 @@ class DnatState:
         return (f"{self.unreadable}: taken for empty",) if self.unreadable else ()
 
 
-Action = Literal["none", "create", "alter", "repair", "delete", "remove leftover"]
+Action = Literal["none", "create", "alter", "repair", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
 class DnatChange:
     """One step from the actual state to the desired rules; true if it does anything.
 
-    `alter` changes only entries, `repair` also writes the rules again, `create` writes the whole structure
-    with every entry, `delete` removes the structure with all its contents; `remove leftover` only removes
-    what the backend `leftover` has left. An entry that gets another relay address, or another Service's
-    comment, is both in `removed` and in `added`. `damage` gives the reasons for a repair. `displaced` marks
-    one that only moves nodeagent's rules before other programs' again: none of nodeagent's rules had been
-    removed.
+    An entry that gets another relay address, or another Service's comment, is both in `removed` and in
+    `added`. What the other backend left is removed as well.
     """
 
     before: DnatState = field(default_factory=DnatState, repr=False)
     desired: DnatRules = field(default=NO_RULES, repr=False)
-    action: Action = "none"
     added: DnatRules = NO_RULES
     removed: DnatRules = NO_RULES
-    damage: tuple[str, ...] = ()
-    displaced: bool = False
-    leftover: str = ""
 
     @property
-    def rest(self) -> str:
-        """What is left of it after the half that adds, for a person; empty for nothing."""
-        replaced = {redirect.match for redirect in self.added.redirects}
-        gone = tuple(redirect for redirect in self.removed.redirects if redirect.match not in replaced)
-        removed = replace(self.removed, redirects=gone)
-        if self.action == "remove leftover" and not self.desired:
-            return str(self)
-        if self.action == "delete" or removed != NO_RULES:
-            return str(replace(self, removed=removed, added=NO_RULES, damage=(), leftover=""))
-        return ""
+    def action(self) -> Action:
+        """What is done.
+
+        `alter` changes only entries, `repair` writes everything again, `create` writes it for the first time,
+        `delete` removes it all.
+        """
+        if not self.desired:
+            return "delete" if self.before.present else "none"
+        if not self.before.present:
+            return "create"
+        if self.before.damage:
+            return "repair"
+        return "alter" if self.added != NO_RULES or self.removed != NO_RULES else "none"
+
+    @property
+    def displaced(self) -> bool:
+        """Whether it only moves nodeagent's rules before other programs': none of them had been removed."""
+        altered = self.added != NO_RULES or self.removed != NO_RULES
+        return self.action == "repair" and self.before.displaced and not altered
 
     def __bool__(self) -> bool:
-        return self.action != "none"
+        return self.action != "none" or self.before.leftover is not None
 
     def __str__(self) -> str:
-        lines = [f"! {self.action}: {reason}" for reason in self.damage]
+        lines = [f"! repair: {reason}" for reason in self.before.damage if self.action == "repair"]
         if self.action == "create":
             lines.append("+ nodeagent's tables and chains")
-        for sign, rules in (("-", self.removed), ("+", self.added)):
-            lines += [f"{sign} {one.match} -> {one.to} ({one.load_balancer})" for one in rules.redirects]
-            lines += [f"{sign} pods {network}" for network in rules.pods]
-            lines += [f"{sign} guard {network}" for network in rules.guarded]
-            lines += [f"{sign} admitted to the relay {network}" for network in rules.admitted]
-            known = {ip_network(redirect.match.address) for redirect in rules.redirects}
-            lines += [f"{sign} let through to the relay {one}" for one in rules.balancers if one not in known]
+        lines += (*_lines("-", self.removed), *_lines("+", self.added))
         if self.action == "delete":
             lines.append("- nodeagent's tables and chains")
-        if self.leftover:
-            lines.append(f"- everything that the backend {self.leftover} left")
+        if self.before.leftover:
+            lines.append(f"- everything that the backend {self.before.leftover[0]} left")
         return "\n".join(lines)
+
+
+def _lines(sign: str, rules: DnatRules) -> list[str]:
+    known = {ip_network(redirect.match.address) for redirect in rules.redirects}
+    return [
+        *(f"{sign} {one.match} -> {one.to} ({one.load_balancer})" for one in rules.redirects),
+        *(f"{sign} pods {network}" for network in rules.pods),
+        *(f"{sign} guard {network}" for network in rules.guarded),
+        *(f"{sign} admitted to the relay {network}" for network in rules.admitted),
+        *(f"{sign} let through to the relay {one}" for one in rules.balancers if one not in known),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +121,13 @@ class DnatDiff:
 
     @property
     def removals(self) -> str:
-        """See `component.Diff`."""
-        return self.whole.rest
+        """See `component.Diff`. Nothing of an entry that is replaced."""
+        if not self.whole.desired:
+            return str(self.whole)
+        replaced = {redirect.match for redirect in self.whole.added.redirects}
+        removed = self.whole.removed
+        gone = tuple(redirect for redirect in removed.redirects if redirect.match not in replaced)
+        return "\n".join(_lines("-", replace(removed, redirects=gone)))
 
     @property
     def displaced(self) -> bool:
@@ -171,29 +182,7 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
     if before.present and before.rules.users != desired.users and desired:
         words = f"local users may have {before.rules.users} connections, not {desired.users}"
         before = replace(before, damage=(*before.damage, words))
-    added, removed = _beyond(desired, before.rules), _beyond(before.rules, desired)
-    altered = bool(added != NO_RULES or removed != NO_RULES)
-    repaired = bool(desired and before.present and before.damage)
-    leftover = before.leftover[0] if before.leftover else ""
-    action: Action = "remove leftover" if leftover else "none"
-    if not desired and before.present:
-        action = "delete"
-    elif desired and not before.present:
-        action = "create"
-    elif repaired:
-        action = "repair"
-    elif altered and desired:
-        action = "alter"
-    return DnatChange(
-        before,
-        desired,
-        action,
-        added,
-        removed,
-        damage=before.damage if repaired else (),
-        displaced=repaired and before.displaced and not altered,
-        leftover=leftover,
-    )
+    return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired))
 
 
 def grown(before: DnatRules, desired: DnatRules) -> DnatRules:

@@ -11,7 +11,6 @@ occasional look finds changes by a program that takes no lock.
 
 import math
 import time
-from collections import Counter
 from pathlib import Path
 
 from nodeagent.components.dnat.nft_script import TABLE
@@ -21,19 +20,6 @@ from nodeagent.netlink import nftables_notifications
 # include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
 _NFPROTO_INET = 1
 _NEWGEN = 15
-_WORDS = {
-    0: "table added",
-    2: "table deleted",
-    3: "chain added",
-    5: "chain deleted",
-    6: "rule added",
-    8: "rule deleted",
-    9: "set added",
-    11: "set deleted",
-    12: "element added",
-    14: "element deleted",
-}
-
 _NEEDLE = TABLE.encode() + b"\0"
 
 
@@ -46,9 +32,9 @@ class NftablesWatch:
     seconds = math.inf
 
     def __init__(self) -> None:
-        self._kinds: Counter[str] = Counter()
+        self._concerned = False
         # The end of a transaction matters only if it contains something of nodeagent's.
-        self._source = nftables_notifications(lambda datagram: bool(self._kinds) or _NEEDLE in datagram)
+        self._source = nftables_notifications(lambda datagram: self._concerned or _NEEDLE in datagram)
 
     def fileno(self) -> int:
         """See `component.Watch`."""
@@ -60,19 +46,16 @@ class NftablesWatch:
 
     def drain(self) -> str:
         """See `component.Watch`. A transaction is reported when its end has arrived."""
-        transactions: dict[str, None] = {}
+        programs: dict[str, None] = {}
         for message in self._source.messages():
-            kind = message["header"]["type"] & 0xFF
-            if kind == _NEWGEN and self._kinds:
+            if message["header"]["type"] & 0xFF != _NEWGEN:
+                ours = message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE
+                self._concerned = self._concerned or ours
+            elif self._concerned:
                 process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
-                changes = ", ".join(
-                    f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
-                )
-                transactions[f"{changes} (by {name or 'unknown'}, process {process} of the host)"] = None
-                self._kinds.clear()
-            elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
-                self._kinds[_WORDS.get(kind, "something else changed")] += 1
-        return f"table inet {TABLE} was changed: {'; '.join(transactions)}" if transactions else ""
+                programs[f"{name or 'unknown'}, process {process} of the host"] = None
+                self._concerned = False
+        return f"table inet {TABLE} was changed by {'; '.join(programs)}" if programs else ""
 
 
 _LOOK_SECONDS = 10.0

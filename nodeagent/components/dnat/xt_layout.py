@@ -1,4 +1,4 @@
-"""The legacy tables: chains and rules as desired, the state that was read, and the steps in between. Pure.
+"""The legacy tables: chains and rules as desired, and the state that was read. Pure.
 
 nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one chain of all entries for both. The
 first packet of a TCP connection walks it (nat sees no other), as it walks kube-proxy's chain of all Services.
@@ -10,16 +10,14 @@ Not raw, the other table before nat: kubelet keeps a chain of its own in mangle,
 (KUBE-KUBELET-CANARY), while few nodes have loaded the module for raw. Not filter's INPUT: a rule of another
 program that accepts there ends the table, and firewalls and network plugins insist on its top.
 
-A person sees the steps as iptables-restore --noflush takes them; xt_tables.py carries them out under the
-lock, from the state of the table at that time.
+A person sees all of them as iptables-restore --noflush takes them; xt_tables.py changes what differs, under
+the lock, from the state of the table at that time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Final, Literal
-
-from msgspec import Struct
 
 from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
@@ -40,21 +38,25 @@ OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class TableLayout:
-    """nodeagent's part of one table: its chains, and the rules at the top of the kernel's own chains."""
+class Table:
+    """nodeagent's part of one table: its chains, and the rules elsewhere that lead to them.
+
+    `jumps` has, for the kernel's own chains, each rule that leads into nodeagent's, with its place (1 is the
+    top).
+    """
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
-    jumps: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
+    jumps: Mapping[str, tuple[tuple[int, XtRule], ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.chains or self.jumps)
 
 
 Key = tuple[Family, TableName]
-Layout = Mapping[Key, TableLayout]
+Tables = Mapping[Key, Table]
 
 
-def layout(desired: DnatRules) -> Layout:
+def layout(desired: DnatRules) -> Tables:
     """Return every table's part; an empty part for a table that needs none of nodeagent's rules.
 
     Args:
@@ -64,10 +66,10 @@ def layout(desired: DnatRules) -> Layout:
     return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
 
 
-def _guard(desired: DnatRules, family: Family) -> TableLayout:
+def _guard(desired: DnatRules, family: Family) -> Table:
     guarded = [network for network in desired.guarded if network.version == family]
     if not guarded:
-        return TableLayout()
+        return Table()
     admitted = [network for network in desired.admitted if network.version == family]
     rules = (*(XtRule("RETURN", source=where(network)) for network in admitted), XtRule("DROP"))
     known = (*guarded, *(network for network in desired.balancers if network.version == family))
@@ -79,10 +81,10 @@ def _guard(desired: DnatRules, family: Family) -> TableLayout:
     if desired.users:
         chains[USERS] = (XtRule("DROP", users=desired.users),)
         places["POSTROUTING"] = tuple(XtRule(USERS, destination=where(one), new=True) for one in guarded)
-    return TableLayout(chains, places)
+    return _at_the_top(chains, places)
 
 
-def _nat(desired: DnatRules, family: Family) -> TableLayout:
+def _nat(desired: DnatRules, family: Family) -> Table:
     redirects = [redirect for redirect in desired.redirects if redirect.match.address.version == family]
     # A pod's hostPort and kube-proxy's NodePorts take their port of every local address; here, these rules
     # of the same table are not reached by what is sent to the relay. Without redirects, hosts lines lead
@@ -108,9 +110,13 @@ def _nat(desired: DnatRules, family: Family) -> TableLayout:
     elif kept:
         chains = {OUTPUT: kept, PREROUTING: kept}
     else:
-        return TableLayout()
+        return Table()
     jumps = {"OUTPUT": (XtRule(OUTPUT),), "PREROUTING": (XtRule(PREROUTING),)}
-    return TableLayout(chains, jumps)
+    return _at_the_top(chains, jumps)
+
+
+def _at_the_top(chains: Mapping[str, tuple[XtRule, ...]], jumps: Mapping[str, tuple[XtRule, ...]]) -> Table:
+    return Table(chains, {chain: tuple(enumerate(rules, 1)) for chain, rules in jumps.items()})
 
 
 PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
@@ -119,34 +125,7 @@ PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
 _EVERYTHING: Mapping[Family, IPNetwork] = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """nodeagent's part of one table: its chains, and the rules elsewhere that lead to them.
-
-    `jumps` has, for the kernel's own chains, each rule that leads into nodeagent's, with its place (1 is the
-    top).
-    """
-
-    chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
-    jumps: Mapping[str, tuple[tuple[int, XtRule], ...]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.chains or any(self.jumps.values()))
-
-
-Tables = Mapping[Key, TableState]
-ABSENT: Tables = {(family, table): TableState() for family in FAMILIES for table in TABLES}
-"""Nothing of nodeagent's in any table."""
-
-
-@dataclass(frozen=True, slots=True)
-class XtState(DnatState):
-    """The actual state with the tables it was read from."""
-
-    tables: Tables = field(default_factory=lambda: ABSENT, repr=False)
-
-
-def state_of(tables: Tables) -> XtState:
+def state_of(tables: Tables) -> DnatState:
     """Return the state of the tables.
 
     Anything that differs from what `layout` makes for the existing entries is damage; it never obstructs,
@@ -174,12 +153,11 @@ def state_of(tables: Tables) -> XtState:
         users=users,
     )
     damage = tuple(_damage(tables, layout(rules)))
-    return XtState(
+    return DnatState(
         rules,
         present=any(tables.values()),
         damage=tuple(text for text, _ in damage),
         displaced=bool(damage) and all(displaced for _, displaced in damage),
-        tables=tables,
     )
 
 
@@ -191,75 +169,30 @@ def _ranges(
     return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
 
 
-def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
+def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
     """Yield each damage, and whether it is only others' rules before nodeagent's jumps."""
-    for (family, table), state in tables.items():
+    for (family, table), found in tables.items():
         wanted = expected[family, table]
         where = f"of the {PROGRAMS[family]} table {table}"
-        for chain in sorted({*state.chains, *wanted.chains}):
-            if chain not in state.chains:
-                yield f"chain {chain} {where} is missing", False
-            elif chain not in wanted.chains:
-                yield f"chain {chain} {where} leads nowhere", False
-            elif state.chains[chain] != wanted.chains[chain]:
-                yield f"the rules of chain {chain} {where} are altered", False
-        for chain in sorted({*state.jumps, *wanted.jumps}):
-            jumps = state.jumps.get(chain, ())
-            if tuple(rule for _, rule in jumps) != wanted.jumps.get(chain, ()):
+        for chain in sorted({*found.chains, *wanted.chains}):
+            if found.chains.get(chain) != wanted.chains.get(chain):
+                yield f"chain {chain} {where} is missing, altered or leads nowhere", False
+        for chain in sorted({*found.jumps, *wanted.jumps}):
+            jumps, expected_jumps = found.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+            if [rule for _, rule in jumps] != [rule for _, rule in expected_jumps]:
                 yield f"the jump to nodeagent's chain in {chain} {where} is missing or altered", False
-            elif [place for place, _ in jumps] != list(range(1, len(jumps) + 1)):
+            elif jumps != expected_jumps:
                 yield f"another rule is before the jump to nodeagent's chain in {chain} {where}", True
 
 
-class XtStep(Struct, frozen=True):
-    """One step: `:` creates or empties one of nodeagent's chains, the others are iptables' own commands.
-
-    `place` counts from 1, as for iptables.
-    """
-
-    command: Literal[":", "-A", "-D", "-I", "-X"]
-    chain: str
-    place: int = 0
-    rule: XtRule | None = None
-
-    def __str__(self) -> str:
-        match self.command:
-            case ":":
-                return f":{self.chain} - [0:0]"
-            case "-A":
-                return f"-A {self.chain} {self.rule}"
-            case "-D":
-                return f"-D {self.chain} {self.place}"
-            case "-I":
-                return f"-I {self.chain} {self.place} {self.rule}"
-            case "-X":
-                return f"-X {self.chain}"
-
-
-def steps(actual: TableState, wanted: TableLayout) -> Iterator[XtStep]:
-    """Yield the steps in order; none if the table is in the desired state.
-
-    Chains are written before anything leads to them, and deleted once nothing does. Jumps into nodeagent's
-    chains are put at the top of the kernel's own chains.
-    """
-    written = [name for name, rules in wanted.chains.items() if actual.chains.get(name) != rules]
-    gone = [name for name in actual.chains if name not in wanted.chains]
-    yield from (XtStep(":", name) for name in (*written, *gone))
-    yield from (XtStep("-A", name, rule=rule) for name in written for rule in wanted.chains[name])
-    for chain in sorted({*actual.jumps, *wanted.jumps}):
-        jumps, rules = actual.jumps.get(chain, ()), wanted.jumps.get(chain, ())
-        if jumps != tuple(enumerate(rules, 1)):
-            yield from (XtStep("-D", chain, place, rule) for place, rule in reversed(jumps))
-            yield from (XtStep("-I", chain, place, rule) for place, rule in enumerate(rules, 1))
-    yield from (XtStep("-X", name) for name in gone)
-
-
-def script(tables: Mapping[Key, TableState], wanted: Layout) -> str:
-    """Return the steps of all tables as text: one restore per table that changes."""
+def script(wanted: Tables) -> str:
+    """Return nodeagent's part of all tables as text that iptables-restore --noflush takes."""
     lines: list[str] = []
-    for family, program in PROGRAMS.items():
-        for table in TABLES:
-            taken = [str(step) for step in steps(tables[family, table], wanted[family, table])]
-            if taken:
-                lines += [f"# {program}-legacy-restore --noflush", f"*{table}", *taken, "COMMIT"]
-    return "".join(f"{line}\n" for line in lines)
+    for (family, table), part in wanted.items():
+        if part:
+            lines += [f"# {PROGRAMS[family]}-legacy-restore --noflush", f"*{table}"]
+            lines += (f":{chain} - [0:0]" for chain in part.chains)
+            lines += (f"-A {chain} {rule}" for chain, rules in part.chains.items() for rule in rules)
+            lines += (f"-I {chain} {at} {rule}" for chain, jumps in part.jumps.items() for at, rule in jumps)
+            lines.append("COMMIT")
+    return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])

@@ -28,11 +28,8 @@ from typing import Any, Final
 from nodeagent.components.dnat.xt_layout import (
     PREFIX,
     PROGRAMS,
-    TableLayout,
+    Table,
     TableName,
-    TableState,
-    XtStep,
-    steps,
 )
 from nodeagent.components.dnat.xt_rules import XtRule, decode, encode
 from nodeagent.errors import ApplyError
@@ -60,7 +57,7 @@ class XtTable:
         self._family: Family = family
         self._name: TableName = name
 
-    def read(self) -> TableState:
+    def read(self) -> Table:
         """Return nodeagent's part of the table. Needs no lock: the kernel returns a table whole.
 
         Raises:
@@ -69,7 +66,7 @@ class XtTable:
         with self._open() as handle:
             return self._state(handle)
 
-    def change(self, wanted: TableLayout) -> None:
+    def change(self, wanted: Table) -> None:
         """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held. Idempotent.
 
         Raises:
@@ -78,10 +75,9 @@ class XtTable:
         for _ in range(_ATTEMPTS):
             try:
                 with self._open() as handle:
-                    todo = tuple(steps(self._state(handle), wanted))
-                    for step in todo:
-                        self._carry_out(handle, step)
-                    if todo:
+                    found = self._state(handle)
+                    if found != wanted:
+                        self._write(handle, found, wanted)
                         handle.commit()
                     return
             except XtError as error:
@@ -110,7 +106,7 @@ class XtTable:
             finally:
                 handle.close()
 
-    def _state(self, handle: Any) -> TableState:  # noqa: ANN401 - python-iptables has no types
+    def _state(self, handle: Any) -> Table:  # noqa: ANN401 - python-iptables has no types
         chains: dict[str, tuple[XtRule, ...]] = {}
         jumps: dict[str, tuple[tuple[int, XtRule], ...]] = {}
         for chain in [found.name for found in handle.chains]:
@@ -121,7 +117,7 @@ class XtTable:
                 found = tuple((place, rule) for place, rule in rules if rule is not None)
                 if found:
                     jumps[chain] = found
-        return TableState(chains, jumps)
+        return Table(chains, jumps)
 
     def _rules(self, handle: Any, chain: str, only: bytes = b"") -> Iterator[Any]:  # noqa: ANN401
         """Yield the chain's rules; None in place of each with a target other than `only`."""
@@ -135,27 +131,31 @@ class XtTable:
                 yield None
             entry = handle.next_rule(entry)
 
-    def _carry_out(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
-        match step.command:
-            case ":":
-                if handle.is_chain(step.chain):
-                    handle.flush_entries(step.chain)
-                else:
-                    handle.create_chain(step.chain)
-            case "-A" if step.rule:
-                handle.append_entry(step.chain, self._buffer(step.rule))
-            case "-I" if step.rule:
-                handle.insert_entry(step.chain, self._buffer(step.rule), step.place - 1)
-            case "-D" if step.rule:
-                # delete_entry() takes a rule, not its place: so that place gets one that no other equals.
-                unique = self._buffer(XtRule(step.rule.target, comment=secrets.token_hex(16)))
-                whole = ctypes.create_string_buffer(b"\xff" * len(unique), len(unique))
-                handle.replace_entry(step.chain, unique, step.place - 1)
-                handle.delete_entry(step.chain, unique, whole)
-            case "-X":
-                handle.delete_chain(step.chain)
-            case _:
-                raise AssertionError(f"a step without its rule: {step}")
+    def _write(self, handle: Any, found: Table, wanted: Table) -> None:  # noqa: ANN401
+        """Write chains before anything leads to them, and delete them once nothing does."""
+        written = [name for name, rules in wanted.chains.items() if found.chains.get(name) != rules]
+        gone = [name for name in found.chains if name not in wanted.chains]
+        for name in (*written, *gone):
+            if name in found.chains:
+                handle.flush_entries(name)
+            else:
+                handle.create_chain(name)
+        for name in written:
+            for rule in wanted.chains[name]:
+                handle.append_entry(name, self._buffer(rule))
+        for chain in {*found.jumps, *wanted.jumps}:
+            before, after = found.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+            if before != after:
+                for place, rule in reversed(before):
+                    # delete_entry() takes a rule, not its place: so that place gets one that no other equals.
+                    unique = self._buffer(XtRule(rule.target, comment=secrets.token_hex(16)))
+                    whole = ctypes.create_string_buffer(b"\xff" * len(unique), len(unique))
+                    handle.replace_entry(chain, unique, place - 1)
+                    handle.delete_entry(chain, unique, whole)
+                for place, rule in after:
+                    handle.insert_entry(chain, self._buffer(rule), place - 1)
+        for name in gone:
+            handle.delete_chain(name)
 
     def _buffer(self, rule: XtRule) -> "ctypes.Array[ctypes.c_char]":
         encoded = encode(self._family, rule)

@@ -20,7 +20,7 @@ DAMAGE = {
     "an extra rule in front": f"insert rule {TABLE} output ip daddr 203.0.113.10 return",
     "a guard that lets pass": f"insert rule {TABLE} guard accept",
     "other rules with the same comments": f"flush chain {TABLE} output\n"
-    + "".join(f'add rule {TABLE} output accept comment "{one}"\n' for one in structure(0).rules["output"]),
+    + "".join(f'add rule {TABLE} output accept comment "{one}"\n' for one in structure(0)[1]["chain output"]),
     "a missing chain": f"delete chain {TABLE} prerouting",
     "a missing set": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
     "a missing map": f"flush table {TABLE}\ndelete map {TABLE} lb6",
@@ -112,5 +112,5 @@ def test_rules_that_are_missing_afterwards_are_an_error(
             node.nft(f"flush chain {TABLE} output")
 
     monkeypatch.setattr(NftProgram, "run", meddled)
-    with pytest.raises(UndoneError, match="the rules of chain output are altered"):
+    with pytest.raises(UndoneError, match="chain output is missing, altered"):
         add(Dnat("nftables"), Desired(dnat=guarded()))

@@ -37,26 +37,22 @@ def legacy() -> Iterator[XtablesWatch]:
 
 
 @pytest.mark.parametrize(
-    ("commands", "word"),
+    "commands",
     [
-        ("delete table inet nodeagent", "table deleted"),
-        ("flush ruleset", "table deleted"),
-        ("delete element inet nodeagent lb4 { 203.0.113.10 . 443 }", "element deleted"),
-        ("add rule inet nodeagent output tcp dport 1 drop", "rule added"),
-        ("flush chain inet nodeagent guard", "2 times rule deleted"),
-        ("add chain inet nodeagent theirs", "chain added"),
-        ("add element inet nodeagent pods4 { 10.0.0.0/24 }", "element added"),
-        (FOREIGN + "add chain inet nodeagent theirs", "chain added"),
+        "delete table inet nodeagent",
+        "flush ruleset",
+        "delete element inet nodeagent lb4 { 203.0.113.10 . 443 }",
+        "add rule inet nodeagent output tcp dport 1 drop",
+        "add chain inet nodeagent theirs",
+        "add element inet nodeagent pods4 { 10.0.0.0/24 }",
+        FOREIGN + "add chain inet nodeagent theirs",
     ],
 )
 def test_a_change_of_nodeagents_table_is_seen_with_who_made_it(
-    node: Namespace, nftables: NftablesWatch, commands: str, word: str
+    node: Namespace, nftables: NftablesWatch, commands: str
 ) -> None:
     node.nft(commands)
-    said = nftables.drain()
-    assert said.startswith("table inet nodeagent was changed: ")
-    assert word in said
-    assert "(by nft, process " in said
+    assert nftables.drain().startswith("table inet nodeagent was changed by nft, process ")
     assert nftables.drain() == ""
 
 
