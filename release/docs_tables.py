@@ -22,6 +22,7 @@ from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
 from nodeagent.doctor.findings import Code
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
+from nodeagent.runtime.status import Status
 from release.schemas import described
 from tests.agent.happening import everything
 
@@ -144,7 +145,7 @@ def _summary(rule: Mapping[str, Mapping[str, str]]) -> str:
 
 def _metrics() -> Iterator[tuple[str, ...]]:
     """Yield a row for each metric that is nodeagent's own; labels are those of a scrape after everything."""
-    for made in (everything(), coredns_metrics()):
+    for made in (everything(), coredns_metrics(Status([]))):
         for family in text_string_to_metric_families(made.exposition().decode()):
             if family.name.startswith("process_"):
                 continue

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.agent.metrics import API, AgentMetrics
 from nodeagent.agent.node_context import NodeContext, read_node_context
-from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.reporter import PLAN, Reporter
 from nodeagent.agent.status_file import StatusFile, status_path
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS
@@ -34,7 +33,6 @@ from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
-from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -91,11 +89,10 @@ class Agent:
         self._connection = connection
         run_dir = Path(config.relay.run_dir)
         self.bell = Bell()
-        self._metrics = AgentMetrics()
         self._status = Status([API, PLAN, *sorted(COMPONENTS), DRIFT])
-        self._api = ApiState(connection, self._metrics, self._status)
+        self._metrics = AgentMetrics(self._status)
         self._events = EventRecorder(connection, settings.node_name)
-        self._reporter = PassReporter(self._metrics, self._status, self._events)
+        self._reporter = Reporter(self._metrics, self._events)
         self._cluster = Cluster(
             connection,
             settings.node_name,
@@ -113,11 +110,11 @@ class Agent:
             spread_seconds=SPREAD_SECONDS,
             on_reply=partial(self._metrics.count, "dns_names_asked_total"),
         )
+        self._metrics.resources = self._cluster.states
+        self._metrics.bytes_read = lambda: connection.bytes_read
         self._metrics.failing_since = self._verifier.failing_since
         self.service = TelemetryServer(
-            pages(self._status, self._metrics.exposition),
-            settings.telemetry.endpoint,
-            own_names(settings.node_name),
+            pages(self._status, self._metrics.exposition), settings.telemetry.endpoint
         )
         self._server_lookups = ServerLookups()
         self._pace = Pace()
@@ -135,7 +132,7 @@ class Agent:
         """Run until SIGTERM or SIGINT; to be called in the main thread.
 
         Raises:
-            NodeagentError: it can't begin: the run directory or the telemetry address is not available.
+            NodeagentError: it can't begin: the run directory is not available.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
@@ -178,7 +175,7 @@ class Agent:
         if self._writing:
             pause = max(self._stumbled_until - time.monotonic(), self.seconds_until_pass())
         if pause > 0:
-            self._api.update(self._cluster.states())
+            self._reporter.report_api(self._cluster.states())
             self._wait(min(pause, _HEARTBEAT_SECONDS))
             return
         self._status.heartbeat(busy=True)
@@ -222,7 +219,6 @@ class Agent:
         before, self._writing = self._writing, self._election.is_writer()
         if self._writing and not before:
             _LOG.info("Became the writer")
-            self._metrics.set_role(writing=True)
             self._status.became(Role.WRITER)
             self._reporter.start_again()
             self._begin()
@@ -231,7 +227,6 @@ class Agent:
         reason = self._election.standby_reason
         if before:
             say(logging.INFO, "Another process is to write; this one is on standby", {"reason": reason})
-            self._metrics.set_role(writing=False)
             self._reconciler.stop_watching()
             self._reporter.report_watches(None)
             self._verifier.want({})
@@ -271,7 +266,7 @@ class Agent:
             return
         result = self._reconciler.reconcile(snapshot)
         self._verifier.want(result.done.desired.questions)
-        self._reporter.report(result, self._reconciler, event_at)
+        self._reporter.report_pass(result, self._reconciler, event_at)
         if not self._settled:
             # All objects that exist now are excluded from later collections. Modules alone are 70,000: a full
             # collection traversed all of them in 35 ms, at 1,000 hostnames in the middle of three passes of a

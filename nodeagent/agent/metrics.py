@@ -1,33 +1,27 @@
-"""What the agent counts and measures, and what is computed at each scrape.
-
-The latter costs a pass nothing, and none of its series becomes stale. EFFECTS: only counting.
-"""
+"""What the agent counts and measures, and what is computed of its status at each scrape."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from typing import Final
 
 from nodeagent import __version__
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
-from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.metric_set import Metric, Metrics
+from nodeagent.runtime.metric_set import Family, Metric, Metrics
+from nodeagent.runtime.status import Role, Status
+from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
-from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+
+API: Final = "api"
+"""The name of the way to the API in the status, next to the components."""
 
 _COMPONENT = {"component": COMPONENTS}
-_RESOURCE = {"resource": RESOURCE_NAMES}
+_OUTCOME = {"outcome": DnsOutcome}
 
 _COUNTERS = (
-    Metric(
-        "applies_total", "Total number of times that a component was applied, including failures.", _COMPONENT
-    ),
     Metric(
         "apply_failures_total", "Total number of times that a component could not be applied.", _COMPONENT
     ),
@@ -37,38 +31,7 @@ _COUNTERS = (
         "Total number of times that another program kept reverting repairs.",
         _COMPONENT,
     ),
-    Metric("watch_restarts_total", "Total number of watches that ended and were restarted.", _RESOURCE),
-    Metric("relists_total", "Total number of complete lists read after the first one.", _RESOURCE),
-    Metric("api_read_bytes_total", "Total number of bytes read in answers of the API server."),
-    Metric(
-        "dns_names_asked_total",
-        "Total number of hostnames looked up in DNS, by outcome.",
-        {"outcome": DnsOutcome},
-    ),
-)
-_GAUGES = (
-    Metric("writer", "1 if this agent is the writer on its node, otherwise 0."),
-    Metric("objects", "Number of objects of the cluster in memory.", _RESOURCE),
-    Metric(
-        "drift_conflict", "1 while such a conflict lasts and repairs are delayed, otherwise 0.", _COMPONENT
-    ),
-    Metric(
-        "drift_unnoticed",
-        "1 if the watch of a component does not run and repairs come late, otherwise 0.",
-        _COMPONENT,
-    ),
-    Metric("relay_notes", "Number of things about the relay that are unreadable or unexpected."),
-    Metric(
-        "resource_coverage",
-        "1 for the state of a resource at the API server, otherwise 0.",
-        {**_RESOURCE, "state": Coverage},
-    ),
-    Metric("api_up", "1 if the API server answered the last request, otherwise 0."),
-    Metric(
-        "last_sync_timestamp_seconds",
-        "Unix time when all components were last in the desired state; 0 if never.",
-    ),
-    Metric("build_info", "Always 1; the label shows the version of nodeagent.", {"version": (__version__,)}),
+    Metric("dns_names_asked_total", "Total number of hostnames looked up in DNS, by outcome.", _OUTCOME),
 )
 _HISTOGRAMS = (
     Metric("apply_duration_seconds", "Time in seconds to apply a component, including failures.", _COMPONENT),
@@ -79,97 +42,157 @@ _HISTOGRAMS = (
 )
 
 
-class AgentMetrics(Metrics, Collector):
-    """The agent's metrics; it collects those itself that are computed at each scrape.
+class AgentMetrics(Metrics):
+    """The agent's metrics.
 
     Attributes:
-        desired: The plan, whose load balancers and hostnames are counted by state and reason. It is replaced
-            in one step: a scrape sees one plan or the next, never a mixture.
+        resources: Returns the states of the watches of the API.
+        bytes_read: Returns how much was read in answers of the API server.
         failing_since: Returns the hostnames whose lookups fail, each with the monotonic seconds since when.
         statistics: Asks HAProxy, within a second or two, since a scrape waits for it; None: nodeagent runs
             no HAProxy.
     """
 
-    def __init__(self) -> None:
-        self.desired = Desired()
+    def __init__(self, status: Status) -> None:
+        self.resources: Callable[[], Sequence[ResourceState]] = tuple
+        self.bytes_read: Callable[[], int] = int
         self.failing_since: Callable[[], Mapping[str, float]] = dict
         self.statistics: Callable[[], tuple[ServerState, ...] | Unreachable] | None = None
-        super().__init__("nodeagent_", _COUNTERS, _GAUGES, _HISTOGRAMS, [self])
-        self.set("build_info", 1, __version__)
+        super().__init__("nodeagent_", status, _COUNTERS, _HISTOGRAMS)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Return the families that are computed at each scrape."""
-        desired, failing = self.desired, self.failing_since()
+        yield from super().collect()
+        yield from self._of_the_agent()
+        yield from self._of_the_api()
+        yield from self._of_the_plan()
+        planned = {decision.load_balancer for decision in self.status.desired.load_balancers}
+        yield from self._of_the_relay(self.statistics() if self.statistics else None, planned)
+
+    def _of_the_agent(self) -> Iterator[Family]:
+        status = self.status
+        yield self.family(
+            "build_info",
+            "Always 1; the label shows the version of nodeagent.",
+            {(__version__,): 1},
+            ["version"],
+        )
+        yield self.family(
+            "writer",
+            "1 if this agent is the writer on its node, otherwise 0.",
+            {(): status.role is Role.WRITER},
+        )
+        yield self.family(
+            "drift_conflict",
+            "1 while such a conflict lasts and repairs are delayed, otherwise 0.",
+            {(name,): name in status.conflicts for name in COMPONENTS},
+            _COMPONENT,
+        )
+        yield self.family(
+            "drift_unnoticed",
+            "1 if the watch of a component does not run and repairs come late, otherwise 0.",
+            {(name,): name in status.unwatched for name in COMPONENTS},
+            _COMPONENT,
+        )
+        yield self.family(
+            "relay_notes",
+            "Number of things about the relay that are unreadable or unexpected.",
+            {(): len(status.relay_notes)},
+        )
+
+    def _of_the_api(self) -> Iterator[Family]:
+        states = self.resources()
+        yield self.family(
+            "api_up",
+            "1 if the API server answered the last request, otherwise 0.",
+            {(): self.status.components[API].state == "ok"},
+        )
+        yield self.family(
+            "api_read_bytes_total",
+            "Total number of bytes read in answers of the API server.",
+            {(): self.bytes_read()},
+        )
+        numbers: tuple[tuple[str, str, Callable[[ResourceState], int]], ...] = (
+            ("objects", "Number of objects of the cluster in memory.", lambda one: one.objects),
+            (
+                "watch_restarts_total",
+                "Total number of watches that ended and were restarted.",
+                lambda one: one.restarts,
+            ),
+            (
+                "relists_total",
+                "Total number of complete lists read after the first one.",
+                lambda one: one.relists,
+            ),
+        )
+        for name, meaning, value in numbers:
+            yield self.family(name, meaning, {(state.name,): value(state) for state in states}, ["resource"])
+        yield self.family(
+            "resource_coverage",
+            "1 for the state of a resource at the API server, otherwise 0.",
+            {(state.name, each): each is state.coverage for state in states for each in Coverage},
+            ["resource", "state"],
+        )
+
+    def _of_the_plan(self) -> Iterator[Family]:
+        status, failing = self.status, self.failing_since()
+        desired, labels = status.desired, ("state", "reason")
         # Hostnames that were never verified don't count.
         kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
-        yield _counted(
-            "nodeagent_load_balancers",
+        yield self.family(
+            "load_balancers",
             "Number of Services of type LoadBalancer, by decision and reason.",
-            Counter((decision.status.value, decision.code) for decision in desired.load_balancers),
+            status.load_balancers,
+            labels,
         )
-        yield _counted(
-            "nodeagent_names",
-            "Number of claimed hostnames, by decision and reason.",
-            Counter((decision.status.value, decision.code) for decision in desired.names),
+        yield self.family(
+            "names", "Number of claimed hostnames, by decision and reason.", status.names, labels
         )
-        yield GaugeMetricFamily(
-            "nodeagent_unreadable_objects",
+        yield self.family(
+            "unreadable_objects",
             "Number of objects of the cluster that could not be used.",
-            value=len(desired.unreadable),
+            {(): len(desired.unreadable)},
         )
-        yield GaugeMetricFamily(
-            "nodeagent_dns_kept_seconds",
+        yield self.family(
+            "dns_kept_seconds",
             "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
-            value=time.monotonic() - min(kept) if kept else 0.0,
+            {(): time.monotonic() - min(kept) if kept else 0.0},
         )
-        planned = {decision.load_balancer for decision in desired.load_balancers}
-        yield from _relay_families(self.statistics() if self.statistics else None, planned)
 
+    def _of_the_relay(
+        self, found: tuple[ServerState, ...] | Unreachable | None, planned: AbstractSet[ObjectRef]
+    ) -> Iterator[Family]:
+        """Yield HAProxy's view of what is behind the relay; without one, families without samples.
 
-def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, meaning, labels=["state", "reason"])
-    for labels, count in sorted(counts.items()):
-        family.add_metric(labels, count)
-    return family
-
-
-def _relay_families(
-    found: tuple[ServerState, ...] | Unreachable | None, planned: AbstractSet[ObjectRef]
-) -> Iterator[GaugeMetricFamily]:
-    """Yield HAProxy's view of what is behind the relay; without one, families without samples.
-
-    Only planned load balancers count: an intruder in the relay's container may answer with any others.
-    """
-    answered = GaugeMetricFamily(
-        "nodeagent_relay_up", "1 if the relay's HAProxy returned its statistics, otherwise 0."
-    )
-    if found is not None:
-        answered.add_metric([], 0 if isinstance(found, Unreachable) else 1)
-    yield answered
-    servers: dict[ObjectRef, list[ServerState]] = {}
-    for server in () if found is None or isinstance(found, Unreachable) else found:
-        if server.load_balancer in planned:
-            servers.setdefault(server.load_balancer, []).append(server)
-    for name, meaning, value in _OF_UPSTREAMS:
-        family = GaugeMetricFamily(name, meaning, labels=["load_balancer"])
-        for load_balancer, its in servers.items():
-            family.add_metric([load_balancer.path], value(its))
-        yield family
+        Only planned load balancers count: an intruder in the relay's container may answer with any others.
+        """
+        yield self.family(
+            "relay_up",
+            "1 if the relay's HAProxy returned its statistics, otherwise 0.",
+            {} if found is None else {(): not isinstance(found, Unreachable)},
+        )
+        servers: dict[ObjectRef, list[ServerState]] = {}
+        for server in () if found is None or isinstance(found, Unreachable) else found:
+            if server.load_balancer in planned:
+                servers.setdefault(server.load_balancer, []).append(server)
+        for name, meaning, value in _OF_UPSTREAMS:
+            samples = {(load_balancer.path,): value(its) for load_balancer, its in servers.items()}
+            yield self.family(name, meaning, samples, ["load_balancer"])
 
 
 _OF_UPSTREAMS: tuple[tuple[str, str, Callable[[list[ServerState]], int]], ...] = (
     (
-        "nodeagent_relay_upstream_up",
+        "relay_upstream_up",
         "1 if HAProxy's health checks find every port of the load balancer's Service up, otherwise 0.",
         lambda servers: all(server.up for server in servers),
     ),
     (
-        "nodeagent_relay_connections",
+        "relay_connections",
         "Number of current connections through the relay.",
         lambda servers: sum(server.connections for server in servers),
     ),
     (
-        "nodeagent_relay_rejected_connections",
+        "relay_rejected_connections",
         "Number of connections that the relay's limits rejected since HAProxy's last reload.",
         lambda servers: sum(server.rejected for server in servers),
     ),

@@ -1,7 +1,6 @@
 """A reconcile pass: plan, then read, compare and apply each component."""
 
 import math
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +9,6 @@ from msgspec import Struct
 
 from nodeagent.agent.convergence import ALL, NodePass, apply_plan
 from nodeagent.agent.node_context import NodeContext, gather_facts
-from nodeagent.backoff import backoff
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
@@ -21,22 +19,19 @@ from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import Planner
-from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
+from nodeagent.runtime.left_alone import LeftAlone
 
 _CONTEXT_SECONDS = 600.0
 """How long the facts that no event reports hold."""
 _PORTS_SECONDS = 15.0
 """How often to check whether a port that another program holds is free: no event reports it."""
-_FIRST_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 300.0
-_JITTER = 0.2
 
 
 class Repair(Struct, frozen=True):
-    """What was repaired though nothing else was desired: the observation, and whether it was a conflict."""
+    """What was repaired though nothing else was desired: what was seen, and the next delay in a conflict."""
 
     found: str
-    status: ConflictStatus
+    delay: float = 0.0
 
 
 class PassResult(Struct, frozen=True):
@@ -45,14 +40,6 @@ class PassResult(Struct, frozen=True):
     done: NodePass
     repairs: Mapping[ComponentName, Repair]
     recovered: frozenset[ComponentName]
-
-
-class _Failure(Struct):
-    """A component that failed so often in a row; in the state that it had then, it is left alone for now."""
-
-    attempts: int = 0
-    until: float = 0.0
-    state: object = None
 
 
 class Reconciler:
@@ -69,6 +56,10 @@ class Reconciler:
         read_dns: Returns the answers of DNS so far; it must not wait.
         adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.
         clock: Monotonic seconds.
+
+    Attributes:
+        actual: The node.
+        left_alone: The components that wait after a failure, or because another program keeps reverting them.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on
@@ -97,19 +88,9 @@ class Reconciler:
         self._before: Desired | None = None
         self._desired: Desired | None = None
         self._seen: dict[ComponentName, str] = {}
-        self._failures: dict[ComponentName, _Failure] = {}
-        self._conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
+        self._failed_in: dict[ComponentName, object] = {}
+        self.left_alone: LeftAlone[ComponentName] = LeftAlone(clock)
         self.actual = ActualState(components, clock)
-
-    @property
-    def conflicting(self) -> frozenset[ComponentName]:
-        """The components that another program keeps reverting now."""
-        return self._conflicts.conflicting()
-
-    @property
-    def failing(self) -> bool:
-        """Whether a component has failed and has not succeeded since."""
-        return bool(self._failures)
 
     def start_watching(self) -> None:
         """Begin to watch what nodeagent keeps by the configuration."""
@@ -156,17 +137,16 @@ class Reconciler:
         self.notice()
         seen, self._seen = self._seen, {}
         # Addresses, and the holders of ports; what failed may have failed for one of them.
-        anew = bool(self._failures or seen.keys() & {"addresses", "relay"})
+        anew = bool(self.left_alone.failing or seen.keys() & {"addresses", "relay"})
         context = self._refreshed(snapshot, anew=anew)
         desired = self._plan(snapshot, context)
         if any(decision.taken for decision in desired.load_balancers):
             self._context_until = min(self._context_until, self._clock() + _PORTS_SECONDS)
         left_alone = frozenset(name for name in COMPONENTS if self._is_left_alone(name, desired))
         done = apply_plan(desired, self.actual, left_alone)
-        repairs = self._repairs(done, seen)
         recovered = self._count_failures(done)
-        waits = [failure.until for failure in self._failures.values()]
-        waits += (until for name in COMPONENTS if (until := self._left_alone_until(name)))
+        repairs = self._repairs(done, seen, recovered)
+        waits = (until for name in COMPONENTS if (until := self.left_alone.until(name)))
         self._retry_at = min(waits, default=math.inf)
         if self._desired is None or desired.hosts is not self._desired.hosts:
             self._wanted_names = wanted_names(desired.hosts)
@@ -200,50 +180,40 @@ class Reconciler:
             facts = replace(facts, wanted_names=self._wanted_names)
         return self._planner.plan(snapshot, facts)
 
-    def _left_alone_until(self, name: ComponentName) -> float:
-        """Return until when the component waits, after a failure or in a conflict; 0 if it does not."""
-        now = self._clock()
-        failure = self._failures.get(name)
-        until = max(failure.until if failure else 0.0, now + self._conflicts.remaining(name))
-        return until if until > now else 0.0
-
     def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:
         """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""
-        if not self._left_alone_until(name) or not _same(name, self._desired, desired):
+        if not self.left_alone.until(name) or not _same(name, self._desired, desired):
             return False
-        failure = self._failures.get(name)
-        return failure is None or failure.until <= self._clock() or self._state(name) == failure.state
+        failed = self.left_alone.has_failed(name) and name not in self.left_alone.conflicting()
+        return not failed or self._state(name) == self._failed_in[name]
 
-    def _repairs(self, done: NodePass, seen: Mapping[ComponentName, str]) -> dict[ComponentName, Repair]:
+    def _count_failures(self, done: NodePass) -> frozenset[ComponentName]:
+        """Have what failed wait, longer each time; return what had failed and succeeded now."""
+        tried = ALL - done.left_alone
+        for name in tried & done.errors.keys():
+            self.left_alone.failed(name)
+            self._failed_in[name] = self._state(name)
+        return frozenset(name for name in tried - done.errors.keys() if self.left_alone.succeeded(name))
+
+    def _repairs(
+        self, done: NodePass, seen: Mapping[ComponentName, str], recovered: frozenset[ComponentName]
+    ) -> dict[ComponentName, Repair]:
         """Return the components in which something was changed although the same was desired before."""
         repairs = {}
         for name in COMPONENTS:
             if name in done.undone:
-                repairs[name] = Repair("it was reverted at once", self._conflicts.repaired(name))
+                repairs[name] = Repair("it was reverted at once", self.left_alone.repaired(name))
                 continue
             changes = [change for change in done.changes if change.component == name]
-            if not changes or name in self._failures or not _same(name, self._before, done.desired):
+            failed = name in recovered or self.left_alone.has_failed(name)
+            if not changes or failed or not _same(name, self._before, done.desired):
                 continue
             # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,
             # they undo nothing of each other's, and waiting would leave nodeagent's without effect.
             displaced = all(change.displaced for change in changes)
-            status = ConflictStatus() if displaced else self._conflicts.repaired(name)
-            repairs[name] = Repair(seen.get(name, "found by this pass"), status)
+            delay = 0.0 if displaced else self.left_alone.repaired(name)
+            repairs[name] = Repair(seen.get(name, "found by this pass"), delay)
         return repairs
-
-    def _count_failures(self, done: NodePass) -> frozenset[ComponentName]:
-        """Have what failed wait, longer each time; return what had failed and succeeded now."""
-        for name in (ALL - done.left_alone) & done.errors.keys():
-            failure = self._failures.setdefault(name, _Failure())
-            failure.attempts += 1
-            pause = backoff(failure.attempts, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
-            pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
-            failure.until = self._clock() + pause
-            failure.state = self._state(name)
-        recovered = (ALL - done.left_alone - done.errors.keys()) & self._failures.keys()
-        for name in recovered:
-            del self._failures[name]
-        return recovered
 
     def _state(self, name: ComponentName) -> object:
         try:

@@ -27,13 +27,12 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, name_events
-from nodeagent.runtime.metric_set import Metric, Metrics
+from nodeagent.runtime.metric_set import Metrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import find_api_servers
-from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -88,12 +87,11 @@ class Controller:
             ask_upstream(config.hosts), config.hosts.dns_recheck_seconds, spread_seconds=SPREAD_SECONDS
         )
         self._status = Status([API, NAMES])
-        self._metrics = coredns_metrics()
-        host = os.uname().nodename
-        self._events = EventRecorder(connection, host)
+        self._metrics = coredns_metrics(self._status)
+        self._events = EventRecorder(connection, os.uname().nodename)
         self._reporter = CoreDnsReporter(self._events)
         self.service = TelemetryServer(
-            pages(self._status, self._metrics.exposition), settings.telemetry.endpoint, own_names(host)
+            pages(self._status, self._metrics.exposition), settings.telemetry.endpoint
         )
         self._next_pass = 0.0
         self._writes, self._last_write = 0, 0.0
@@ -152,7 +150,6 @@ class Controller:
         if errors:
             self._status.component_failed(NAMES, "; ".join(errors))
         else:
-            self._metrics.set("last_sync_timestamp_seconds", time.time())
             self._status.component_ok(NAMES)
             self._status.synced()
 
@@ -230,10 +227,9 @@ class CoreDnsReporter:
         self._said[what] = now
 
 
-def coredns_metrics() -> Metrics:
+def coredns_metrics(status: Status) -> Metrics:
     """Return the controller's metrics.
 
     The names begin with `nodeagent_coredns_`: alerts for agents do not count them, and vice versa.
     """
-    sync = "Unix time when CoreDNS's configuration was last in the desired state; 0 if never."
-    return Metrics("nodeagent_coredns_", (), (Metric("last_sync_timestamp_seconds", sync),))
+    return Metrics("nodeagent_coredns_", status)

@@ -26,7 +26,7 @@ from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import Age, by_age
 from nodeagent.runtime.dns_verifier import ask_once
-from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
+from nodeagent.runtime.left_alone import LeftAlone
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
@@ -161,16 +161,15 @@ class OwnerConflict(Struct, frozen=True):
     """Another program keeps reverting a ConfigMap."""
 
     config_map: CoreDnsConfigMap
-    status: ConflictStatus
+    delay: float
 
     def __str__(self) -> str:
         owner = self.config_map.last_writer
         whom = f"{owner!r}" if owner else "another program"
         return (
-            f"{whom} reverted ConfigMap {self.config_map} {self.status.repairs} times in "
-            f"{self.status.within:.0f} s; nodeagent writes its hostnames again in {self.status.delay:.0f} "
-            "s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap of its "
-            "own (docs/coredns.md)"
+            f"{whom} keeps reverting ConfigMap {self.config_map}; nodeagent writes its hostnames again in "
+            f"{self.delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a "
+            "ConfigMap of its own (docs/coredns.md)"
         )
 
 
@@ -207,7 +206,7 @@ class CoreDnsReconciler:
         self._api = api
         self._adopt = adopt
         # Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds.
-        self._conflicts: RepairConflicts[str] = RepairConflicts(
+        self._left_alone: LeftAlone[str] = LeftAlone(
             clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
@@ -228,7 +227,7 @@ class CoreDnsReconciler:
             if not any(group):
                 self._remember(group)
                 continue
-            if self._conflicts.remaining(path) > 0:
+            if self._left_alone.until(path):
                 continue  # Its owner reverts it.
             # It wrote the new text before: the desired text is the same, the actual is not.
             put_back = all(
@@ -241,8 +240,8 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back and (status := self._conflicts.repaired(path)).delay:
-                conflicts.append(OwnerConflict(config_map, status))
+            if put_back and (delay := self._left_alone.repaired(path)):
+                conflicts.append(OwnerConflict(config_map, delay))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:

@@ -10,14 +10,17 @@ and logs report it. The answer's lines show each component's state in either cas
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodeagent import __version__
+from nodeagent.model.desired import Decision, Desired
 from nodeagent.printable import printable
 from nodeagent.typed_values import from_json
 
@@ -42,28 +45,6 @@ class Role(StrEnum):
     STANDBY = "standby"
 
 
-class ComponentHealth(Struct, frozen=True):
-    """One component: `known` is false before its first report; `error` is None if all is well.
-
-    `since` is the moment, in the clock's seconds, at which it began to fail.
-    """
-
-    known: bool = False
-    error: str | None = None
-    since: float = 0.0
-
-    @property
-    def reason(self) -> str:
-        """The error on one line; empty if all is well."""
-        return printable("; ".join(filter(None, map(str.strip, (self.error or "").splitlines()))))
-
-    def text(self, now: float) -> str:
-        """Return `ok`, `not yet`, or the failure and its duration, on one line. Pure."""
-        if not self.known:
-            return "not yet"
-        return "ok" if self.error is None else f"failed since {now - self.since:.0f} s: {self.reason}"
-
-
 class ProbeAnswer(Struct, frozen=True):
     """The answer to a probe: yes or no, and the lines for a person."""
 
@@ -85,6 +66,12 @@ class ComponentStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
     state: Literal["ok", "failed", "unknown"] = "unknown"
     reason: str = ""
     failed_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """Return `ok`, `not yet`, or the failure and its duration, on one line."""
+        if self.state == "failed":
+            return f"failed since {self.failed_seconds:.0f} s: {self.reason}"
+        return "ok" if self.state == "ok" else "not yet"
 
 
 class AgentStatus(Struct, frozen=True, rename="camel"):
@@ -115,11 +102,13 @@ class Status:
     Each attribute is written as one value, so that no reader waits, or sees a part of one.
 
     Attributes:
-        components: The state of each, in order.
         role: What the process is.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
         conflicts: The components that another program keeps reverting.
-        load_balancers: The decisions of the last pass, by status; likewise `names`.
+        unwatched: The components that are not watched, though they should be.
+        relay_notes: What about the relay is unreadable or unexpected.
+        desired: The last plan.
+        load_balancers: The number of its decisions on load balancers by status and code; likewise `names`.
 
     Args:
         components: Those whose state is shown: the components and others such as `api`.
@@ -128,11 +117,16 @@ class Status:
 
     def __init__(self, components: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.components = {name: ComponentHealth() for name in components}
+        self._components = {name: ComponentStatus() for name in components}
+        self._failing_since: dict[str, float] = {}
         self.role = Role.STARTING
         self.synced_at: float | None = None
         self.conflicts: frozenset[str] = frozenset()
-        self.load_balancers = self.names = DecisionCounts()
+        self.unwatched: frozenset[str] = frozenset()
+        self.relay_notes: tuple[str, ...] = ()
+        self.desired = Desired()
+        self.load_balancers: Mapping[tuple[str, str], int] = {}
+        self.names: Mapping[tuple[str, str], int] = {}
         self._role_note = ""
         # The loop's last sign of life: when it came, and whether it was within a pass.
         self._sign = (clock(), False)
@@ -141,17 +135,34 @@ class Status:
         """Report that the loop is alive, and whether it begins a pass: for IDLE_SECONDS, or BUSY_SECONDS."""
         self._sign = (self._clock(), busy)
 
+    @property
+    def components(self) -> dict[str, ComponentStatus]:
+        """The state of each component at this moment, in order."""
+        now = self._clock()
+        seconds = {name: round(now - since, 2) for name, since in self._failing_since.copy().items()}
+        return {
+            name: replace(one, failed_seconds=seconds[name]) if name in seconds else one
+            for name, one in self._components.items()
+        }
+
     def component_ok(self, name: str) -> None:
-        """Note that the component is in the desired state. Raises KeyError for an unknown component."""
-        if name not in self.components:
-            raise KeyError(name)
-        self.components[name] = ComponentHealth(known=True)
+        """Note that the component is in the desired state."""
+        self._failing_since.pop(name, None)
+        self._components[name] = ComponentStatus("ok")
 
     def component_failed(self, name: str, error: str) -> None:
-        """Note a failure with these words; the time counts from the first in a row. Raises KeyError."""
-        earlier = self.components[name]
-        since = self._clock() if earlier.error is None else earlier.since
-        self.components[name] = ComponentHealth(known=True, error=error, since=since)
+        """Note a failure with these words, shown on one line; the time counts from the first in a row."""
+        self._failing_since.setdefault(name, self._clock())
+        reason = printable("; ".join(filter(None, map(str.strip, error.splitlines()))))
+        self._components[name] = ComponentStatus("failed", reason[:_LONGEST_REASON])
+
+    def decided(self, desired: Desired) -> None:
+        """Note the plan of a pass; decisions that stay are not counted again."""
+        before, self.desired = self.desired, desired
+        if desired.load_balancers is not before.load_balancers:
+            self.load_balancers = _counted(desired.load_balancers)
+        if desired.names is not before.names:
+            self.names = _counted(desired.names)
 
     def became(self, role: Role, note: str = "") -> None:
         """Note the role; of a standby, `note` says which other process writes."""
@@ -174,7 +185,7 @@ class Status:
 
     def ready(self) -> ProbeAnswer:
         """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""
-        role, note, now = self.role, self._role_note, self._clock()
+        role, note = self.role, self._role_note
         if role is Role.STANDBY:
             first = "ready: on standby"
         elif role is Role.STARTING:
@@ -184,12 +195,12 @@ class Status:
         else:
             first = "ready"
         line = f"role: {role}" + (f": {printable(note)}" if note else "")
-        components = (f"{name}: {component.text(now)}" for name, component in self.components.items())
+        components = (f"{name}: {component}" for name, component in self.components.items())
         return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, line, *components, "")))
 
     def document(self, node: str, uptime: float) -> AgentStatus:
         """Return the status as a document; `uptime` is in seconds since the node's boot."""
-        now = self._clock()
+        synced_at = self.synced_at
         return AgentStatus(
             schema_version=AGENT_STATUS_SCHEMA_VERSION,
             kind="AgentStatus",
@@ -197,19 +208,23 @@ class Status:
             version=__version__,
             role=self.role,
             written_at=round(uptime, 2),
-            last_sync_seconds=None if self.synced_at is None else round(now - self.synced_at, 2),
-            components={name: _component(component, now) for name, component in self.components.items()},
+            last_sync_seconds=None if synced_at is None else round(self._clock() - synced_at, 2),
+            components=self.components,
             conflicts=sorted(self.conflicts),
-            load_balancers=self.load_balancers,
-            names=self.names,
+            load_balancers=_by_status(self.load_balancers),
+            names=_by_status(self.names),
         )
 
 
-def _component(component: ComponentHealth, now: float) -> ComponentStatus:
-    if component.error is not None:
-        seconds = round(now - component.since, 2)
-        return ComponentStatus("failed", component.reason[:_LONGEST_REASON], seconds)
-    return ComponentStatus("ok" if component.known else "unknown")
+def _counted(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
+    return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
+
+
+def _by_status(counts: Mapping[tuple[str, str], int]) -> DecisionCounts:
+    totals: Counter[str] = Counter()
+    for (status, _), count in counts.items():
+        totals[status] += count
+    return DecisionCounts(**totals)
 
 
 class UnreadableStatusError(ValueError):

@@ -3,12 +3,15 @@
 from ipaddress import ip_address
 from typing import get_args
 
-from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.agent.metrics import API, AgentMetrics
+from nodeagent.agent.reporter import PLAN
 from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.runtime.status import DRIFT, Role, Status
+from nodeagent.sources.kubernetes.cluster import ResourceState
 
 COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
 BLUE = ObjectRef("Service", "ingress", "blue")
@@ -26,14 +29,24 @@ def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
     return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 7, 3)
 
 
+def new_metrics() -> AgentMetrics:
+    """Those of an agent that has just started."""
+    return AgentMetrics(Status([API, PLAN, *COMPONENTS, DRIFT]))
+
+
 def everything() -> AgentMetrics:
     """A plan, and a relay that answers; all other series exist from the start."""
-    metrics = AgentMetrics()
-    metrics.set_role(writing=True)
-    metrics.desired = Desired(
-        load_balancers=(LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),),
-        names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
-        unreadable=(Unreadable("Service ingress/odd", "no name"),),
+    metrics = new_metrics()
+    metrics.status.became(Role.WRITER)
+    metrics.resources = lambda: [ResourceState("services", synced=True, objects=3)]
+    metrics.status.decided(
+        Desired(
+            load_balancers=(
+                LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),
+            ),
+            names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
+            unreadable=(Unreadable("Service ingress/odd", "no name"),),
+        )
     )
     metrics.statistics = lambda: (server(BLUE, 443, up=True),)
     return metrics

@@ -167,11 +167,11 @@ def test_a_malformed_object_is_skipped_and_the_others_are_served(
 
 
 def test_many_events_are_few_passes(node: Node) -> None:
-    before = node.metric("nodeagent_applies_total", component="hosts") or 0
+    before = node.metric("nodeagent_apply_duration_seconds_count", component="hosts") or 0
     for number in range(300):
         node.add(f"burst-{number}", f"burst-{number}.example.test")
     node.turn_until(lambda: len(node.names()) == 301, "all names")
-    applies = (node.metric("nodeagent_applies_total", component="hosts") or 0) - before
+    applies = (node.metric("nodeagent_apply_duration_seconds_count", component="hosts") or 0) - before
     assert 1 <= applies <= 6
 
 

@@ -7,12 +7,14 @@ from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.reflector import Coverage
-from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
-from tests.agent.happening import BLUE, GREEN, everything, name, server
+from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server
 from tests.agent.scraping import Scrape, read
 
-OF_DECISIONS_AND_THE_RELAY = {
+OF_DECISIONS_THE_API_AND_THE_RELAY = {
+    "nodeagent_objects",
+    "nodeagent_watch_restarts_total",
+    "nodeagent_relists_total",
+    "nodeagent_resource_coverage",
     "nodeagent_load_balancers",
     "nodeagent_names",
     "nodeagent_relay_up",
@@ -28,30 +30,27 @@ def scrape(metrics: AgentMetrics) -> Scrape:
 
 def test_series_with_known_labels_are_0_before_anything_happened() -> None:
     """Otherwise a rate would miss the first event."""
-    families = scrape(AgentMetrics()).families
-    assert {metric for metric, family in families.items() if not family.samples} == OF_DECISIONS_AND_THE_RELAY
+    families = scrape(new_metrics()).families
+    assert {
+        metric for metric, family in families.items() if not family.samples
+    } == OF_DECISIONS_THE_API_AND_THE_RELAY
     for metric, family in families.items():
         if not metric.startswith(("process_", "nodeagent_build_info")):
             assert set(family.samples.values()) <= {0}
-    assert {labels for _, labels in families["nodeagent_resource_coverage"].samples} == {
-        frozenset({("resource", resource), ("state", state)})
-        for resource in RESOURCE_NAMES
-        for state in Coverage
-    }
 
 
-def test_events_add_no_series_but_those_of_decisions_and_the_relay() -> None:
+def test_events_add_no_series_but_those_of_decisions_the_api_and_the_relay() -> None:
     """All other label sets are known from the start."""
-    before = {key for family in scrape(AgentMetrics()).families.values() for key in family.samples}
+    before = {key for family in scrape(new_metrics()).families.values() for key in family.samples}
     after = {key for family in scrape(everything()).families.values() for key in family.samples}
 
     assert before < after
-    assert {sample for sample, _ in after - before} == OF_DECISIONS_AND_THE_RELAY
+    assert {sample for sample, _ in after - before} == OF_DECISIONS_THE_API_AND_THE_RELAY
 
 
 def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_seconds() -> None:
     """The goals, 50 ms and 1 s, are bounds of buckets."""
-    metrics = AgentMetrics()
+    metrics = new_metrics()
     for seconds in (0.0005, 0.049, 0.9, 60):
         metrics.observe("event_to_applied_seconds", seconds)
 
@@ -65,16 +64,18 @@ def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_se
 
 def test_decisions_are_counted_by_state_and_reason() -> None:
     """Names and addresses are no labels: their number has no bound."""
-    metrics = AgentMetrics()
-    metrics.desired = Desired(
-        load_balancers=(
-            LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed")),
-            LoadBalancerDecision(GREEN, Conclusion(DecisionStatus.SKIPPED, "NotProxy", "no annotation")),
-        ),
-        names=(
-            *(name(f"{number}.example.com", DecisionStatus.SERVED, "Allowed") for number in range(3)),
-            name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
-        ),
+    metrics = new_metrics()
+    metrics.status.decided(
+        Desired(
+            load_balancers=(
+                LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed")),
+                LoadBalancerDecision(GREEN, Conclusion(DecisionStatus.SKIPPED, "NotProxy", "no annotation")),
+            ),
+            names=(
+                *(name(f"{number}.example.com", DecisionStatus.SERVED, "Allowed") for number in range(3)),
+                name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
+            ),
+        )
     )
 
     found = scrape(metrics)
@@ -85,25 +86,25 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
     assert b"evil" not in metrics.exposition()
 
     # An alert on refused names ends with the last of them.
-    metrics.desired = Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),))
+    metrics.status.decided(Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),)))
     found = scrape(metrics)
     assert found.value("nodeagent_names", state="refused", reason="NotVerified") is None
     assert found.value("nodeagent_names", state="served", reason="Allowed") == 1
-    metrics.desired = Desired()
+    metrics.status.decided(Desired())
     assert scrape(metrics).families["nodeagent_names"].samples == {}
 
 
 def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     """HAProxy is asked at each scrape, so the value is of now."""
-    metrics = AgentMetrics()
+    metrics = new_metrics()
     servers = [server(BLUE, 80, up=True), server(BLUE, 443, up=False), server(GREEN, 443, up=True)]
     intruders = [
         server(ObjectRef("Service", "ingress", f"made-up-{number}"), 80, up=True) for number in range(9)
     ]
     metrics.statistics = lambda: (*servers, *intruders)
     listed = Conclusion(DecisionStatus.SERVED, "Listed", "listed")
-    metrics.desired = Desired(
-        load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN))
+    metrics.status.decided(
+        Desired(load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN)))
     )
 
     found = scrape(metrics)
@@ -135,7 +136,7 @@ def test_of_a_relay_that_does_not_answer_and_of_none_nothing_is_known() -> None:
 
 def test_the_process_and_the_build_are_reported() -> None:
     """Memory and CPU under the names that every dashboard knows."""
-    found = scrape(AgentMetrics())
+    found = scrape(new_metrics())
 
     assert found.value("nodeagent_build_info", version=__version__) == 1
     assert (found.value("process_resident_memory_bytes") or 0) > 1_000_000
@@ -144,7 +145,7 @@ def test_the_process_and_the_build_are_reported() -> None:
 
 def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     """A hostname that was never verified does not count, however long DNS does not answer for it."""
-    metrics = AgentMetrics()
+    metrics = new_metrics()
     now = time.monotonic()
     metrics.failing_since = lambda: {
         "kept.example": now - 60,
@@ -154,7 +155,9 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     kept = (
         name(text, DecisionStatus.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example")
     )
-    metrics.desired = Desired(names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout")))
+    metrics.status.decided(
+        Desired(names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout")))
+    )
 
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")
     assert age is not None

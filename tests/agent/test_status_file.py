@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from nodeagent.agent import status_file
 from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
-from nodeagent.runtime.status import DecisionCounts, Role, Status, UnreadableStatusError, parse_status
+from nodeagent.runtime.status import Role, Status, UnreadableStatusError, parse_status
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
 from tests.testbed.waiting import wait_until
@@ -49,7 +49,8 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     path = tmp_path / "made" / "agent"
     board = _writer()
     file = StatusFile(path, "node1", board)
-    board.load_balancers, board.names = DecisionCounts(1, 1), DecisionCounts(1)
+    board.load_balancers = {("served", "Listed"): 1, ("skipped", "NotProxy"): 1}
+    board.names = {("served", "Verified"): 1}
     board.conflicts = frozenset({"hosts"})
     board.component_ok("api")
     board.component_failed("hosts", "first line\n\x1b[31msecond")

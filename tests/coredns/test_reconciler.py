@@ -163,7 +163,8 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
         reconciler.clock.pass_by(300)
     (conflict,) = conflicts
     assert str(conflict).startswith(
-        "'helm-controller' reverted ConfigMap kube-system/coredns 3 times in 600 s"
+        "'helm-controller' keeps reverting ConfigMap kube-system/coredns; nodeagent writes its hostnames "
+        "again in 60 s at the earliest"
     )
 
     put(api, {"Corefile": corpus.corefile("kubeadm")}, manager="helm-controller")

@@ -110,7 +110,7 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
     agent = agents.start_ready()
     before = names(node)
     users = b"127.0.0.1\tlocalhost\n"
-    applies = agent.metric("nodeagent_applies_total", component="hosts")
+    applies = agent.metric("nodeagent_apply_duration_seconds_count", component="hosts")
     processor = agent.metric("process_cpu_seconds_total")
     began = time.monotonic()
     repaired_until = began
@@ -134,7 +134,7 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
         "the conflict in the metrics",
     )
     assert agent.metric("nodeagent_drift_conflicts_total", component="hosts") == 1
-    made = agent.metric("nodeagent_applies_total", component="hosts") - applies
+    made = agent.metric("nodeagent_apply_duration_seconds_count", component="hosts") - applies
     used = agent.metric("process_cpu_seconds_total") - processor
     print(
         f"{_REWRITES} rewrites in {took:.1f} s: {made:g} applies, {used:.2f} s of processor time, "

@@ -13,6 +13,7 @@ import yaml
 from promql_parser import AggregateExpr, Expr, VectorSelector
 
 from nodeagent.coredns.controller import coredns_metrics
+from nodeagent.runtime.status import Status
 from tests.agent.happening import everything
 from tests.agent.scraping import read
 from tests.daemonset.kustomize import DAEMONSET, Object, render
@@ -33,7 +34,7 @@ _OURS = "nodeagent_"
 def _series() -> Mapping[str, AbstractSet[str]]:
     """The series of a scrape after everything has happened once, each with its labels."""
     found: dict[str, set[str]] = {"up": set(), **_KUBE_STATE_METRICS}
-    for scrape in (everything().exposition(), coredns_metrics().exposition()):
+    for scrape in (everything().exposition(), coredns_metrics(Status([])).exposition()):
         for family in read(scrape).families.values():
             for sample, labels in family.samples:
                 found.setdefault(sample, set()).update(label for label, _ in labels)

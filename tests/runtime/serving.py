@@ -29,7 +29,7 @@ def page(text: str, status: int = 200) -> Page:
 @contextmanager
 def serving(pages: Pages, endpoint: Endpoint | None = ANY_PORT) -> Iterator[TelemetryServer]:
     """A started service, that is closed at the end."""
-    service = TelemetryServer(pages, endpoint, {"node-1"}, retry_seconds=0.02)
+    service = TelemetryServer(pages, endpoint, retry_seconds=0.02)
     service.start()
     try:
         yield service

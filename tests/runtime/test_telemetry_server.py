@@ -1,17 +1,13 @@
 """Where the pages are served: one address, and two agents that want the same."""
 
-import errno
 import logging
-import socket
 import time
 from ipaddress import ip_address
 
 import pytest
 
 from nodeagent.config.option_types import ListenAddress
-from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.runtime.telemetry_server import TelemetryServer
 from tests.runtime.serving import connect, get, page, serving
 
 OLD = {"/readyz": lambda: page("old\n")}
@@ -83,15 +79,3 @@ def test_an_agent_that_still_waits_for_the_port_can_end() -> None:
     time.sleep(0.1)
     with pytest.raises(ConnectionRefusedError):
         connect(endpoint)
-
-
-def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the address and the option; nothing is left open."""
-
-    def forbidden(address: object, **_: object) -> socket.socket:
-        raise PermissionError(errno.EACCES, "Permission denied", str(address))
-
-    monkeypatch.setattr("nodeagent.runtime.telemetry_server.socket.create_server", forbidden)
-    service = TelemetryServer(OLD, Endpoint(ip_address("127.0.0.1"), 80), frozenset())
-    with pytest.raises(NodeagentError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
-        service.start()

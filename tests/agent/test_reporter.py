@@ -5,18 +5,20 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from nodeagent.agent.convergence import NodePass
-from nodeagent.agent.metrics import AgentMetrics
-from nodeagent.agent.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reconciler import PassResult, Reconciler, Repair
+from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.repair_conflicts import ConflictStatus
-from nodeagent.runtime.status import DRIFT, Role, Status
+from nodeagent.runtime.status import Role
+from nodeagent.sources.kubernetes.cluster import ResourceState
+from nodeagent.sources.kubernetes.reflector import Coverage
+from tests.agent.happening import new_metrics
 from tests.agent.scraping import Scrape, read
 from tests.clock import Clock
 
@@ -111,34 +113,35 @@ class _Actual(dict[ComponentName, _Component]):
 def reconciler() -> SimpleNamespace:
     """What a reporter asks a reconciler."""
     actual = {component: _Component() for component in COMPONENTS}
-    return SimpleNamespace(conflicting=frozenset({"dnat"}), failing=False, actual=_Actual(actual))
+    left_alone = SimpleNamespace(conflicting=lambda: frozenset({"dnat"}), failing=False)
+    return SimpleNamespace(left_alone=left_alone, actual=_Actual(actual))
 
 
 def test_a_pass_is_counted_by_component() -> None:
     """And a conflict: the gauge is for the alert, the counter for the history."""
-    metrics, status = AgentMetrics(), Status([*COMPONENTS, PLAN, DRIFT])
-    conflict = Repair("rule deleted", ConflictStatus(1.0, is_news=True, repairs=5, within=9))
+    metrics = new_metrics()
+    conflict = Repair("rule deleted", 1.0)
     done = NodePass(Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0})
     result = PassResult(done, {"dnat": conflict}, frozenset())
     reported_of = reconciler()
-    reporter = PassReporter(metrics, status, cast("EventRecorder", None))
+    reporter = Reporter(metrics, cast("EventRecorder", None))
 
     def reported() -> Scrape:
-        reporter.report(result, cast("Reconciler", reported_of), None)
+        reporter.report_pass(result, cast("Reconciler", reported_of), None)
         return read(metrics.exposition())
 
     reported()
     found = reported()
     for component in COMPONENTS:
         failures, twice = 2 * (component == "hosts"), 2 * (component == "dnat")
-        assert found.value("nodeagent_applies_total", component=component) == 2
+        assert found.value("nodeagent_apply_duration_seconds_count", component=component) == 2
         assert found.value("nodeagent_apply_failures_total", component=component) == failures
         assert found.value("nodeagent_drift_repairs_total", component=component) == twice
         assert found.value("nodeagent_drift_conflicts_total", component=component) == twice / 2
         assert found.value("nodeagent_drift_conflict", component=component) == twice / 2
     assert found.value("nodeagent_apply_duration_seconds_sum", component="dnat") == 14
     assert found.value("nodeagent_last_sync_timestamp_seconds") == 0
-    reported_of.conflicting, done.errors = frozenset(), {}
+    reported_of.left_alone.conflicting, done.errors = frozenset, {}
     found = reported()
     assert found.value("nodeagent_drift_conflict", component="dnat") == 0
     assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1
@@ -149,10 +152,11 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
-    metrics, status = AgentMetrics(), Status([DRIFT])
+    metrics = new_metrics()
+    status = metrics.status
     status.became(Role.WRITER)
     status.synced()
-    reporter, of = PassReporter(metrics, status, cast("EventRecorder", None)), reconciler()
+    reporter, of = Reporter(metrics, cast("EventRecorder", None)), reconciler()
     of.actual["hosts"].error = "Too many open files"
     of.actual["relay"].notes = ("relay: master.sock: it does not answer",)
     for _ in range(2):
@@ -169,3 +173,49 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     reporter.report_watches(cast("Reconciler", of))
     assert "drift: ok" in status.ready().text
     assert caplog.records[-1].getMessage() == "Watched a component again"
+
+
+ROUTES = "httproutes.gateway.networking.k8s.io"
+SERVICES = ResourceState("services", synced=True, objects=3)
+ABSENT = ResourceState(ROUTES, synced=False, optional=True, coverage=Coverage.NOT_SERVED)
+DENIED = ResourceState(ROUTES, synced=False, error="403", optional=True, coverage=Coverage.REFUSED)
+PENDING = ResourceState(ROUTES, synced=False, optional=True, coverage=Coverage.PENDING)
+FAILING = ResourceState(ROUTES, synced=True, error="500: no webhook", optional=True)
+
+
+@pytest.mark.parametrize(
+    ("route", "shown", "up"),
+    [
+        # What the agent does its work without is no error.
+        (ABSENT, "api: ok", 1),
+        (DENIED, "api: ok", 1),
+        # A conversion webhook that is away, say: its names are not what they should be.
+        (FAILING, "api: failed since 0 s: 500: no webhook", 0),
+        (PENDING, "api: not yet", 0),
+    ],
+)
+def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
+    route: ResourceState, shown: str, up: int
+) -> None:
+    metrics = new_metrics()
+    metrics.resources = lambda: (SERVICES, route)
+    Reporter(metrics, cast("EventRecorder", None)).report_api((SERVICES, route))
+    assert shown in metrics.status.ready().text
+    found = read(metrics.exposition())
+    assert found.value("nodeagent_api_up") == up
+    assert found.value("nodeagent_objects", resource="services") == 3
+    coverage = {"resource": ROUTES, "state": str(route.coverage)}
+    assert found.value("nodeagent_resource_coverage", **coverage) == 1
+
+
+def test_what_can_not_be_read_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "nodeagent")
+    reporter = Reporter(new_metrics(), cast("EventRecorder", None))
+    for route in (ABSENT, DENIED, DENIED, replace(FAILING, error=None), FAILING, FAILING, DENIED):
+        reporter.report_api([route])
+    denied = "Could not read a resource because RBAC denied it; what was known of it stays"
+    failing = "Could not read from the API server; the node keeps what it has"
+    again = "Read from the API server again"
+    assert [record.message for record in caplog.records] == [denied, again, failing, again, denied]

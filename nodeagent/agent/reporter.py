@@ -1,0 +1,143 @@
+"""Reports passes and watches in the log, the status, the metrics and Events; one line per change."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from nodeagent.agent.convergence import ALL
+from nodeagent.agent.metrics import API, AgentMetrics
+from nodeagent.agent.reconciler import PassResult, Reconciler
+from nodeagent.components.component import COMPONENTS
+from nodeagent.errors import ApplyError
+from nodeagent.runtime.decision_log import DecisionLog, Fields, say
+from nodeagent.runtime.event_recorder import EventRecorder, pending_events
+from nodeagent.runtime.status import DRIFT
+from nodeagent.sources.kubernetes.cluster import ResourceState
+from nodeagent.sources.kubernetes.reflector import Coverage
+
+_MOST_LINES = 100
+"""Lines about changes in one pass: a thousand new rules should not hide everything else."""
+
+PLAN = "plan"
+"""The name of the decision itself in the status, next to the components."""
+
+
+class Reporter:
+    """Reports for one agent; the status of its metrics has each component, API, PLAN and DRIFT."""
+
+    def __init__(self, metrics: AgentMetrics, events: EventRecorder) -> None:
+        self._metrics = metrics
+        self._status = metrics.status
+        self._events = events
+        self._decisions = DecisionLog()
+        self._problems: dict[str, Mapping[str, str]] = {}
+
+    def start_again(self) -> None:
+        """Report everything in the next pass: this agent has just become the node's writer."""
+        self._decisions.start_again()
+
+    def report_pass(self, result: PassResult, reconciler: Reconciler, event_at: float | None) -> None:
+        """Report what the pass decided, did, repaired and could not do.
+
+        `event_at` is when the first event came that it answers (monotonic seconds).
+        """
+        done, desired = result.done, result.done.desired
+        self._decisions.log(desired)
+        log_pass(result)
+        self._status.decided(desired)
+        for event in pending_events(desired):
+            self._events.record(event)
+        self._status.component_ok(PLAN)
+        for component in ALL - done.left_alone:
+            self._metrics.observe("apply_duration_seconds", done.seconds.get(component, 0.0), component)
+            if component in done.errors:
+                self._metrics.count("apply_failures_total", component)
+                self._status.component_failed(component, done.errors[component])
+            else:
+                self._status.component_ok(component)
+        for component, repair in result.repairs.items():
+            self._metrics.count("drift_repairs_total", component)
+            if repair.delay and component not in self._status.conflicts:
+                self._metrics.count("drift_conflicts_total", component)
+        self._status.conflicts = reconciler.left_alone.conflicting()
+        if not done.errors and not reconciler.left_alone.failing and not done.left_alone:
+            self._status.synced()
+            if event_at is not None:
+                self._metrics.observe("event_to_applied_seconds", time.monotonic() - event_at)
+        self.report_watches(reconciler)
+
+    def report_watches(self, reconciler: Reconciler | None) -> None:
+        """Report which components are not watched, and what is unexpected of the relay; None on standby."""
+        unwatched: dict[str, str] = {}
+        notes: tuple[str, ...] = ()
+        if reconciler is not None:
+            unwatched = {name: error for name in COMPONENTS if (error := reconciler.actual[name].error)}
+            try:
+                notes = reconciler.actual.relay.state().notes
+            except ApplyError:  # an error of the pass
+                notes = ()
+        self._log_problems(
+            "Could not watch a component; it is read every ten seconds",
+            "Watched a component again",
+            unwatched,
+            "component",
+        )
+        self._log_problems("Found the relay in an unexpected state", "", dict(zip(notes, notes, strict=True)))
+        self._status.unwatched, self._status.relay_notes = frozenset(unwatched), notes
+        if unwatched or notes:
+            late = [f"{component} is not watched: {why}" for component, why in sorted(unwatched.items())]
+            self._status.component_failed(DRIFT, "; ".join((*late, *notes)))
+        else:
+            self._status.component_ok(DRIFT)
+
+    def report_api(self, states: Sequence[ResourceState]) -> None:
+        """Report what can't be read from the API server; the loop calls it now and then."""
+        failing = {one.name: one.error for one in states if one.error and not _is_done_without(one)}
+        refused = {one.name: one.error for one in states if one.error and _is_done_without(one)}
+        again = "Read from the API server again"
+        self._log_problems(
+            "Could not read from the API server; the node keeps what it has", again, failing, "resource"
+        )
+        self._log_problems(
+            "Could not read a resource because RBAC denied it; what was known of it stays",
+            again,
+            refused,
+            "resource",
+        )
+        if failing:
+            self._status.component_failed(API, "; ".join(sorted({*failing.values()})))
+        elif all(state.synced or _is_done_without(state) for state in states):
+            self._status.component_ok(API)
+
+    def _log_problems(self, message: str, ended: str, now: Mapping[str, str], field: str = "reason") -> None:
+        """Log each problem when it begins, and when it ends; `now` has the reason of each by its subject."""
+        before, self._problems[message] = self._problems.get(message, {}), now
+        for subject in sorted(now.keys() - before.keys()):
+            say(logging.WARNING, message, {field: subject, "reason": now[subject]})
+        for subject in sorted(before.keys() - now.keys()) if ended else ():
+            say(logging.INFO, ended, {field: subject})
+
+
+def _is_done_without(state: ResourceState) -> bool:
+    """Whether it is an optional kind that this server does not have or denies."""
+    return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}
+
+
+def log_pass(result: PassResult) -> None:
+    """Log what was done and repaired, and what failed."""
+    done = result.done
+    for component, repair in result.repairs.items():
+        say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
+        if repair.delay:
+            fields: Fields = {"component": component, "reason": f"the next repair waits {repair.delay:.0f} s"}
+            say(logging.ERROR, "Another program keeps reverting a component", fields)
+    lines = [(change.component, line) for change in done.changes for line in change.text.splitlines()]
+    for component, line in lines[:_MOST_LINES]:
+        say(logging.INFO, "Applied a change", {"component": component, "change": line})
+    if len(lines) > _MOST_LINES:
+        say(logging.INFO, "Omitted more changes of this pass", {"count": len(lines) - _MOST_LINES})
+    for component in sorted(result.recovered):
+        say(logging.INFO, "Applied a component again", {"component": component})
+    for component in sorted(done.errors.keys() - done.left_alone):
+        fields = {"component": component, "reason": done.errors[component]}
+        say(logging.ERROR, "Could not apply a component; it is tried again", fields)

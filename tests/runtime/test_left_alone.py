@@ -1,0 +1,100 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.components.component import ComponentName
+from nodeagent.runtime.left_alone import LeftAlone
+from tests.clock import Clock
+
+PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
+
+
+def delays(pauses: list[float]) -> list[float]:
+    clock = Clock()
+    left_alone = LeftAlone[ComponentName](clock)
+    found = []
+    for pause in pauses:
+        clock.now += pause
+        found.append(left_alone.repaired("hosts"))
+    return found
+
+
+def test_the_fifth_repair_within_a_minute_is_a_conflict_and_each_further_one_waits_twice_as_long() -> None:
+    assert delays([1] * 18) == [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, *[300] * 5]
+
+
+def test_components_are_judged_apart() -> None:
+    left_alone = LeftAlone[ComponentName](Clock())
+    for _ in range(5):
+        left_alone.repaired("hosts")
+    assert left_alone.repaired("dnat") == 0
+    assert left_alone.conflicting() == {"hosts"}
+
+
+def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_conflict() -> None:
+    clock = Clock()
+    left_alone = LeftAlone[ComponentName](clock)
+    for _ in range(6):
+        left_alone.repaired("relay")
+    assert left_alone.until("relay") == clock.now + 2
+    assert left_alone.until("dnat") == 0
+    clock.now += 598
+    assert left_alone.until("relay") == 0
+    assert left_alone.conflicting() == {"relay"}
+    clock.now += 2
+    assert left_alone.conflicting() == frozenset()
+    assert left_alone.repaired("relay") == 0
+
+
+def test_what_fails_waits_from_the_first_time_on_and_starts_afresh_after_a_success() -> None:
+    clock = Clock()
+    left_alone = LeftAlone[ComponentName](clock)
+    for wait in (1, 2, 4):
+        left_alone.failed("hosts")
+        assert left_alone.until("hosts") == clock.now + wait
+    assert left_alone.failing
+    assert left_alone.conflicting() == frozenset()
+    assert left_alone.succeeded("hosts")
+    assert not left_alone.succeeded("hosts")
+    assert (left_alone.failing, left_alone.until("hosts")) == (False, 0)
+    left_alone.failed("hosts")
+    assert left_alone.until("hosts") == clock.now + 1
+
+
+def test_what_is_reverted_at_once_waits_once_for_both() -> None:
+    """It has failed, and it is a repair: five of them are a conflict, with delays of its own."""
+    clock = Clock()
+    left_alone = LeftAlone[ComponentName](clock)
+    for wait in (1, 2, 4, 8, 1, 2, 4):
+        left_alone.failed("dnat")
+        delay = left_alone.repaired("dnat")
+        assert left_alone.until("dnat") == clock.now + wait
+        clock.now += wait
+    assert delay == 4
+    assert left_alone.conflicting() == {"dnat"}
+    assert left_alone.succeeded("dnat")
+    assert left_alone.conflicting() == {"dnat"}
+
+
+@given(PAUSES)
+def test_delays_are_bounded_and_grow_until_a_long_quiet(pauses: list[float]) -> None:
+    before = 0.0
+    for pause, delay in zip(pauses, delays(pauses), strict=True):
+        assert delay == 0 or 1 <= delay <= 300
+        assert delay >= before or pause >= 600
+        before = delay
+
+
+@given(st.lists(st.floats(15.1, 599, allow_nan=False), max_size=60))
+def test_repairs_far_enough_apart_never_are_a_conflict(pauses: list[float]) -> None:
+    assert not any(delays(pauses))
+
+
+@given(st.floats(0, 0.2), st.integers(1, 400))
+def test_repairs_that_wait_as_advised_become_less_frequent(undone_after: float, rounds: int) -> None:
+    clock = Clock()
+    left_alone = LeftAlone[ComponentName](clock)
+    for _ in range(rounds):
+        clock.now = max(clock.now, left_alone.until("dnat")) + undone_after
+        left_alone.repaired("dnat")
+    elapsed = clock.now - 1000.0
+    assert rounds <= 4 + 10 + elapsed / 300
