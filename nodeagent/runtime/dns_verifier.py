@@ -21,7 +21,7 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.plan.memory import changed_keys
-from nodeagent.runtime.lookup_queue import LONGEST_SECONDS, LookupQueue, pause_after
+from nodeagent.runtime.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
 
 if TYPE_CHECKING:
     from nodeagent.sources.dns import Resolver
@@ -135,7 +135,7 @@ class DnsVerifier:
                     thread = threading.Thread(target=self._watch, name="dns", daemon=True)
                     thread.start()
                     self._watching = thread
-            self._queue.hasten(changed, now, first=True)
+            self._queue.hasten(changed, now)
             for name in self._known.keys() & changed:
                 self._known[name].changed_at = now
             self._wanted = wanted
@@ -166,7 +166,7 @@ class DnsVerifier:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._queue.hasten(self._wanted, time.monotonic(), first=True)
+            self._queue.hasten(self._wanted, time.monotonic())
             self._news.notify()
 
     def stop(self) -> None:
@@ -205,7 +205,6 @@ class DnsVerifier:
             reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
         self._on_reply(reply.outcome)
         with self._lock:
-            self._queue.charge(name, time.thread_time(), time.monotonic())
             self._note(name, reply, began)
 
     def _note(self, name: str, reply: DnsReply, began: float) -> None:
@@ -243,8 +242,8 @@ class DnsVerifier:
             self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
         failing = 0.0 if known.failing_since is None else now - known.failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged = 0.0 if question.every else now - known.changed_at
-        self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing))
+        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, len(self._wanted))
+        self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing, names))
         self._answered.notify_all()
 
     def _doubts(self, known: _Known, now: float) -> bool:
@@ -264,7 +263,7 @@ class DnsVerifier:
             return
         self._suspected[parent] = now
         siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
-        self._queue.hasten(siblings, now)
+        self._queue.hasten(siblings, now, within=len(siblings) / AGAIN_PER_SECOND)
 
 
 def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
