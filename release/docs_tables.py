@@ -23,6 +23,7 @@ from nodeagent.doctor.findings import Code
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
 from nodeagent.runtime.status import Status
+from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 from release.schemas import described
 from tests.agent.happening import everything
 
@@ -50,6 +51,7 @@ def pages() -> dict[Path, str]:
         for name, make in (
             ("configuration.md", _with_options),
             ("reasons.md", _with_reasons),
+            ("names.md", _with_kinds),
             ("fixes.md", _with_annotations),
             ("doctor-codes.md", _with_doctor_codes),
             ("runbook.md", _with_metrics_and_alerts),
@@ -106,6 +108,21 @@ def _with_annotations(text: str) -> str:
     found = {one.name.partition(" (")[0]: one.ip_mode_on_request or one.hostname for one in others}
     rows = ((name, f"`{annotation}`") for name, annotation in found.items() if annotation)
     return _replaced(text, "annotations", _table(("provider", "annotation"), rows))
+
+
+def _with_kinds(text: str) -> str:
+    rows = (
+        (
+            row.group,
+            row.kind,
+            ", ".join(row.versions),
+            ", ".join(f"`{path}`" for path in row.hosts)
+            + (f", if `{row.only_with}` has other than `mesh`" if row.only_with else ""),
+            f"`{row.status}`" if row.status else "",
+        )
+        for row in CONTROLLER_KINDS
+    )
+    return _replaced(text, "kinds", _table(("API", "kind", "versions", "hostnames", "status"), rows))
 
 
 def _with_doctor_codes(text: str) -> str:

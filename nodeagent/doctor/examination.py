@@ -81,6 +81,7 @@ def examine(question: Question) -> list[Finding]:
         *(examination.off_node() if question.elsewhere else examination.on_node()),
         *([question.agent] if question.agent else []),
         *_unreadable(question.snapshot),
+        *_not_read(question.cluster.unread),
     ]
 
 
@@ -95,6 +96,11 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
         return []
     seen = f"{len(found)} could not be used: what they say is not part of this report"
     return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+
+
+def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
+    seen = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
+    return [Finding.of(Code.KindsNotRead, ", ".join(kinds), seen)] if kinds else []
 
 
 class _Examination:

@@ -26,6 +26,9 @@ PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 """Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
 
+EXTERNAL_DNS = "external-dns.alpha.kubernetes.io/hostname"
+"""Hostnames, with commas between them, for which external-dns makes records that lead to a Service."""
+
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 """One empty mapping for all: of ten thousand Routes, hardly any has an annotation that decides."""
 
@@ -281,14 +284,16 @@ class Route:
 class ControllerRoute:
     """An object of one controller's own API that claims hosts.
 
-    `controller` is the name under which IngressClasses know that controller. `problems` says what of the
-    object was not read.
+    `controller` is the name under which IngressClasses know that controller, if they do. `class_name` and
+    `points` are as an Ingress's, if the kind has them. `problems` says what of the object was not read.
     """
 
     ref: ObjectRef
-    controller: str
+    controller: str | None
     created: datetime | None = None
+    class_name: str | None = None
     hosts: tuple[str, ...] = ()
+    points: tuple[LoadBalancerPoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
     problems: tuple[str, ...] = ()
 

@@ -13,10 +13,12 @@ from msgspec import Struct
 from nodeagent.config.options import ClassService, LimitOptions
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
+    EXTERNAL_DNS,
     ControllerRoute,
     Ingress,
     IngressClass,
     Route,
+    Service,
     Snapshot,
 )
 from nodeagent.plan.hostnames import canonical
@@ -71,22 +73,32 @@ def claims_of_ingress(ingress: Ingress, classes: IngressClasses) -> tuple[Claim,
 
 
 def claims_of_controller_route(route: ControllerRoute, classes: IngressClasses) -> tuple[Claim, ...]:
-    """Return the claim to its hosts; it has no status, so its class determines where it is served.
+    """Return the claim to its hosts, served where its status says, if it has one, else its class.
 
     The class is its own, or its controller's, if that has exactly one.
     """
     own = [name for name, serving in classes.controllers.items() if serving == route.controller]
+    named = route.class_name or route.annotations.get(CLASS_ANNOTATION)
     hints = one_of(
         LoadBalancerHints(
+            points=route.points,
             status="its status",
-            ingress_class=route.annotations.get(CLASS_ANNOTATION) or (own[0] if len(own) == 1 else None),
+            ingress_class=named or (own[0] if len(own) == 1 else None),
             controller=route.controller,
         )
     )
     return (_claim(route, route.hosts, hints),)
 
 
-def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBalancerHints) -> Claim:
+def claims_of_service(service: Service) -> tuple[Claim, ...]:
+    """Return the claim to the hostnames that external-dns leads to it."""
+    hosts = tuple(filter(None, map(str.strip, service.annotations[EXTERNAL_DNS].split(","))))
+    return (_claim(service, hosts, one_of(LoadBalancerHints(points=service.points))),)
+
+
+def _claim(
+    by: Ingress | ControllerRoute | Service, hosts: tuple[str, ...], hints: LoadBalancerHints
+) -> Claim:
     names = tuple(dict.fromkeys(map(canonical, hosts)))
     return Claim(
         by.ref,
@@ -143,9 +155,11 @@ class ClaimCollector:
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
         routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
+        # A Service without an address leads nowhere yet.
+        services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations and each.points]
         claimed = self._claimed.results(
             lambda _, each, __: _claims_of(each, classes, parents),
-            _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes)),
+            _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),
             considered,
             context=classes,
         )
@@ -166,7 +180,7 @@ class ClaimCollector:
 
 
 def _claims_of(
-    found: Ingress | Route | ControllerRoute, classes: IngressClasses, parents: Parents
+    found: Ingress | Route | ControllerRoute | Service, classes: IngressClasses, parents: Parents
 ) -> tuple[Claim, ...]:
     match found:
         case Ingress():
@@ -175,6 +189,8 @@ def _claims_of(
             return claims_of_route(found, parents)
         case ControllerRoute():
             return claims_of_controller_route(found, classes)
+        case Service():
+            return claims_of_service(found)
 
 
 def _by_id(objects: Iterable[_Object]) -> dict[int, _Object]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver import Rule, objects
+from tests.apiserver import Rule, custom, objects
 from tests.daemon.cluster_api import ClusterApi
 from tests.doctor.states import Scene
 from tests.testbed.addresses import LB
@@ -76,6 +76,17 @@ def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
         "CoreDNS: 203.0.113.10",
         "nodeagent: served: covered by hosts.allow: example.test [Allowed]",
     ]
+
+
+def test_a_kind_that_claims_hostnames_and_is_not_read_is_named(clinic: Clinic) -> None:
+    kinds = custom("ako.vmware.com", "v1beta1", "HostRule")
+    clinic.api.store.serve(*kinds)
+    try:
+        exit_code, found = clinic.examine(clinic.scene.world.node1, "--node", "node1")
+    finally:
+        clinic.api.withdraw(*kinds)
+    assert exit_code == 2
+    assert found["KindsNotRead"]["subject"] == "hostrules.ako.vmware.com"
 
 
 def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> None:

@@ -31,7 +31,6 @@ from nodeagent.model.objects import (
 from nodeagent.plan.planner import Planner, plan
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
-    MOST_HOSTS,
     MOST_POINTS,
     MOST_PORTS,
     DecodingError,
@@ -42,6 +41,7 @@ from nodeagent.sources.objects.decoding import (
     decode_relay_service,
     decode_service,
 )
+from nodeagent.sources.objects.hosts import MOST_HOSTS
 from nodeagent.sources.objects.kinds import (
     OPTIONAL_KINDS,
     decode_gateway,

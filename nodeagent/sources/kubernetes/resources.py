@@ -46,6 +46,7 @@ from nodeagent.sources.objects.decoding import (
 from nodeagent.sources.objects.kinds import (
     GATEWAYS,
     OPTIONAL_KINDS,
+    UNREAD_KINDS,
     OptionalKind,
     decode_ingress_class,
     decode_namespace,
@@ -277,6 +278,16 @@ def discover(connection: "Connection") -> tuple[Resource, ...]:
     served = [(kind, version) for kind in OPTIONAL_KINDS if (version := best(kind)) is not None]
     rows = tuple(optional_resource(kind, version) for kind, version in served)
     return (*rows, NAMESPACES) if any(kind is GATEWAYS for kind, _ in served) else rows
+
+
+def unread_kinds(connection: "Connection") -> tuple[str, ...]:
+    """Return the served kinds that claim hostnames and are not read. Raises ApiError, one of its kinds."""
+    return tuple(
+        f"{plural}.{group.name}"
+        for group in _ask(connection, "/apis", _Groups).groups
+        for plural in UNREAD_KINDS.get(group.name, ())
+        if any(plural in served_plurals(connection, group.name, one.version) for one in group.versions)
+    )
 
 
 def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:

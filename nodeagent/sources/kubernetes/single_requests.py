@@ -21,7 +21,7 @@ from nodeagent.sources.kubernetes.errors import (
     ServerTroubleError,
     UnreachableError,
 )
-from nodeagent.sources.kubernetes.resources import object_path, served_plurals
+from nodeagent.sources.kubernetes.resources import object_path, served_plurals, unread_kinds
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import decode_node
 from nodeagent.typed_values import from_json
@@ -38,12 +38,14 @@ class ClusterAnswers(Struct, frozen=True):
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
-        why: what is not available, and why: "version", "dns" or "policies" to the reason.
+        unread: the served kinds that claim hostnames and are not read.
+        why: what is not available, and why: "version", "dns", "policies" or "kinds" to the reason.
     """
 
     version: str = ""
     dns: IPAddress | None = None
     policy_api: str = ""
+    unread: tuple[str, ...] = ()
     why: Mapping[str, str] = {}
 
 
@@ -77,7 +79,8 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
     )
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
-    return ClusterAnswers(version or "", dns, policies or "", why)
+    unread = attempt("kinds", lambda: unread_kinds(connection))
+    return ClusterAnswers(version or "", dns, policies or "", unread or (), why)
 
 
 def _dns(connection: "Connection") -> IPAddress:

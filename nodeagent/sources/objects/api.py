@@ -28,14 +28,16 @@ class Head(Struct):
     metadata: Metadata
 
 
-class _Point(Struct, rename="camel"):
+class Point(Struct, rename="camel"):
+    """An entry of `status.loadBalancer.ingress`, and of the like in controllers' own kinds."""
+
     ip: str | None = None
     hostname: str | None = None
     ip_mode: str | None = None
 
 
 class _LoadBalancer(Struct):
-    ingress: list[_Point] | None = None
+    ingress: list[Point] | None = None
 
 
 class Status(Struct, rename="camel"):

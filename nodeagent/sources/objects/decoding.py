@@ -5,7 +5,7 @@ part is left out; a problem with the whole raises DecodingError.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from itertools import islice
@@ -32,6 +32,7 @@ from nodeagent.model.objects import (
     ServicePort,
 )
 from nodeagent.sources.objects import api
+from nodeagent.sources.objects.hosts import aliases, some_hosts
 from nodeagent.typed_values import from_json, from_plain
 
 Raw = bytes | dict[str, Any]
@@ -45,12 +46,6 @@ _ENVOY_GATEWAY_HOME = "envoy-gateway-system"
 """Envoy Gateway makes Services in its own namespace, with two labels of its own (envoyproxy/gateway, v1.9.0:
 internal/gatewayapi/helpers.go:271-277). By default that is this one. In any other, anyone who can create a
 Service could say that it is the Gateway of others."""
-
-MOST_HOSTS = 10_000
-"""Hosts that one object may claim; the rest is not read."""
-
-_MOST_HOST_BYTES = 512 * 1024
-"""Bytes of all hosts of an object together."""
 
 MOST_PORTS = 1000
 """Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
@@ -93,7 +88,7 @@ def decode_service(raw: Raw) -> Service | None:
     gateway, gateway_namespace = _gateway_of(found.metadata)
     return Service(
         ref=ref_of("Service", found.metadata),
-        uid=_cut(found.metadata.uid or ""),
+        uid=cut(found.metadata.uid or ""),
         created=created_of(found.metadata),
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
@@ -103,13 +98,13 @@ def decode_service(raw: Raw) -> Service | None:
         problems=some_problems(problems),
         gateway=gateway,
         gateway_namespace=gateway_namespace,
-        load_balancer_class=spec.loadBalancerClass and _cut(spec.loadBalancerClass),
+        load_balancer_class=spec.loadBalancerClass and cut(spec.loadBalancerClass),
         local_only=spec.internalTrafficPolicy == "Local",
     )
 
 
 def decode_ingress(raw: Raw) -> Ingress:
-    """Return the Ingress with every host of its TLS section and its rules. Raises DecodingError.
+    """Return the Ingress with every host of its TLS section, rules and aliases. Raises DecodingError.
 
     Of its annotations, only those on which decisions depend: controllers write others all the time.
     """
@@ -118,10 +113,11 @@ def decode_ingress(raw: Raw) -> Ingress:
     problems: list[str] = []
     asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
     asked += [rule.host for rule in spec.rules or () if rule.host]
+    asked += aliases(found.metadata.annotations or {}, tuple(asked))
     return Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
-        class_name=intern(spec.ingress_class_name and _cut(spec.ingress_class_name)),
+        class_name=intern(spec.ingress_class_name and cut(spec.ingress_class_name)),
         hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
@@ -195,7 +191,7 @@ def decode_relay_endpoints(raw: Raw) -> tuple[RelayEndpoint, ...]:
             address,
             name,
             port,
-            endpoint.node_name and _cut(endpoint.node_name),
+            endpoint.node_name and cut(endpoint.node_name),
             (endpoint.conditions or none).ready is not False,
         )
         for endpoint in found.endpoints or ()
@@ -221,9 +217,7 @@ def describe(raw: Raw, kind: str) -> str:
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
     found = [
-        ServicePort(
-            _cut(port.name or ""), _cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0
-        )
+        ServicePort(cut(port.name or ""), cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0)
         for port in spec.ports or ()
         if 0 < port.port < 65536
     ]
@@ -249,19 +243,24 @@ def _addresses(field: str, texts: Sequence[str], problems: list[str]) -> tuple[I
 
 
 def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
-    entries = (status.load_balancer.ingress if status and status.load_balancer else None) or ()
+    entries = status.load_balancer.ingress if status and status.load_balancer else None
+    return points_of(entries or (), "status.loadBalancer.ingress", problems)
+
+
+def points_of(entries: Sequence[api.Point], field: str, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+    """Return what a controller reported; `problems` lists the addresses that can't be read."""
     if len(entries) > MOST_POINTS:
-        problems.append(f"status.loadBalancer.ingress: the rest after {MOST_POINTS} entries is not read")
+        problems.append(f"{field}: the rest after {MOST_POINTS} entries is not read")
     found = []
     for index, entry in enumerate(entries[:MOST_POINTS]):
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
             text = quoted(entry.ip)
-            problems.append(f"status.loadBalancer.ingress[{index}].ip: {text} is not an IP address")
+            problems.append(f"{field}[{index}].ip: {text} is not an IP address")
         given = entry.hostname or ""
         hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
         if address is not None or hostname:
-            found.append(LoadBalancerPoint(address, hostname or None, entry.ip_mode and _cut(entry.ip_mode)))
+            found.append(LoadBalancerPoint(address, hostname or None, entry.ip_mode and cut(entry.ip_mode)))
     return intern(tuple(found))
 
 
@@ -328,11 +327,11 @@ def created_of(metadata: api.Metadata) -> datetime | None:
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """Return the annotations that decide about claims: controllers write others all the time."""
     given = metadata.annotations or {}
-    found = {key: _cut(value) for key, value in given.items() if key in {CLASS_ANNOTATION, EXCLUDE}}
+    found = {key: cut(value) for key, value in given.items() if key in {CLASS_ANNOTATION, EXCLUDE}}
     return found or NO_ANNOTATIONS
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """Return the text, cut off if it is longer than any name: nothing has such a name, cut or not."""
     return text if len(text) <= LONGEST_HOSTNAME else f"{text[:LONGEST_HOSTNAME]}..."
 
@@ -364,30 +363,6 @@ def some_problems(problems: list[str]) -> tuple[str, ...]:
     """Return an object's problems, the first of many."""
     more = len(problems) - _MOST_PROBLEMS
     return tuple(problems[:_MOST_PROBLEMS]) + ((f"{more} more problems like these",) if more > 0 else ())
-
-
-def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
-    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
-    found: dict[str, None] = {}
-    left = _MOST_HOST_BYTES
-    odd = 0
-    for host in hosts:
-        if len(host) > LONGEST_HOSTNAME or not host.isascii():
-            odd += 1
-            continue
-        if host in found:
-            continue
-        left -= len(host)
-        if left < 0 or len(found) == MOST_HOSTS:
-            bound = f"{MOST_HOSTS} hosts" if left >= 0 else f"{_MOST_HOST_BYTES} bytes of hosts"
-            problems.append(f"more than {bound}: the rest is not read")
-            break
-        found[host] = None
-    if odd:
-        problems.append(
-            f"hosts that are longer than {LONGEST_HOSTNAME} characters, or not ASCII: {odd} not read"
-        )
-    return tuple(found)
 
 
 def address_of(text: str) -> IPAddress | None:

@@ -5,8 +5,7 @@ needs more than a row (a host by regular expression, a chain of references) is n
 without a hostname.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,106 +35,83 @@ from nodeagent.sources.objects.decoding import (
     address_of,
     check_size,
     created_of,
+    cut,
     deciding_annotations,
     decode,
     network_of,
+    points_of,
     ref_of,
-    some_hosts,
     some_problems,
 )
-
-# An unterminated text reaches to the end: its end is not searched again from each quote in it.
-_TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
-_HOST_MATCHERS = frozenset({"host", "hostheader", "hostsni"})
-
-
-def hosts_in_rule(rule: str) -> tuple[str, ...]:
-    """Return the hosts of all Host and HostSNI matchers that are not negated, each once."""
-    found: dict[str, None] = {}
-    matcher = ""
-    negating = False
-    within = [("", False)]
-    for part in _TOKENS.findall(rule):
-        if part == "!":
-            negating = not negating
-        elif part == "(":
-            within.append((matcher, within[-1][1] is not negating))
-            matcher, negating = "", False
-        elif part == ")":
-            if len(within) > 1:
-                within.pop()
-        elif part[0] in '`"':
-            name, negated = within[-1]
-            if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]):
-                found[part[1:-1]] = None
-        else:
-            matcher = part.lower()
-    found.pop("*", None)  # HostSNI(`*`): everything else
-    return tuple(found)
-
+from nodeagent.sources.objects.hosts import (
+    hosts_in_rule,
+    istio_host,
+    plain,
+    some_hosts,
+    texts_at,
+    values_at,
+)
 
 _DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
-HostReader = Callable[[str], tuple[str, ...]]
 
+class ControllerKind(Struct, frozen=True):
+    """One kind of a controller's own API that claims hostnames.
 
-def _istio_host(text: str) -> tuple[str, ...]:
-    """Return the host after the namespace that Istio allows before it (`prod/www.example.com`, `./*`)."""
-    host = text.rpartition("/")[2]
-    return (host,) if host != "*" else ()
-
-
-def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
-    raw: Raw,
-    *,
-    kind: str,
-    controller: str,
-    hosts: str,
-    read: HostReader,
-    only_with: str = "",
-) -> ControllerRoute | None:
-    """Return an object of a controller's own kind; None for one that does not concern load balancers.
-
-    Args:
-        raw: the object.
-        kind: its kind.
-        controller: the name in IngressClasses of the controller that serves it.
-        hosts: where the texts with hosts are; `[]` is every item of a list.
+    Attributes:
+        group: its API group.
+        versions: those that can be read, the best first; the fields are the same in all of them.
+        kind: its name in objects.
+        hosts: the paths of the texts with hosts; `[]` is every item of a list.
+        controller: the name in IngressClasses of the controller that serves it; None if it has none.
         read: turns one such text into its hosts.
+        status: the path of the entries with `ip` or `hostname` that the controller reports; empty if it
+            reports none. Only where it is a subresource, which authors of objects can't write.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
+        plural: its name in paths, if that is not its kind's with an s.
+    """
+
+    group: str
+    versions: tuple[str, ...]
+    kind: str
+    hosts: tuple[str, ...]
+    controller: str | None = None
+    read: Callable[[str], tuple[str, ...]] = plain
+    status: str = ""
+    only_with: str = ""
+    plural: str = ""
+
+
+_CLASS = "spec.ingressClassName"
+"""Where all of them that have a class have it."""
+
+
+def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | None:
+    """Return an object of a controller's own kind; None for one that does not concern load balancers.
 
     Raises:
         DecodingError: it can't be read.
     """
     document = decode(raw, dict[str, Any])
-    if only_with and not any(text != "mesh" for text in _texts(document, only_with)):
+    if row.only_with and not any(text != "mesh" for text in texts_at(document, row.only_with)):
         return None
     metadata = decode(document, api.Head).metadata
     problems: list[str] = []
-    found = some_hosts((host for text in _texts(document, hosts) for host in read(text)), problems)
+    reported = values_at(document, row.status) if row.status else ()
+    entries = [api.Point(*(next(texts_at(one, key), None) for key in ("ip", "hostname"))) for one in reported]
+    named = next(texts_at(document, _CLASS), None)
     return ControllerRoute(
-        ref=ref_of(kind, metadata),
-        controller=controller,
+        ref=ref_of(row.kind, metadata),
+        controller=row.controller,
         created=created_of(metadata),
-        hosts=found,
+        class_name=intern(named and cut(named)),
+        hosts=some_hosts(
+            (host for text in texts_at(document, *row.hosts) for host in row.read(text)), problems
+        ),
+        points=points_of(entries, row.status, problems),
         annotations=deciding_annotations(metadata),
         problems=some_problems(problems),
     )
-
-
-def _texts(value: object, path: str) -> Iterator[str]:
-    """Yield the texts at a path; missing values and those of another type yield nothing."""
-    if not path:
-        if isinstance(value, str):
-            yield value
-        return
-    if path.startswith("[]"):
-        for item in value if isinstance(value, list) else ():
-            yield from _texts(item, path[2:].removeprefix("."))
-        return
-    cut = min((at for at in (path.find("."), path.find("[]")) if at >= 0), default=len(path))
-    if isinstance(value, dict):
-        yield from _texts(value.get(path[:cut]), path[cut:].removeprefix("."))
 
 
 def decode_ingress_class(raw: Raw) -> IngressClass:
@@ -336,29 +312,71 @@ def _route(kind: str, *versions: str) -> OptionalKind:
     return OptionalKind(GATEWAY_API, versions, f"{kind.lower()}s", kind, partial(decode_route, kind=kind))
 
 
-def _traefik(kind: str) -> OptionalKind:
-    read = partial(
-        decode_controller_route,
-        kind=kind,
-        controller="traefik.io/ingress-controller",
-        hosts="spec.routes[].match",
-        read=hosts_in_rule,
-    )
-    return OptionalKind("traefik.io", ("v1alpha1",), f"{kind.lower()}s", kind, read)
+_TRAEFIK = ("traefik.io", ("v1alpha1",))
+_TRAEFIK_RULES = ("spec.routes[].match",)
+_ISTIO = ("networking.istio.io", ("v1", "v1beta1", "v1alpha3"))
+_F5 = ("k8s.nginx.org", ("v1",))
+_APISIX = ("apisix.apache.org", ("v2",))
+_EMISSARY = ("getambassador.io", ("v3alpha1",))
+_BY_TRAEFIK = "traefik.io/ingress-controller"
+_BY_ISTIO = "istio.io/ingress-controller"
+_BY_F5 = "nginx.org/ingress-controller"
+_BY_APISIX = "apisix.apache.org/apisix-ingress-controller"
+_BY_EMISSARY = "getambassador.io/ingress-controller"
 
+CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
+    ControllerKind(*_TRAEFIK, "IngressRoute", _TRAEFIK_RULES, _BY_TRAEFIK, hosts_in_rule),
+    ControllerKind(*_TRAEFIK, "IngressRouteTCP", _TRAEFIK_RULES, _BY_TRAEFIK, hosts_in_rule),
+    ControllerKind(*_ISTIO, "Gateway", ("spec.servers[].hosts[]",), _BY_ISTIO, istio_host),
+    ControllerKind(
+        *_ISTIO, "VirtualService", ("spec.hosts[]",), _BY_ISTIO, istio_host, only_with="spec.gateways[]"
+    ),
+    # contour: apis/projectcontour/v1/httpproxy.go (VirtualHost, HTTPProxyStatus).
+    ControllerKind(
+        "projectcontour.io",
+        ("v1",),
+        "HTTPProxy",
+        ("spec.virtualhost.fqdn",),
+        "projectcontour.io/ingress-controller",
+        status="status.loadBalancer.ingress[]",
+        plural="httpproxies",
+    ),
+    # F5's kubernetes-ingress: pkg/apis/configuration/v1/types.go (VirtualServerSpec, VirtualServerStatus; the
+    # status of a TransportServer has no address).
+    ControllerKind(*_F5, "VirtualServer", ("spec.host",), _BY_F5, status="status.externalEndpoints[]"),
+    ControllerKind(*_F5, "TransportServer", ("spec.host",), _BY_F5),
+    # openshift/api: route/v1/types.go (RouteSpec; its status names the router, not the load balancer).
+    ControllerKind("route.openshift.io", ("v1",), "Route", ("spec.host",), "openshift.io/ingress-to-route"),
+    # apisix-ingress-controller: api/v2/apisixroute_types.go, apisixtls_types.go.
+    ControllerKind(
+        *_APISIX, "ApisixRoute", ("spec.http[].match.hosts[]", "spec.stream[].match.host"), _BY_APISIX
+    ),
+    ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",), _BY_APISIX, plural="apisixtlses"),
+    # emissary: pkg/api/getambassador.io/v3alpha1 (HostSpec, MappingSpec, TCPMappingSpec; globs are not read).
+    ControllerKind(*_EMISSARY, "Host", ("spec.hostname",), _BY_EMISSARY),
+    ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname",), _BY_EMISSARY),
+    ControllerKind(*_EMISSARY, "TCPMapping", ("spec.host",), _BY_EMISSARY),
+    # skipper: dataclients/kubernetes/deploy/apply/routegroups_crd.yaml.
+    ControllerKind(
+        "zalando.org",
+        ("v1",),
+        "RouteGroup",
+        ("spec.hosts[]", "spec.tls[].hosts[]"),
+        status="status.loadBalancer.routegroup[]",
+    ),
+    # gloo: projects/gateway/api/v1/virtual_service.proto (VirtualHost.domains).
+    ControllerKind("gateway.solo.io", ("v1",), "VirtualService", ("spec.virtualHost.domains[]",)),
+)
 
-def _istio(kind: str, hosts: str, only_with: str = "") -> OptionalKind:
-    read = partial(
-        decode_controller_route,
-        kind=kind,
-        controller="istio.io/ingress-controller",
-        hosts=hosts,
-        read=_istio_host,
-        only_with=only_with,
-    )
-    versions = ("v1", "v1beta1", "v1alpha3")
-    return OptionalKind("networking.istio.io", versions, f"{kind.lower()}s", kind, read)
-
+UNREAD_KINDS: Mapping[str, tuple[str, ...]] = {
+    "ako.vmware.com": ("hostrules",),
+    "cis.f5.com": ("transportservers", "virtualservers"),
+    "configuration.konghq.com": ("tcpingresses",),
+    "gateway.networking.x-k8s.io": ("xlistenersets",),
+    "serving.knative.dev": ("domainmappings",),
+    "traefik.containo.us": ("ingressroutes", "ingressroutetcps"),
+}
+"""Kinds that claim hostnames and are not read, by group; the doctor names those that are served."""
 
 GATEWAYS = OptionalKind(GATEWAY_API, ("v1", "v1beta1"), "gateways", "Gateway", decode_gateway)
 
@@ -369,8 +387,14 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     _route("GRPCRoute", "v1", "v1alpha2"),
     _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
     OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range),
-    _traefik("IngressRoute"),
-    _traefik("IngressRouteTCP"),
-    _istio("Gateway", "spec.servers[].hosts[]"),
-    _istio("VirtualService", "spec.hosts[]", only_with="spec.gateways[]"),
+    *(
+        OptionalKind(
+            row.group,
+            row.versions,
+            row.plural or f"{row.kind.lower()}s",
+            row.kind,
+            partial(decode_controller_route, row=row),
+        )
+        for row in CONTROLLER_KINDS
+    ),
 )

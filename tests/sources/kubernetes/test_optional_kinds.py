@@ -8,7 +8,7 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError
 from nodeagent.sources.kubernetes.reflector import Coverage, Timing
-from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES, unread_kinds
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Object, Rule, custom, faults, objects
 
@@ -76,6 +76,13 @@ def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connecti
             "/apis/networking.k8s.io/v1",
             "/apis/networking.k8s.io/v1/servicecidrs",
         }
+
+
+def test_a_kind_that_claims_hostnames_and_is_not_read_is_known(
+    api: ApiServer, connection: Connection
+) -> None:
+    api.store.serve(*TRAEFIK, *custom("ako.vmware.com", "v1beta1", "HostRule"))
+    assert unread_kinds(connection) == ("hostrules.ako.vmware.com",)
 
 
 def test_kinds_that_arrive_are_watched_without_a_restart(api: ApiServer, connection: Connection) -> None:
