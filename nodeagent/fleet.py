@@ -82,10 +82,10 @@ def _decoded(raw: bytes | dict[str, Any]) -> _Object:
 
 
 def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], list[Unreadable]]:
-    items = read_list(connection, resource).items.values()
+    values = [item.value for item in read_list(connection, resource).items.values()]
     return (
-        [item.value for item in items if isinstance(item.value, _Object)],
-        [item.unreadable for item in items if item.unreadable is not None],
+        [value for value in values if isinstance(value, _Object)],
+        [value for value in values if isinstance(value, Unreadable)],
     )
 
 

@@ -12,7 +12,7 @@ from nodeagent.cli.command_options import common_options, connect, option, outpu
 from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
-from nodeagent.doctor.examination import Question, detections, examine
+from nodeagent.doctor.examination import Examination, detections
 from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
@@ -87,20 +87,18 @@ def doctor(
         agent = _own_agent(call, view.facts, file)
     elif call.manifests is None:
         agent, served = _fleet(call)
-    findings = examine(
-        Question(
-            config=call.config,
-            snapshot=view.snapshot,
-            facts=view.facts,
-            desired=view.desired,
-            actual=view.actual,
-            cluster=call.ask_cluster(),
-            elsewhere=elsewhere,
-            host=host,
-            agent=agent,
-            served=served,
-        )
-    )
+    findings = Examination(
+        config=call.config,
+        snapshot=view.snapshot,
+        facts=view.facts,
+        desired=view.desired,
+        actual=view.actual,
+        cluster=call.ask_cluster(),
+        elsewhere=elsewhere,
+        host=host,
+        agent=agent,
+        served=served,
+    ).findings()
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
     overall, sentence = summarize(where, findings)
     document = DoctorDocument(

@@ -16,7 +16,6 @@ from nodeagent.cli.command_options import (
     any_machine_option,
     common_options,
     config_option,
-    option,
     output_option,
     status_file_option,
 )
@@ -33,8 +32,7 @@ from nodeagent.sources.node.identity import default_node_name
 @common_options
 @output_option("report-v1")
 @adopt_option
-@option("--verbose", "-v", is_flag=True, help="Show transactions as the backend runs them.")
-def plan(output: str, *, verbose: bool, **options: Any) -> int:  # noqa: ANN401 - click's own
+def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show what would change on this node, and why; change nothing.
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
@@ -44,7 +42,7 @@ def plan(output: str, *, verbose: bool, **options: Any) -> int:  # noqa: ANN401 
     desired = view.desired
     comparison = compare(desired, view.actual)
     found = report("Plan", call.node_name, desired, comparison)
-    show_answer(output, found, report_lines(found, view.elsewhere, verbose=verbose))
+    show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.unreadable:
         return 1
     return PENDING if comparison.pending else 0

@@ -161,13 +161,12 @@ _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
 _TO_BE_SERVED = Styled("to be served", "yellow")
 
 
-def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = False) -> Iterator[Line]:
+def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
     """Yield the document for a person: each decision, the changes or the drift, errors, and one sentence.
 
     Args:
         document: a plan or a status.
         elsewhere: why this machine may not be the node: then what is on it says nothing of the node.
-        verbose: whether a plan shows transactions as the backend runs them.
     """
     yield from _decisions(
         document.load_balancers,
@@ -181,7 +180,7 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
         on_it = "run nodeagent status on it"
     else:
         for name, change in document.changes.items():
-            yield from _change(name, change, verbose=verbose)
+            yield from _change(name, change)
         advice = on_it = "run nodeagent apply"
         on_it += " on it"
     yield from _errors(document.errors)
@@ -288,15 +287,11 @@ def _unreadable_line(entry: Unreadable) -> str:
     return f"{entry.where}: {entry.reason}"
 
 
-def _change(name: ComponentName, change: ComponentChange, *, verbose: bool) -> Iterator[Line]:
-    if name != "dnat":
-        title = f"{TITLES[name]} ({change.how})" if change.how else TITLES[name]
-        yield from section(title, _diff(change.preview))
-    elif verbose:
-        yield from section(f"{TITLES[name]} ({change.how})", block(change.preview))
-    else:
-        lines = _diff("\n".join((*change.add, *change.remove)))
-        yield from section(f"{TITLES[name]} ({change.how}; --verbose shows all of it)", lines)
+def _change(name: ComponentName, change: ComponentChange) -> Iterator[Line]:
+    title = f"{TITLES[name]} ({change.how})" if change.how else TITLES[name]
+    # Of a whole table, what differs; the JSON has all of it.
+    text = "\n".join((*change.add, *change.remove)) if name == "dnat" else change.preview
+    yield from section(title, _diff(text))
 
 
 def _diff(text: str) -> list[Line]:

@@ -1,10 +1,9 @@
 """Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-
-from msgspec import Struct
 
 from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
@@ -45,8 +44,27 @@ from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 
 
-class Question(Struct, frozen=True):
-    """What the doctor examines, and what is known already.
+def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
+    """Return what decides for each load balancer. Pure."""
+    return {service.ref: detect(service, options, snapshot.node) for service in snapshot.services}
+
+
+def _unreadable(snapshot: Snapshot) -> list[Finding]:
+    found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
+    if not found:
+        return []
+    seen = f"{len(found)} could not be used: what they say is not part of this report"
+    return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+
+
+def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
+    seen = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
+    return [Finding.of(Code.KindsNotRead, ", ".join(kinds), seen)] if kinds else []
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What the doctor examines and what is known already; what is looked at, step by step.
 
     Attributes:
         config: the configuration, the agent's own on a node.
@@ -73,66 +91,41 @@ class Question(Struct, frozen=True):
     agent: Finding | None = None
     served: int = 0
 
+    def findings(self) -> list[Finding]:
+        """Every finding, in no particular order; the text groups them."""
+        return [
+            *(self._off_node() if self.elsewhere else self._on_node()),
+            *([self.agent] if self.agent else []),
+            *_unreadable(self.snapshot),
+            *_not_read(self.cluster.unread),
+        ]
 
-def examine(question: Question) -> list[Finding]:
-    """Every finding, in no particular order; the text groups them."""
-    examination = _Examination(question)
-    return [
-        *(examination.off_node() if question.elsewhere else examination.on_node()),
-        *([question.agent] if question.agent else []),
-        *_unreadable(question.snapshot),
-        *_not_read(question.cluster.unread),
-    ]
+    @cached_property
+    def _detected(self) -> dict[ObjectRef, Detection]:
+        return detections(self.snapshot, self.config.load_balancers)
 
+    @cached_property
+    def _sending(self) -> set[ObjectRef]:
+        return {ref for ref, detection in self._detected.items() if detection.proxy}
 
-def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
-    """Return what decides for each load balancer. Pure."""
-    return {service.ref: detect(service, options, snapshot.node) for service in snapshot.services}
+    def _resolve(self, name: str) -> tuple[IPAddress, ...]:
+        return resolve(self.config.hosts, name)
 
-
-def _unreadable(snapshot: Snapshot) -> list[Finding]:
-    found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
-    if not found:
-        return []
-    seen = f"{len(found)} could not be used: what they say is not part of this report"
-    return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
-
-
-def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
-    seen = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
-    return [Finding.of(Code.KindsNotRead, ", ".join(kinds), seen)] if kinds else []
-
-
-class _Examination:
-    """What is looked at for one question, step by step."""
-
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._services = question.snapshot.services
-        self._desired = question.desired
-        self._actual = question.actual
-        self._hosts_file = Path(question.config.hosts.file)
-        self._resolve = partial(resolve, question.config.hosts)
-        self._detected = detections(question.snapshot, question.config.load_balancers)
-        self._sending = {ref for ref, detection in self._detected.items() if detection.proxy}
-
-    def off_node(self) -> list[Finding]:
-        question = self._question
+    def _off_node(self) -> list[Finding]:
         skipped = Finding.of(
             Code.NotThisNode,
-            f"node {question.facts.node_name}",
-            f"{question.elsewhere}: connections, data plane and names were not checked",
+            f"node {self.facts.node_name}",
+            f"{self.elsewhere}: connections, data plane and names were not checked",
             remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
         )
         return [*self._load_balancers(None), skipped]
 
-    def on_node(self) -> list[Finding]:
-        question = self._question
-        examined = [one for one in self._services if self._detected[one.ref].code not in LEFT_ALONE]
-        hosts = choose_hosts(self._desired, question.host, examined)
-        looked_up = sorted({*hosts.values(), *([question.host] if question.host else [])})
-        led_to = ask_each((*published_names(self._services), *looked_up), self._resolve)
-        kube_proxy = read_kube_proxy(self._actual.addresses.state().addresses)
+    def _on_node(self) -> list[Finding]:
+        examined = [one for one in self.snapshot.services if self._detected[one.ref].code not in LEFT_ALONE]
+        hosts = choose_hosts(self.desired, self.host, examined)
+        looked_up = sorted({*hosts.values(), *([self.host] if self.host else [])})
+        led_to = ask_each((*published_names(self.snapshot.services), *looked_up), self._resolve)
+        kube_proxy = read_kube_proxy(self.actual.addresses.state().addresses)
         dnat = self._dnat()
         knowledge = Knowledge(
             relays=self._standing_relays(dnat),
@@ -141,8 +134,8 @@ class _Examination:
             led_to=led_to,
         )
         asked = [(service, self._detected[service.ref].versions) for service in examined]
-        rules = AddressRules(question.snapshot, question.facts, question.config)
-        observed = observe(find_targets(asked, hosts, led_to, rules, question.facts), knowledge)
+        rules = AddressRules(self.snapshot, self.facts, self.config)
+        observed = observe(find_targets(asked, hosts, led_to, rules, self.facts), knowledge)
         paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
         for seen in observed:
             paths[seen.target.service.ref].append(conclude(seen))
@@ -156,14 +149,10 @@ class _Examination:
         ]
 
     def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
-        agent, cluster, node = self._question.agent, self._question.cluster, self._question.snapshot.node
-        nodes = frozenset[IPAddress]().union(*(each.addresses for each in self._question.snapshot.nodes))
+        agent, cluster, node = self.agent, self.cluster, self.snapshot.node
+        nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
-        by_fleet = (
-            agent is not None
-            and agent.code == Code.AgentInSync
-            and self._question.served >= len(self._sending)
-        )
+        by_fleet = agent is not None and agent.code == Code.AgentInSync and self.served >= len(self._sending)
         seen = (
             LoadBalancerObservation(
                 service=service,
@@ -173,30 +162,30 @@ class _Examination:
                 node_addresses=nodes,
                 by_fleet=by_fleet and paths is None,
             )
-            for service in sorted(self._services, key=lambda service: service.ref)
+            for service in sorted(self.snapshot.services, key=lambda service: service.ref)
         )
         return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
 
     def _dnat(self) -> DnatRules | None:
         """Return the DNAT rules in the kernel; None if they can't be read."""
         try:
-            state = self._actual.dnat.state()
+            state = self.actual.dnat.state()
         except ApplyError:
             return None
         return None if state.unreadable else state.rules
 
     def _hosts_written(self) -> bool:
         try:
-            return bool(self._actual.hosts.state().own_names)
+            return bool(self.actual.hosts.state().own_names)
         except ApplyError:
             return False
 
     def _standing_relays(self, dnat: DnatRules | None) -> dict[Endpoint, Endpoint]:
         """Return the relays in use: by DNAT, or because their address is on this node."""
-        standing = {address.address for address in self._question.facts.addresses if address.ours}
+        standing = {address.address for address in self.facts.addresses if address.ours}
         found = {
             match: relay
-            for match, relay in relays_of(self._desired, self._question.config).items()
+            for match, relay in relays_of(self.desired, self.config).items()
             if relay.address in standing
         }
         if dnat is not None:
@@ -211,10 +200,10 @@ class _Examination:
         *,
         bypassed: bool | None,
     ) -> list[Finding]:
-        desired, facts = self._desired, self._question.facts
-        environment = read_environment(self._hosts_file)
+        desired, facts, hosts_file = self.desired, self.facts, Path(self.config.hosts.file)
+        environment = read_environment(hosts_file)
         hosts_written = self._hosts_written()
-        found = hosts_line_findings(desired, facts.user_names, str(self._hosts_file))
+        found = hosts_line_findings(desired, facts.user_names, str(hosts_file))
         if desired.hosts or hosts_written:
             found += name_order_findings(environment.name_order)
         data_plane = data_plane_finding(
@@ -231,7 +220,7 @@ class _Examination:
                 bypassed=signs if bypassed is None else bypassed,
                 by_kube_proxy=bool(kube_proxy.modes) and not environment.cni,
                 by_coredns=any(answers) if answers else None,
-                said=self._question.config.coredns.serves_pods,
+                said=self.config.coredns.serves_pods,
             )
             found.append(pods)
         return found
@@ -243,13 +232,13 @@ class _Examination:
         # dnspython costs 0.07 s to import: only if hostnames are looked up.
         from nodeagent.sources.dns import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
 
-        upstream = ask_each(hosts, Resolver(lambda: find_upstreams(self._question.config.hosts)).ask)
-        dns = self._question.cluster.dns
+        upstream = ask_each(hosts, Resolver(lambda: find_upstreams(self.config.hosts)).ask)
+        dns = self.cluster.dns
         cluster: dict[str, DnsReply] = {}
         if dns is not None:
             cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
-        decisions = self._desired.load_balancers
-        published = (one for name in published_names(self._services) for one in led_to.get(name, ()))
+        decisions = self.desired.load_balancers
+        published = (one for name in published_names(self.snapshot.services) for one in led_to.get(name, ()))
         balancers = frozenset((*(one for each in decisions for one in each.addresses), *published))
         return [
             NameObservation(
@@ -257,8 +246,8 @@ class _Examination:
                 host=led_to.get(name, ()),
                 upstream=reply,
                 cluster=cluster.get(name),
-                cluster_why=f"not asked: {self._question.cluster.why.get('dns', '')}",
-                decision=(decision := _decision(self._desired, name)),
+                cluster_why=f"not asked: {self.cluster.why.get('dns', '')}",
+                decision=(decision := _decision(self.desired, name)),
                 behind_proxy=decision is not None and decision.load_balancer in self._sending,
                 load_balancers=balancers,
                 relays=frozenset(one for each in decisions for one in each.relay_addresses),

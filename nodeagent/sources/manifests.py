@@ -78,7 +78,8 @@ def read_manifests(
     own = watched(node_name, relay)
     gathered = _gathered(source, _Gathered((*own, *EVERYWHERE, NAMESPACES, *_OPTIONAL)))
     found = ((value,) for value in gathered.objects.values() if value is not None)
-    return replace(assembled(found, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips))
+    snapshot = assembled((*found, tuple(gathered.unreadable)))
+    return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
 
 
 def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:

@@ -118,11 +118,10 @@ def test_before_it_is_applied_a_load_balancer_is_to_be_served(command_line: Comm
     assert "does not answer" not in shown
 
 
-def test_the_skeleton_of_a_transaction_is_shown_on_request(command_line: CommandLine) -> None:
-    short, whole = command_line("plan").stdout, command_line("plan", "--verbose").stdout
-    assert "  + guard" in short
-    assert "hook prerouting" not in short
-    assert "hook prerouting" in whole
+def test_the_skeleton_of_a_transaction_is_in_the_json(command_line: CommandLine) -> None:
+    assert "  + guard" in command_line("plan").stdout
+    document = command_line("plan", "-o", "json").document
+    assert "hook prerouting" in document["changes"]["dnat"]["preview"]
 
 
 def test_what_a_hosts_file_holds_can_not_steer_the_terminal(command_line: CommandLine) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import Snapshot, Unreadable
+from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
@@ -87,15 +87,13 @@ class Cluster:
     ) -> None:
         self._connection = connection
         self._on_change = on_change
-        self._stopped = False
+        self._stopping = threading.Event()
         self._timing = timing or Timing()
-        self._discovered = False
         self._waits_until: float | None = None
         self._snapshot: Snapshot | None = None
-        self._made_of: tuple[list[tuple[object, ...]], list[Unreadable], list[str]] = ([], [], [])
+        self._made_of: tuple[list[tuple[object, ...]], list[str]] = ([], [])
         self._lock = threading.Lock()
         self._discovery = _state_of_discovery(Coverage.PENDING)
-        self._look_again = threading.Event()
         self._looking = threading.Thread(target=self._look, name="discovery", daemon=True)
         rows = (*watched(node_name, relay), *EVERYWHERE)
         self._reflectors = {row.name: self._reflector(row) for row in rows}
@@ -109,9 +107,8 @@ class Cluster:
     def stop(self) -> None:
         """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         with self._lock:
-            self._stopped = True
+            self._stopping.set()
         reflectors = self._now()
-        self._look_again.set()
         for reflector in reflectors:
             reflector.stop()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -143,12 +140,7 @@ class Cluster:
         ]
         if self._discovery.coverage is Coverage.REFUSED:
             refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
-        stores = [each.store for each in reflectors]
-        made_of = (
-            [store.values() for store in stores],
-            [entry for store in stores for entry in store.unreadable()],
-            refused,
-        )
+        made_of = ([each.store.values() for each in reflectors], refused)
         if self._snapshot is None or made_of != self._made_of:
             self._snapshot, self._made_of = assembled(*made_of), made_of
         return self._snapshot
@@ -170,46 +162,39 @@ class Cluster:
         )
 
     def _reflector(self, row: Resource, store: Store | None = None) -> Reflector:
-        return Reflector(self._connection, row, self._timing, self._changed, self._look_again.set, store)
+        return Reflector(self._connection, row, self._timing, self._changed, store)
 
     def _look(self) -> None:
         """Ask again and again what is served; the last result stays while the API does not answer."""
         backoff = Backoff(*self._timing.backoff)
-        while not self._stopped:
-            self._look_again.clear()
+        while not self._stopping.is_set():
+            found, before = self._discovery.objects, self._discovery.coverage
             try:
                 rows = discover(self._connection)
             except ForbiddenError as error:
-                self._failed(error, Coverage.REFUSED)
-                self._serve(None)
+                self._discovery = _state_of_discovery(Coverage.REFUSED, found, str(error))
                 wait = random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
             except Exception as error:  # noqa: BLE001 - a bug in nodeagent must not end the thread
-                self._failed(error, self._discovery.coverage)
+                if not isinstance(error, SourceError):
+                    _LOG.exception("Discovery failed unexpectedly; what is known stays")
+                self._discovery = _state_of_discovery(before, found, str(error))
                 wait = backoff.next(error.retry_after if isinstance(error, ApiError) else None)
             else:
-                self._discovery = _state_of_discovery(Coverage.WATCHED, len(rows))
                 self._serve(rows)
+                self._discovery = _state_of_discovery(Coverage.WATCHED, len(rows))
                 backoff.reset()
                 wait = random.uniform(*self._timing.discovery)  # noqa: S311 - as above
-            # A signal to end before `clear` would be lost.
-            if not self._stopped:
-                self._look_again.wait(wait)
-
-    def _failed(self, error: Exception, coverage: Coverage) -> None:
-        if self._discovery.error != str(error) and not self._stopped:
-            _LOG.warning(
-                "Discovery failed; what is known stays",
-                extra={"fields": {"err": str(error)}},
-                exc_info=None if isinstance(error, SourceError) else error,
-            )
-        self._discovery = _state_of_discovery(coverage, self._discovery.objects, str(error))
+            if self._discovery.coverage is not before:
+                self._changed()
+            self._stopping.wait(wait)
 
     def _has_waited_for(self, reflectors: Iterable[Reflector]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
-        if self._discovered and all(each.coverage is not Coverage.PENDING for each in reflectors):
+        discovered = self._discovery.coverage is not Coverage.PENDING
+        if discovered and all(each.coverage is not Coverage.PENDING for each in reflectors):
             self._waits_until = now
         return now >= self._waits_until
 
@@ -217,31 +202,25 @@ class Cluster:
         with self._lock:
             return list(self._reflectors.values())
 
-    def _serve(self, rows: tuple[Resource, ...] | None) -> None:
-        """Take over which kinds are served, if the discovery says so; idempotent."""
-        changed = not self._discovered
-        if rows is not None:
-            wanted = {row.name: row for row in (*EVERYWHERE, *rows)}
-            with self._lock:
-                if self._stopped:
-                    return
-                changed |= self._drop(wanted)
-                for row in wanted.values():
-                    self._watch(row)
-        self._discovered = True
-        if changed:
+    def _serve(self, rows: tuple[Resource, ...]) -> None:
+        """Watch the kinds that are served, and no longer those that are removed; idempotent."""
+        wanted = {row.name: row for row in (*EVERYWHERE, *rows)}
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            # That of namespaces goes on.
+            gone = [
+                name
+                for name, each in self._reflectors.items()
+                if name not in wanted and each.coverage is Coverage.NOT_SERVED
+            ]
+            removed = [self._reflectors.pop(name) for name in gone]
+            for row in wanted.values():
+                self._watch(row)
+        for each in removed:
+            each.stop()
+        if removed:
             self._changed()
-
-    def _drop(self, wanted: dict[str, Resource]) -> bool:
-        """End watches of removed kinds (that of namespaces goes on); return whether there were any."""
-        unserved = [
-            name
-            for name, each in self._reflectors.items()
-            if name not in wanted and each.coverage is Coverage.NOT_SERVED
-        ]
-        for name in unserved:
-            self._reflectors.pop(name).stop()
-        return bool(unserved)
 
     def _watch(self, row: Resource) -> None:
         known = self._reflectors.get(row.name)
@@ -254,7 +233,7 @@ class Cluster:
         self._reflectors[row.name].start()
 
     def _changed(self) -> None:
-        if not self._stopped:
+        if not self._stopping.is_set():
             self._on_change()
 
 
@@ -306,9 +285,5 @@ def read_cluster(connection: Connection, node_name: str, relay: Name | None = No
             refused.append(not_covered(row.name, str(error)))
         except NotFoundError:
             continue  # It was removed in this moment.
-    items = [listing.items.values() for listing in listings]
-    return assembled(
-        [tuple(item.value for item in found if item.value is not None) for found in items],
-        [item.unreadable for found in items for item in found if item.unreadable is not None],
-        refused,
-    )
+    found = ((item.value for item in listing.items.values()) for listing in listings)
+    return assembled([tuple(value for value in each if value is not None) for each in found], refused)

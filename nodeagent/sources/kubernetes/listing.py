@@ -181,15 +181,15 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         meta = from_json(raw, _Head).metadata
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
+        return None, Item(0, Unreadable(describe(raw, resource.kind), str(error)))
     key = (intern(meta.namespace), intern(meta.name))
     if len(raw) > LARGEST_OBJECT:
         reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
-        return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), reason))
+        return key, Item(version, Unreadable(describe(raw, resource.kind), reason))
     try:
         return key, Item(version, resource.decode(raw))
     except DecodingError as error:
-        return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
+        return key, Item(version, Unreadable(describe(raw, resource.kind), str(error)))
 
 
 def _number(version: str) -> int:
@@ -283,18 +283,9 @@ def lines(response: Stream) -> Iterator[bytes]:
         raise
 
 
-class WatchEvent(Struct, frozen=True):
-    """What a line reports: up to a version, nothing else happened (KEP-956).
-
-    Attributes:
-        version: that version.
-        key: the object that was added, changed or deleted, or stopped to match the selector; None for none.
-        item: the object as it is now; None if it is gone.
-    """
-
-    version: int
-    key: Key | None = None
-    item: Item | None = None
+WatchEvent = tuple[int, Key | None, Item | None]
+"""What a line reports: a version up to which nothing else happened (KEP-956); the key of the object that was
+added, changed or deleted, or stopped to match the selector; the object as it is now, None if it is gone."""
 
 
 class _WatchEvent(Struct):
@@ -327,10 +318,10 @@ def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEve
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED":
                 key, item = _read_item(bytes(event.object), resource)
-                return WatchEvent(item.version, key or _UNNAMED, None if event.type == "DELETED" else item)
+                return item.version, key or _UNNAMED, None if event.type == "DELETED" else item
             case "BOOKMARK":
                 meta = from_json(event.object, _Bookmark).metadata
-                return WatchEvent(_number(meta.resourceVersion))
+                return _number(meta.resourceVersion), None, None
             case "ERROR":
                 raise refusal(request, from_json(event.object, Status).code, bytes(event.object))
     except (msgspec.MsgspecError, ValueError) as error:

@@ -93,29 +93,19 @@ class Store:
         self._items: dict[Key, Item] = {}
         self.synced = False
         # None after a change.
-        self._last_shown: tuple[tuple[object, ...], tuple[Unreadable, ...]] | None = None
+        self._last_shown: tuple[object, ...] | None = None
 
     def values(self) -> tuple[object, ...]:
-        """Return the values of all objects in use; the same object until one changes."""
-        return self._shown()[0]
-
-    def unreadable(self) -> tuple[Unreadable, ...]:
-        """Return why objects can't be read."""
-        return self._shown()[1]
-
-    def _shown(self) -> tuple[tuple[object, ...], tuple[Unreadable, ...]]:
+        """Return all that is used, and why objects can't be read; the same object until one changes."""
         with self._lock:
             if self._last_shown is None:
-                items = self._items.values()
-                self._last_shown = (
-                    tuple(item.value for item in items if item.value is not None),
-                    tuple(item.unreadable for item in items if item.unreadable is not None),
-                )
+                values = (item.value for item in self._items.values())
+                self._last_shown = tuple(value for value in values if value is not None)
             return self._last_shown
 
     def __len__(self) -> int:
         """Return how many objects are in use."""
-        return len(self.values())
+        return sum(not isinstance(value, Unreadable) for value in self.values())
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
@@ -144,11 +134,11 @@ class Store:
     def _hold(self, key: Key, item: Item | None) -> bool:
         """Hold an object, or no longer; return whether its value changed: otherwise the old one stays."""
         before, after = self._items.get(key, _NOTHING), item or _NOTHING
-        changed = (after.value, after.unreadable) != (before.value, before.unreadable)
+        changed = after.value != before.value
         if item is None:
             self._items.pop(key, None)
         else:
-            self._items[key] = item if changed else Item(item.version, before.value, before.unreadable)
+            self._items[key] = item if changed else Item(item.version, before.value)
         if changed:
             self._last_shown = None
         return changed
@@ -170,17 +160,15 @@ class Reflector:
         timing: its durations.
         on_change: called, in its thread, after a value has changed, and when an optional kind turns out not
             to exist or is denied: the first snapshot waits until that is known.
-        on_missing: called, in its thread, when an optional kind does not exist.
         store: where they are kept; None for an empty one.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what is kept up to date, and what is called
+    def __init__(
         self,
         connection: Connection,
         resource: Resource,
         timing: Timing,
         on_change: Callable[[], None],
-        on_missing: Callable[[], None] = lambda: None,
         store: Store | None = None,
     ) -> None:
         self.resource = resource
@@ -191,9 +179,7 @@ class Reflector:
         self._connection = connection
         self._timing = timing
         self._on_change = on_change
-        self._on_missing = on_missing
         self._backoff = Backoff(*timing.backoff)
-        self._named = {"resource": resource.name}
         # What is requested, with its selector if the server knows it.
         self._requested = resource
         # The highest resourceVersion received, from which a watch continues; None if a list is needed.
@@ -242,14 +228,15 @@ class Reflector:
                     self._list()
                 if not self._stopping.is_set():
                     stream = self._open()
-                    self._well()
+                    self.error = self._failure = None
                     self._follow(stream)
             except SourceError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
                 # A bug in nodeagent must not stop this resource for good: report it, and start again.
+                fields = {"resource": self.resource.name}
                 _LOG.exception(
-                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named}
+                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": fields}
                 )
                 self._version = None
                 self._fail(error)
@@ -264,18 +251,10 @@ class Reflector:
             # The next server may be older, and not know the selector; a change may have been lost in the
             # unreadable part; a kind that returns is another collection.
             self._version = None
-        if self.error != str(error):
-            # Servers restart, histories are compacted: that is normal as long as the next attempt works.
-            everyday = self._productive or (self.resource.optional and isinstance(error, NotFoundError))
-            level = logging.INFO if everyday else logging.WARNING
-            fields = {**self._named, "err": str(error)}
-            _LOG.log(level, "Could not read a resource; what is known stays", extra={"fields": fields})
         self.error = str(error)
         self._failure = type(error)
         if self.resource.optional and self.coverage in {Coverage.NOT_SERVED, Coverage.REFUSED}:
             self._on_change()
-        if self.coverage is Coverage.NOT_SERVED:
-            self._on_missing()
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
@@ -301,17 +280,12 @@ class Reflector:
         if retry_after is not None or not self._productive:
             self._stopping.wait(self._backoff.next(retry_after))
 
-    def _well(self) -> None:
-        if self.error is not None:
-            _LOG.info("Read a resource again", extra={"fields": self._named})
-        self.error = self._failure = None
-
     def _list(self) -> None:
         listing = read_list(self._connection, self._requested)
         if self._stopping.is_set():
             return
         self._requested = listing.resource
-        self._well()
+        self.error = self._failure = None
         changed = self.store.replace(listing.items)
         self._version = listing.version
         self.lists += 1
@@ -363,6 +337,7 @@ class Reflector:
             raise
         if event is None:
             return False
+        version, key, item = event
         # A late duplicate must not turn the clock back.
-        self._version = max(event.version, self._version or 0)
-        return event.key is not None and self.store.apply(event.key, event.version, event.item)
+        self._version = max(version, self._version or 0)
+        return key is not None and self.store.apply(key, version, item)

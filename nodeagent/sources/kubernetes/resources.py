@@ -124,13 +124,11 @@ class Item(Struct, frozen=True):
     Attributes:
         version: its resourceVersion. Comparing numerically is allowed: KEP-5504, and etcd's revisions always
             were numbers.
-        value: its decoded value; None for an object that nodeagent does not use, or that can't be read.
-        unreadable: why it can't be read.
+        value: its decoded value, or why it can't be read; None for an object that nodeagent does not use.
     """
 
     version: int
     value: object | None = None
-    unreadable: Unreadable | None = None
 
 
 DISCOVERY = "discovery"
@@ -310,17 +308,18 @@ def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answe
 _Value = TypeVar("_Value")
 
 
-def assembled(
-    collections: Iterable[tuple[object, ...]],
-    unreadable: Iterable[Unreadable] = (),
-    not_covered: Iterable[str] = (),
-) -> Snapshot:
+def assembled(collections: Iterable[tuple[object, ...]], not_covered: Iterable[str] = ()) -> Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
-    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
+    Each may have entries for objects that can't be read. EndpointSlices of an existing relay come as tuples
+    of endpoints, those of the API servers as sets.
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
-    for values in collections:
+    unreadable: list[Unreadable] = []
+    for held in collections:
+        entries = [value for value in held if isinstance(value, Unreadable)]
+        unreadable += entries
+        values = tuple(value for value in held if not isinstance(value, Unreadable)) if entries else held
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 

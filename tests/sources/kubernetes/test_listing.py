@@ -3,6 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
 from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_event, read_list
@@ -98,7 +99,7 @@ def test_a_refused_selector_that_is_needed_is_an_error(api: ApiServer, connectio
 )
 def test_what_is_no_list_is_never_an_empty_one(api: ApiServer, connection: Connection, body: bytes) -> None:
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES, times=None)
-    with pytest.raises(errors.NotJsonError, match=r"not a list of objects|not a JSON object"):
+    with pytest.raises(errors.NotJsonError, match=r"not a list of objects|not JSON"):
         read_list(connection, resource())
 
 
@@ -108,8 +109,8 @@ def test_malformed_objects_hide_no_others(api: ApiServer, connection: Connection
     api.store.create_many([objects.ingress("good"), broken])
     items = read_list(connection, resource()).items
     assert items["default", "good"].value is not None
-    told = items["default", "broken"].unreadable
-    assert told is not None
+    told = items["default", "broken"].value
+    assert isinstance(told, Unreadable)
     assert told.where == "Ingress default/broken"
     assert "rules" in told.reason
 
@@ -119,7 +120,7 @@ def test_objects_without_name_or_version_are_reported(api: ApiServer, connection
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
     found = read_list(connection, resource()).items.values()
-    where = [item.unreadable.where for item in found if item.unreadable]
+    where = [item.value.where for item in found if isinstance(item.value, Unreadable)]
     assert where == ["Ingress without a usable name", "Ingress default/a", "Ingress without a usable name"]
 
 
@@ -144,10 +145,10 @@ def test_an_object_that_is_too_large_is_skipped_alone(api: ApiServer, connection
     made[1]["metadata"]["annotations"] = {"example.com/ballast": "x" * LARGEST_OBJECT}
     api.store.create_many(made)
     items = read_list(connection, resource()).items
-    unreadable = [item.unreadable for item in items.values() if item.unreadable is not None]
+    unreadable = [item.value for item in items.values() if isinstance(item.value, Unreadable)]
     assert [entry.where for entry in unreadable] == ["Ingress default/site-00001"]
     assert f"of which {LARGEST_OBJECT} are read; skipped" in unreadable[0].reason
-    assert sum(item.value is not None for item in items.values()) == 2
+    assert len(items) == 3
 
 
 def test_an_answer_without_end_is_given_up(api: ApiServer, connection: Connection) -> None:
@@ -182,7 +183,7 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
         f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource(), connection.request("watch", INGRESSES)
     )
     assert event is not None
-    assert event.item == listing.items["web", "n1"]
+    assert event[2] == listing.items["web", "n1"]
 
 
 PACKED = (("Content-Encoding", "gzip"),)

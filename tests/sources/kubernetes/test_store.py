@@ -49,8 +49,8 @@ def test_an_object_that_nodeagent_does_not_use_is_held_without_a_change() -> Non
 
 def test_what_becomes_unreadable_is_news() -> None:
     store = held(a=Item(5, "one"))
-    assert store.apply(A, 6, Item(6, unreadable=Unreadable("Service default/a", "spec: no object")))
-    assert (len(store), len(store.unreadable())) == (0, 1)
+    assert store.apply(A, 6, Item(6, Unreadable("Service default/a", "spec: no object")))
+    assert (len(store), len(store.values())) == (0, 1)
 
 
 def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
