@@ -13,11 +13,9 @@ from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import Planner
 from nodeagent.runtime.left_alone import LeftAlone
 
@@ -80,7 +78,6 @@ class Reconciler:
         self._adopt = adopt
         self._clock = clock
         self._planner = Planner(config)
-        self._wanted_names: Mapping[str, tuple[IPAddress, ...]] = {}
         self._context: NodeContext | None = None
         self._context_of: object = None
         self._context_until = 0.0
@@ -148,8 +145,6 @@ class Reconciler:
         repairs = self._repairs(done, seen, recovered)
         waits = (until for name in COMPONENTS if (until := self.left_alone.until(name)))
         self._retry_at = min(waits, default=math.inf)
-        if self._desired is None or desired.hosts is not self._desired.hosts:
-            self._wanted_names = wanted_names(desired.hosts)
         self._before, self._desired = done.desired, desired
         return PassResult(done, repairs, recovered)
 
@@ -177,7 +172,7 @@ class Reconciler:
             wanted=wanted,
         )
         if self._config.hosts.verify == "dns":
-            facts = replace(facts, wanted_names=self._wanted_names)
+            facts = replace(facts, wanted_lines=self._planner.lines)
         return self._planner.plan(snapshot, facts)
 
     def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:

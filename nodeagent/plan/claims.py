@@ -142,9 +142,16 @@ class ClaimCollector:
         self._considered: Memory[int, Considered] = Memory()
         self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, lambda _, route: by_age(route))
         self._claim_shares: Quota[int, Claim] = Quota(self._most, _order)
+        self._snapshot: Snapshot | None = None
+        self._collected: tuple[list[Claim], list[str]] = ([], [])
 
     def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
         """Return the claims, and a note on each namespace of which something is not considered."""
+        if snapshot is not self._snapshot:
+            self._snapshot, self._collected = snapshot, self._collect(snapshot)
+        return self._collected
+
+    def _collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
         classes = ingress_classes(snapshot.ingress_classes)
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
@@ -266,13 +273,19 @@ class ClaimMatcher:
         self._evidence = Evidence()
         self._by_hints: Memory[LoadBalancerHints, _Hinted] = Memory()
         self._by_evidence: Memory[int, LoadBalancerMatch] = Memory()
+        self._claims: Sequence[Claim] = ()
         self._matched: dict[int, MatchedClaim] = {}
+        self._in_order: Sequence[MatchedClaim] = ()
 
     def match(
         self, claims: Sequence[Claim], load_balancers: tuple[LoadBalancerPlan, ...]
-    ) -> Iterable[MatchedClaim]:
-        """Return each claim with its load balancer; a match that stays is the same object."""
-        if load_balancers is not self._lookup.load_balancers:
+    ) -> Sequence[MatchedClaim]:
+        """Return each claim with its load balancer; what stays is the same object."""
+        same = load_balancers is self._lookup.load_balancers
+        if same and claims is self._claims:
+            return self._in_order
+        self._claims = claims
+        if not same:
             self._lookup = LoadBalancerLookup(load_balancers, self._configured, self._lookup)
         lookup = self._lookup
         oldest: dict[LoadBalancerHints, Age] = {}
@@ -305,7 +318,8 @@ class ClaimMatcher:
                 places = {name: place for place, name in enumerate(claim.names)} if several else None
                 matched = MatchedClaim(claim, match, places)
             self._matched[id(claim)] = matched
-        return self._matched.values()
+        self._in_order = (*self._matched.values(),)
+        return self._in_order
 
 
 class _Hinted(Struct, frozen=True):

@@ -8,16 +8,16 @@ Fail static: while DNS is not available, its last answer counts. If nothing is r
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
 the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
 differs, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
-A line that a running agent wanted in its last pass counts as existing, too (`wanted_names`): it is no less
+A line that a running agent wanted in its last pass counts as existing, too (`wanted_lines`): it is no less
 verified if it was withdrawn because its relay did not answer, or if another program removed it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Conclusion, HostsLine, refused, served, skipped
+from nodeagent.model.desired import Conclusion, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.load_balancers import LoadBalancerPlan
@@ -69,14 +69,6 @@ def verify_by_dns(
 
 _KEPT_UNASKED = served("KeptUnasked", "kept: it is written, and DNS was not queried yet")
 _NOT_ASKED_YET = skipped("NotAskedYet", "not verified yet: DNS was not queried")
-
-
-def wanted_names(lines: Iterable[HostsLine]) -> Mapping[str, tuple[IPAddress, ...]]:
-    """Return each hostname of these lines with its addresses."""
-    names: dict[str, tuple[IPAddress, ...]] = {}
-    for line in lines:
-        names[line.name] = (*names.get(line.name, ()), line.address)
-    return names
 
 
 class _Meaning(Enum):

@@ -6,9 +6,9 @@ Addresses of a family that this node does not support are of no use to it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
@@ -38,38 +38,31 @@ def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint
 
 
 class Relayed(Struct, frozen=True):
-    """What one load balancer needs on the node: nothing if it is not relayed, and `refusal` says why.
+    """What of one load balancer is relayed here: nothing if there is a `refusal`, which says why.
 
-    `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:
-    empty if not all of its ports are relayed, since a hostname covers every port. `remarks` are notes on
-    parts of it, `taken` those about ports that another program of this node holds.
+    `addresses` and TCP `ports` are short-circuited, and the load balancer sends PROXY on these ports, not on
+    the `plain_ports`. `redirected` is false for one that is served by its hostname: nothing is redirected,
+    and `addresses` are its ClusterIPs, since only DNS knows its own. `wholly` says whether hostnames may lead
+    to the relay, with every port: it has no other ports than TCP, or is listed. `remarks` are notes on what
+    was left out, `taken` those about ports that another program of this node holds.
+
+    The rest is what the relay adds: listeners and redirects, where it is `shown_at` for a person, and what
+    hosts lines for its hostnames point at: empty if not all of its ports are relayed, since a hostname covers
+    every port.
     """
 
     refusal: Conclusion | None = None
     remarks: tuple[str, ...] = ()
+    addresses: tuple[IPAddress, ...] = ()
+    ports: tuple[int, ...] = ()
+    plain_ports: tuple[int, ...] = ()
+    redirected: bool = True
+    wholly: bool = True
     taken: tuple[str, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     shown_at: tuple[IPAddress, ...] = ()
     hosts_addresses: tuple[IPAddress, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Eligible:
-    """The addresses and TCP ports that are short-circuited, and notes on what was left out.
-
-    `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports. `redirected`
-    is false for a load balancer that is served by its hostname: nothing is redirected, and `addresses` are
-    its ClusterIPs, since only DNS knows its own. `wholly` says whether hostnames may lead to the relay, with
-    every port: it has no other ports than TCP, or is listed.
-    """
-
-    addresses: tuple[IPAddress, ...]
-    ports: tuple[int, ...]
-    plain_ports: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
-    redirected: bool = True
-    wholly: bool = True
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -91,7 +84,7 @@ def examine(
     *,
     listed: bool,
     own_names: Sequence[str] = (),
-) -> Eligible | Relayed:
+) -> Relayed:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
     On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
@@ -132,7 +125,7 @@ def examine(
     plain = tuple(port for port in ports if port not in proxy_ports)
     with_proxy = tuple(port for port in ports if port in proxy_ports)
     wholly = listed or all(port.protocol == "TCP" for port in service.ports)
-    return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
+    return Relayed(None, remarks, addresses, with_proxy, plain, redirected=not own_names, wholly=wholly)
 
 
 def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
@@ -231,7 +224,7 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     return {family: reasons[family] for family in _FAMILIES if family not in spoken}
 
 
-def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Relayed:
+def supported_part(eligible: Relayed, unsupported: Mapping[int, str]) -> Relayed:
     """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
     left_out = [address for address in eligible.addresses if address.version in unsupported]
     notes = (f"{address}: not relayed: {unsupported[address.version]}" for address in left_out)

@@ -10,6 +10,8 @@ address that a status already names, puts no claim before those that have their 
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,11 +37,13 @@ class HostnamePlan(Struct, frozen=True):
     Attributes:
         names: one decision for each hostname, and one for each load balancer that claims it in vain.
         hosts: the lines for all served hostnames, one for each family their load balancer is relayed in.
+        lines: the same, by hostname.
         questions: the hostnames that only DNS can decide.
     """
 
     names: tuple[NameDecision, ...] = ()
     hosts: tuple[HostsLine, ...] = ()
+    lines: Mapping[str, tuple[HostsLine, ...]] = {}
     questions: Mapping[str, DnsQuestion] = {}
 
 
@@ -55,18 +59,20 @@ class HostnamePlanner:
         limits = config.limits
         self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, _place)
         self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, _place)
+        self._claims: Sequence[MatchedClaim] = ()
+        self._by_name = _by_name(())
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
         self._collected_from: Mapping[str, Decided] = {}
 
-    def plan(self, claims: Iterable[MatchedClaim], facts: Facts) -> HostnamePlan:
+    def plan(self, claims: Sequence[MatchedClaim], facts: Facts) -> HostnamePlan:
         """Return the decisions; those that are the same as before are the same objects."""
-        first, others = _by_name(claims)
+        if claims is not self._claims:
+            self._claims, self._by_name = claims, _by_name(claims)
         contests = self._contests.results(
             lambda name, claim, more, _: self._contest(name, (claim, *(more or ())), facts),
-            first,
-            others,
+            *self._by_name,
             facts.user_names,
             # What can forbid any hostname.
             context=(facts.node_names, facts.api_server_names, facts.takes_wildcards),
@@ -77,7 +83,7 @@ class HostnamePlanner:
             self._left_out_of_shares(contests),
             facts.dns,
             facts.standing_names,
-            facts.wanted_names,
+            facts.wanted_lines,
         )
         return self._collected(self._within_limit(decided))
 
@@ -157,12 +163,15 @@ class HostnamePlanner:
             return self._plan
         self._collected_from = decided
         before, in_order = self._plan, [decided[name] for name in sorted(decided)]
-        names = tuple(decision for each in in_order for decision in each.decisions)
-        hosts = tuple(line for each in in_order for line in each.lines)
+        names = tuple(chain.from_iterable(map(attrgetter("decisions"), in_order)))
+        hosts = tuple(chain.from_iterable(map(attrgetter("lines"), in_order)))
+        same = hosts == before.hosts
+        lines = before.lines if same else {each.lines[0].name: each.lines for each in in_order if each.lines}
         questions = {each.decisions[0].name: each.question for each in in_order if each.question}
         self._plan = HostnamePlan(
             before.names if names == before.names else names,
-            before.hosts if hosts == before.hosts else hosts,
+            before.hosts if same else hosts,
+            lines,
             before.questions if questions == before.questions else questions,
         )
         return self._plan

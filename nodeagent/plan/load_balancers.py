@@ -14,7 +14,7 @@ from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
 from nodeagent.plan.capacity import share_out, too_large
 from nodeagent.plan.detection.decision import LISTED, detect
-from nodeagent.plan.eligibility import Eligible, Relayed, examine
+from nodeagent.plan.eligibility import Relayed, examine
 from nodeagent.plan.precedence import by_precedence, listed_paths
 from nodeagent.plan.relaying import ExistingRelay, OwnRelay
 
@@ -78,7 +78,7 @@ class LoadBalancerPlanner:
             snapshot.relay_service,
             snapshot.relay_endpoints,
             # Nothing here is about single hostnames but the load balancers' own.
-            replace(facts, user_names={}, standing_names={}, wanted_names={}, dns={}),
+            replace(facts, user_names={}, standing_names={}, wanted_lines={}, dns={}),
             {name: facts.dns.get(name) for name in own_names},
         )
         if rests_on != self._rested_on:
@@ -144,10 +144,8 @@ class _Decisions:
         relayed = self._examined.get(service.ref)
         if relayed is None:
             relayed = Relayed(detection.conclusion, (*service.problems, *detection.remarks))
-        eligible = None
-        if isinstance(relayed, Eligible):
-            eligible = relayed
-            relayed = self._relay.relayed(service, detection.versions, eligible)
+        elif not relayed.refusal:
+            relayed = self._relay.relayed(service, detection.versions, relayed)
         decision = LoadBalancerDecision(
             service.ref,
             relayed.refusal or detection.conclusion,
@@ -157,13 +155,13 @@ class _Decisions:
             uid=service.uid,
             taken=some_notes(relayed.taken),
         )
-        if relayed.refusal or eligible is None:
+        if relayed.refusal:
             return LoadBalancerPlan(service, detection.proxy, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
-        shared = "" if own_names else self._sharing(service.ref, eligible.addresses)
-        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
+        shared = "" if own_names else self._sharing(service.ref, relayed.addresses)
+        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *relayed.addresses)))
         if own_names:
             addresses = self._of_names(address for reply in told for address in reply.addresses)
         without_lines = None
@@ -171,7 +169,7 @@ class _Decisions:
             without_lines = skipped("SharedAddress", shared)
         elif not relayed.hosts_addresses:
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
-            if not eligible.wholly:
+            if not relayed.wholly:
                 reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"
             without_lines = skipped("PartlyRelayed", reason)
         remarks = (*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))

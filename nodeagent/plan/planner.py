@@ -15,6 +15,7 @@ from nodeagent.model.desired import (
     Desired,
     DnatRules,
     DnsQuestion,
+    HostsLine,
     LoadBalancerDecision,
     RelayAddress,
     refused,
@@ -33,6 +34,9 @@ class Planner:
     The result depends only on the input, not on what it remembers. For two equal decisions, it returns the
     same object, so that others find changes as cheaply.
 
+    Attributes:
+        lines: the lines of the hosts file of the last plan, by hostname: `Facts.wanted_lines` of the next.
+
     Args:
         config: the configuration.
     """
@@ -44,6 +48,7 @@ class Planner:
         self._matcher = ClaimMatcher(config.load_balancers.ingress_classes)
         self._hostnames = HostnamePlanner(config)
         self._decisions: tuple[LoadBalancerDecision, ...] = ()
+        self.lines: Mapping[str, tuple[HostsLine, ...]] = {}
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
@@ -56,6 +61,7 @@ class Planner:
             self._decisions = decisions
         claims, notes = self._claims.collect(snapshot)
         hostnames = self._hostnames.plan(self._matcher.match(claims, plans), facts)
+        self.lines = hostnames.lines
         listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
         addresses = tuple(RelayAddress(address, ref) for address, ref in held)

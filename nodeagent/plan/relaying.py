@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
@@ -10,7 +12,7 @@ from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
 from nodeagent.plan.capacity import Capacity
-from nodeagent.plan.eligibility import Eligible, Relayed, supported_part, unsupported_families
+from nodeagent.plan.eligibility import Relayed, supported_part, unsupported_families
 
 _NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
 
@@ -41,7 +43,7 @@ class OwnRelay:
         self._facts = facts
         self._ranges = {4: config.relay.ipv4, 6: config.relay.ipv6}
 
-    def relayed(self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible) -> Relayed:
+    def relayed(self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Relayed) -> Relayed:
         """Return the relay for what is eligible; a port with an obstacle is left out with a note.
 
         `versions` says what is sent on which port. A port without PROXY is not redirected: kube-proxy's
@@ -54,7 +56,7 @@ class OwnRelay:
         if conclusion is not None:
             return Relayed(conclusion, eligible.remarks)
         supported = supported_part(eligible, self._unsupported)
-        if isinstance(supported, Relayed):
+        if supported.refusal:
             return supported
         families: list[int] = sorted({address.version for address in supported.addresses})
         places = {family: self._relay_address(service.ref, family) for family in families}
@@ -71,7 +73,9 @@ class OwnRelay:
         matches = [match for match in supported.endpoints if obstacles[match] is None]
         whole = supported.wholly and not any(obstacles.values())
         if not matches or not (whole or supported.redirected):
-            return Relayed(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
+            return Relayed(
+                refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken=taken
+            )
         for place in places.values():
             if isinstance(place, Conclusion):
                 return Relayed(place, remarks)
@@ -80,7 +84,8 @@ class OwnRelay:
             for match in sorted(matches, key=Endpoint.sort_key)
         )
         targets = tuple(sorted({redirect.to.address for redirect in redirects}, key=sort_key))
-        return Relayed(
+        return replace(
+            eligible,
             redirects=redirects if supported.redirected else (),
             listeners=self._listeners(redirects, service, versions, supported.plain_ports if whole else ()),
             remarks=remarks,
@@ -107,7 +112,7 @@ class OwnRelay:
                 )
         return address
 
-    def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
+    def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Relayed) -> str | None:
         found = obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
         holder = NODE_PORTS.get(match.port)
         if match.port in self._node_ports:
@@ -175,7 +180,7 @@ class ExistingRelay:
         facts: Facts,
         config: Config,
         published: Publications,
-        examined: Mapping[ObjectRef, Eligible | Relayed],
+        examined: Mapping[ObjectRef, Relayed],
     ) -> None:
         self._path = config.relay.service.path
         self._service = snapshot.relay_service
@@ -183,13 +188,11 @@ class ExistingRelay:
         self._published = published
         self._facts = facts
         self._relayed = {
-            ref: self._relay(ref, eligible)
-            for ref, eligible in examined.items()
-            if isinstance(eligible, Eligible)
+            ref: self._relay(ref, eligible) for ref, eligible in examined.items() if not eligible.refusal
         }
         self._holder = next((ref for ref, found in self._relayed.items() if not found.refusal), None)
 
-    def relayed(self, service: Service, _: Mapping[int, ProxyVersion], eligible: Eligible) -> Relayed:
+    def relayed(self, service: Service, _: Mapping[int, ProxyVersion], eligible: Relayed) -> Relayed:
         """Return what this node has for the load balancer, or why it has nothing."""
         found = self._relayed[service.ref]
         if found.refusal or self._holder == service.ref:
@@ -200,7 +203,7 @@ class ExistingRelay:
         )
         return Relayed(skipped("RelayTaken", reason), eligible.remarks)
 
-    def _relay(self, ref: ObjectRef, eligible: Eligible) -> Relayed:
+    def _relay(self, ref: ObjectRef, eligible: Relayed) -> Relayed:
         """Return the redirects for what is eligible, and the addresses for its hostnames."""
         relay = self._service
         if relay is None or not relay.cluster_ips:
@@ -217,7 +220,8 @@ class ExistingRelay:
         chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
         if not chosen:
             return Relayed(_NOTHING_LEFT, eligible.remarks)
-        return Relayed(
+        return replace(
+            eligible,
             redirects=tuple(
                 Redirect(match, target, ref)
                 for match, target in sorted(chosen.items(), key=lambda item: item[0].sort_key())

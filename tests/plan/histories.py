@@ -30,8 +30,8 @@ from nodeagent.model.objects import (
     Snapshot,
     Unreadable,
 )
-from nodeagent.plan.dns_verification import wanted_names
 from tests.plan import odd_values
+from tests.plan.made_up import lines_by_name
 from tests.plan.tenant_worlds import ADDRESSES, COLLECTIONS, HOSTS, OTHERS, TENANT, Maker, make_world
 
 _Item = TypeVar("_Item")
@@ -76,7 +76,7 @@ class History:
     def remember(self, desired: Desired) -> None:
         """What was desired is mostly a fact of the next moment, as the agent has it."""
         if self._chance.random() < 0.9:
-            self._facts = replace(self._facts, wanted_names=wanted_names(desired.hosts))
+            self._facts = replace(self._facts, wanted_lines=lines_by_name(desired))
 
     def _change(self) -> None:
         kind = self._chance.choices(

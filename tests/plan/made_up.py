@@ -9,7 +9,7 @@ from types import MappingProxyType
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import Desired, HostsLine, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import (
     ControllerRoute,
@@ -168,6 +168,14 @@ def relay_of(planned: Desired, name: str = "blue") -> dict[int, str]:
 def hosts(planned: Desired) -> list[str]:
     """The lines of the managed block."""
     return [f"{line.address} {line.name}" for line in planned.hosts]
+
+
+def lines_by_name(planned: Desired) -> dict[str, tuple[HostsLine, ...]]:
+    """The lines of the managed block, by hostname."""
+    found: dict[str, tuple[HostsLine, ...]] = {}
+    for line in planned.hosts:
+        found[line.name] = (*found.get(line.name, ()), line)
+    return found
 
 
 def _service_port(text: str) -> ServicePort:

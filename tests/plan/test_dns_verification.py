@@ -12,7 +12,6 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, NodeAddresses, ObjectRef
-from nodeagent.plan.dns_verification import wanted_names
 from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     FACTS,
@@ -21,6 +20,7 @@ from tests.plan.made_up import (
     desired,
     hosts,
     ingress,
+    lines_by_name,
     of_name,
     point,
     relay_of,
@@ -149,8 +149,7 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     desire = planned(None, stands_at=[RELAY])
     assert hosts(defer_until_ready(desire, frozenset())) == []
     for reply, code in ((failed(), "Kept"), (told("198.51.100.4"), "NotVerified"), (failed(), "DnsTimeout")):
-        wanted = wanted_names(desire.hosts)
-        facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, wanted_names=wanted)
+        facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, wanted_lines=lines_by_name(desire))
         desire = desired(service(), ingress(NAME), facts=facts, options=DNS)
         assert of_name(desire, NAME).code == code
 
