@@ -17,7 +17,6 @@ characters are written as escapes. An exception is one field. Secrets don't belo
 
 import json
 import logging
-import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -75,7 +74,7 @@ def json_line(record: logging.LogRecord) -> str:
     own = frozenset(line)
     for key, value in _fields(record):
         line[f"{key}_" if key in own else key] = _json_value(value)
-    return json.dumps(line)
+    return json.dumps(line, default=str)
 
 
 class _Lines(logging.Formatter):
@@ -121,16 +120,9 @@ def _text_value(value: object) -> str:
 
 
 def _json_value(value: object) -> object:
-    """Return the value if JSON can represent it, otherwise its text. JSON has no NaN and no infinity."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {_shortened(str(key)): _json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
-    return _shortened(str(value))
+    """Return the value if JSON can represent it, otherwise its text."""
+    known = value is None or isinstance(value, bool | int | float | Mapping | list | tuple)
+    return value if known else _shortened(str(value))
 
 
 def _shortened(text: str) -> str:

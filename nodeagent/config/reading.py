@@ -15,16 +15,12 @@ import msgspec
 import yaml
 
 from nodeagent.config.options import Config
-from nodeagent.errors import ConfigError, one_line, quoted
+from nodeagent.errors import ConfigError, one_line
 from nodeagent.typed_values import from_plain
 
 _LONGEST = 1024 * 1024
 """Characters; the API accepts no larger ConfigMap."""
-
-
-_LONGEST_SHOWN = 80
-"""Characters of a value in an error."""
-_LONGEST_PROBLEM = 300
+_LONGEST_PROBLEM = 380
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,7 +64,8 @@ def parse_config(text: str, file: str) -> Config:
     if root is None or _is_null(root):
         return Config()
     problems = [
-        f"{file}:{line}: {key or 'the file'}: {problem}" for line, key, problem in _problems(root, Config, "")
+        _shortened(f"{file}:{line}: {key or 'the file'}: {problem}")
+        for line, key, problem in _problems(root, Config, "")
     ]
     if problems:
         raise ConfigError("\n".join(problems))
@@ -108,15 +105,15 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
             yield from _problems(item, get_args(expected)[0], f"{key}[{index}]")
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
-            given = quoted(node.value, _LONGEST_SHOWN) if isinstance(node, yaml.ScalarNode) else "this"
+            given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
             yield _line(node), key, f"{given} is not one of {', '.join(get_args(expected))}"
     else:
         try:
             _convert(node, expected)
         except yaml.MarkedYAMLError as error:
-            yield _line(node), key, _shortened(error.problem)
+            yield _line(node), key, str(error.problem)
         except _NOT_CONVERTED as error:
-            yield _line(node), key, _shortened(error)
+            yield _line(node), key, str(error)
 
 
 def _shortened(problem: object) -> str:
@@ -144,8 +141,7 @@ def _mapping_problems(
             yield _line(key_node), key, "a key must be plain text"
             continue
         name = str(key_node.value)
-        shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
-        path = f"{key}.{shown}" if key else shown
+        path = f"{key}.{name}" if key else name
         if name not in fields:
             yield _line(key_node), path, f"unknown key{_suggestion(name, fields)}"
         elif name in seen:
@@ -184,16 +180,8 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
 def _checked(expected: type[Any], value: object) -> object:
     """Build the types of options that check themselves; their ValueError becomes the option's problem."""
     if not isinstance(value, str):
-        shown = repr(value)[:_LONGEST_SHOWN]
-        raise ValueError(f"expected text, got {shown}")  # noqa: TRY004 - msgspec passes ValueError on
-    try:
-        return expected.parse(value) if hasattr(expected, "parse") else expected(value)
-    except ValueError as error:
-        if len(value) <= _LONGEST_SHOWN:
-            raise
-        shown = quoted(value, _LONGEST_SHOWN)
-        said = str(error).replace(repr(value), shown)
-        raise ValueError(said if len(said) < len(value) else f"{shown} is not valid") from error
+        raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
+    return expected.parse(value) if hasattr(expected, "parse") else expected(value)
 
 
 _SETTLE_SECONDS = 1.0

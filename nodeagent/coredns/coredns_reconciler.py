@@ -6,6 +6,7 @@ Also the same once: what `plan` shows, and what `cleanup` removes.
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
+from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal, path_of
 from nodeagent.coredns.managed_block import block_names, blocks_of
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.coredns.parsing import CorefileError
@@ -104,30 +105,20 @@ def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[s
     connection.write("update", object_path(config_map.ref), body, _SECONDS)
 
 
-Maps = tuple[MapContents, Mapping[str, CoreDnsConfigMap]]
-"""The texts of CoreDNS's ConfigMaps as they were read, and those that exist by namespace and name."""
-
-
-def read_maps(connection: Connection, config: Config) -> Maps:
-    """Read them all. RBAC: get each by name.
+def read_maps(connection: Connection, config: Config) -> Mapping[str, CoreDnsConfigMap]:
+    """Read those that exist, by namespace and name. RBAC: get each by name.
 
     Raises:
         SourceError: one could not be read, or the one with the Corefile does not exist.
     """
-    options = config.coredns
     maps = _existing(connection, config)
-    names = (options.config_map, options.import_config_map, options.node_local_config_map)
-    main, imported, node_local = (maps.get(path_of(config, name)) for name in names)
-    if main is None:
+    if (path := path_of(config, config.coredns.config_map)) not in maps:
         raise SourceError(
-            f"{path_of(config, options.config_map)}: no such ConfigMap; if CoreDNS reads another one, set "
+            f"{path}: no such ConfigMap; if CoreDNS reads another one, set "
             "coredns.configMap to it, and name it in the Role of daemonset/coredns (RKE2: "
             "rke2-coredns-rke2-coredns)"
         )
-    contents = MapContents(
-        main.data, imported.data if imported else None, node_local.data if node_local else None
-    )
-    return contents, maps
+    return maps
 
 
 def _existing(connection: Connection, config: Config) -> dict[str, CoreDnsConfigMap]:
@@ -219,8 +210,8 @@ class CoreDnsReconciler:
             CorefileError: a Corefile can't be edited; nothing was changed.
             ConfigError: nodeagent's block has addresses of other relay ranges; nothing was changed.
         """
-        contents, maps = read_maps(self._connection, config)
-        desired, edits = _decided(self._api, contents, snapshot, dns, config, adopt=self._adopt)
+        maps = read_maps(self._connection, config)
+        desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt)
         written, conflicts, errors = [], [], {}
         for path, group in _by_config_map(edits.edits):
             config_map = maps[path]
@@ -267,25 +258,31 @@ def decide_once(connection: Connection, node_name: str, config: Config, *, adopt
         ConfigError: nodeagent's block has addresses of other relay ranges.
     """
     snapshot = read_cluster(connection, node_name, config.relay.existing_service)
-    contents, _ = read_maps(connection, config)
+    maps = read_maps(connection, config)
     api = find_api_servers(servers=[connection.server])
-    desired, edits = _decided(api, contents, snapshot, {}, config, adopt=adopt)
+    desired, edits = _decided(api, maps, snapshot, {}, config, adopt=adopt)
     if desired.questions:
         dns = ask_once(desired.questions, config.hosts)
-        desired, edits = _decided(api, contents, snapshot, dns, config, adopt=adopt)
+        desired, edits = _decided(api, maps, snapshot, dns, config, adopt=adopt)
     return CoreDnsPass(desired, edits)
 
 
 def _decided(  # noqa: PLR0913 - what a decision rests on
     api: ApiServers,
-    contents: MapContents,
+    maps: Mapping[str, CoreDnsConfigMap],
     snapshot: Snapshot,
     dns: Mapping[str, DnsAnswer],
     config: Config,
     *,
     adopt: bool,
 ) -> tuple[Desired, Edits]:
-    standing, ranges = _standing(contents), (config.relay.ipv4, config.relay.ipv6)
+    contents = {path: each.data for path, each in maps.items()}
+    names = (config.coredns.config_map, config.coredns.import_config_map)
+    standing: Mapping[str, frozenset[IPAddress]] = {}
+    with suppress(CorefileError):  # `decide` raises the same, with its own message
+        texts = (contents.get(path_of(config, name), {}) for name in names)
+        standing = block_names(text for each in texts for text in each.values())
+    ranges = (config.relay.ipv4, config.relay.ipv6)
     written = {address for addresses in standing.values() for address in addresses}
     foreign = sorted((one for one in written if not any(one in each for each in ranges)), key=sort_key)
     if foreign and config.relay.existing_service is None:
@@ -310,14 +307,6 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
         for claiming in (snapshot.ingresses, snapshot.routes, snapshot.controller_routes):
             ages |= {each.ref: by_age(each) for each in claiming}
     return desired, decide(desired, contents, config, adopt=adopt, never=api.names, ages=ages)
-
-
-def _standing(contents: MapContents) -> Mapping[str, frozenset[IPAddress]]:
-    """Return the hostnames that CoreDNS answers now."""
-    try:
-        return block_names([*contents.main.values(), *(contents.imported or {}).values()])
-    except CorefileError:
-        return {}  # `decide` raises the same, with its own message
 
 
 def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:

@@ -116,14 +116,6 @@ def _import_key(corefile: Corefile) -> str | None:
     return min(set.intersection(*found), default=None) if found else None
 
 
-class MapContents(Struct, frozen=True):
-    """What the ConfigMaps hold now: their data by key. None for one that does not exist."""
-
-    main: Mapping[str, str]
-    imported: Mapping[str, str] | None = None
-    node_local: Mapping[str, str] | None = None
-
-
 class Edit(Struct, frozen=True):
     """One key of one ConfigMap, before and after; None: the key does not exist."""
 
@@ -176,14 +168,17 @@ class Edits(Struct, frozen=True):
 
 def decide(  # noqa: PLR0913 - what to write, and what limits it
     desired: Desired,
-    standing: MapContents,
+    standing: Mapping[str, Mapping[str, str]],
     config: Config,
     *,
     adopt: bool,
     never: Iterable[str] = (),
     ages: Ages = MappingProxyType({}),
 ) -> Edits:
-    """Decide for all ConfigMaps. `never` are names that no wildcard may match: the API server's.
+    """Decide for all ConfigMaps.
+
+    `standing` are the texts by key of those that exist; the one with the Corefile does. `never` are names
+    that no wildcard may match: the API server's.
 
     Every edit that it returns parses, and differs from the actual text only in nodeagent's own block (with
     `adopt`, in hairpin-proxy's lines too).
@@ -192,8 +187,8 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         CorefileError: a Corefile can't be edited; the text says which, where and why.
     """
     options = config.coredns
-    path = path_of(config, options.config_map)
-    imported = standing.imported or {}
+    path, import_path = path_of(config, options.config_map), path_of(config, options.import_config_map)
+    main, imported = standing[path], standing.get(import_path, {})
     forbidden: dict[str, str] = {
         **dict.fromkeys(config.hosts.exclude, "hosts.exclude names"),
         **dict.fromkeys(never, "is a name of the API server"),
@@ -205,22 +200,22 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         return name(desired, sources, target.fits, standing=block, never=forbidden, adopt=adopt, ages=ages)
 
     with _about(path):
-        corefile = parse(_user_text(standing.main, adopt=adopt))
-    way = choose(corefile, config, importable=standing.imported is not None)
+        corefile = parse(_user_text(main, adopt=adopt))
+    way = choose(corefile, config, importable=import_path in standing)
     with _about(path):
-        target = _Target(corefile, standing.main if way.key is None else imported, way.key, options.max_bytes)
+        target = _Target(corefile, main if way.key is None else imported, way.key, options.max_bytes)
         naming = named(target, [Source(corefile), *imported_sources(corefile, imported)])
         text = target.written(naming.answers)
-    edits = [Edit(path, COREFILE, standing.main[COREFILE], corefile.text if way.key else text)]
-    path = path_of(config, options.import_config_map)
+    edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if way.key else text)]
     if way.key:
-        edits.append(Edit(path, way.key, imported.get(way.key), text or None))
+        edits.append(Edit(import_path, way.key, imported.get(way.key), text or None))
     others = sorted(key for key in imported if key.startswith("nodeagent.") and key != way.key)
-    edits += [Edit(path, key, imported[key], without_blocks(imported[key]) or None) for key in others]
+    edits += [Edit(import_path, key, imported[key], without_blocks(imported[key]) or None) for key in others]
     remarks = [*way.remarks]
-    if standing.node_local is not None:
+    path = path_of(config, options.node_local_config_map)
+    if path in standing:
         # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.
-        path, data = path_of(config, options.node_local_config_map), standing.node_local
+        data = standing[path]
         try:
             with _about(path):
                 corefile = parse(_user_text(data, adopt=adopt))

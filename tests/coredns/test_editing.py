@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
-from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
+from nodeagent.coredns.editing import Edit, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names, without_blocks
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
@@ -25,9 +25,11 @@ PLAN = desired("app.example.com", "*.apps.example.com")
 
 def standing(
     name: str, imported: Mapping[str, str] | None = None, node_local: str | None = None
-) -> MapContents:
-    local = {"Corefile": corpus.corefile(node_local)} if node_local else None
-    return MapContents({"Corefile": corpus.corefile(name)}, imported, local)
+) -> dict[str, Mapping[str, str]]:
+    found: dict[str, Mapping[str, str]] = {MAIN: {"Corefile": corpus.corefile(name)}}
+    if imported is not None:
+        found[CUSTOM] = imported
+    return found | ({LOCAL: {"Corefile": corpus.corefile(node_local)}} if node_local else {})
 
 
 def with_mode(mode: str) -> Config:
@@ -51,7 +53,7 @@ def test_a_pod_is_answered_by_every_corefile_and_removal_restores_it(name: str) 
     assert block_names([edit.after]).keys() == {"app.example.com", "*.apps.example.com"}
     (removal,) = decide_removal({MAIN: {"Corefile": edit.after}})
     assert removal.after == corpus.corefile(name)
-    assert decide(PLAN, MapContents({"Corefile": edit.after}), CONFIG, adopt=False).pending == ()
+    assert decide(PLAN, {MAIN: {"Corefile": edit.after}}, CONFIG, adopt=False).pending == ()
 
 
 @pytest.mark.parametrize("name", ["k3s", "aks"])
@@ -84,7 +86,7 @@ def test_without_the_import_config_map_the_corefile_is_edited_and_it_is_said() -
 
 def test_from_the_corefile_to_the_import_the_block_moves() -> None:
     (first,) = decide(PLAN, standing("k3s"), CONFIG, adopt=False).pending
-    moved = decide(PLAN, MapContents({"Corefile": first.after or ""}, {}), CONFIG, adopt=False)
+    moved = decide(PLAN, {MAIN: {"Corefile": first.after or ""}, CUSTOM: {}}, CONFIG, adopt=False)
     assert texts(moved.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
     assert (CUSTOM, "nodeagent.override") in texts(moved.pending)
     data = {"nodeagent.override": texts(moved.pending)[CUSTOM, "nodeagent.override"] or ""}
@@ -104,7 +106,7 @@ def test_mode_import_says_what_it_lacks(name: str, imported: Mapping[str, str] |
 
 def test_a_corefile_without_reload_is_reported() -> None:
     text = corpus.corefile("kubeadm").replace("    reload\n", "")
-    edits = decide(PLAN, MapContents({"Corefile": text}), CONFIG, adopt=False)
+    edits = decide(PLAN, {MAIN: {"Corefile": text}}, CONFIG, adopt=False)
     assert "the Corefile has no `reload`" in " ".join(edits.remarks)
     assert decide(PLAN, standing("gke-like"), CONFIG, adopt=False).remarks == ()
 
@@ -120,7 +122,7 @@ def test_the_node_local_cache_gets_them_too(local: str) -> None:
 
 
 def test_a_node_local_cache_that_cant_be_edited_keeps_nothing_else_back() -> None:
-    broken = MapContents({"Corefile": corpus.corefile("kubeadm")}, None, {"Corefile": ".:53 {\n"})
+    broken = standing("kubeadm") | {LOCAL: {"Corefile": ".:53 {\n"}}
     edits = decide(PLAN, broken, CONFIG, adopt=False)
     assert [edit.config_map for edit in edits.pending] == [MAIN]
     assert "kube-system/node-local-dns: line 1: its brace is never closed" in edits.remarks
@@ -266,7 +268,7 @@ def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
 def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
     text = corpus.corefile("k3s").replace("    errors\n", f"{line}    errors\n")
-    edits = decide(PLAN, MapContents({"Corefile": text}, {}), CONFIG, adopt=True)
+    edits = decide(PLAN, {MAIN: {"Corefile": text}, CUSTOM: {}}, CONFIG, adopt=True)
     assert texts(edits.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
     assert (
         imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], Question("app.example.com"))
@@ -290,7 +292,7 @@ def test_an_edit_within_the_block_is_replaced_whatever_it_is(text: str, by_hand:
     edited = (edit.after or "").replace(text, by_hand)
     assert edited != edit.after
     assert block_names([edited]).keys() <= {"app.example.com"}
-    (again,) = decide(plan, MapContents({"Corefile": edited}), CONFIG, adopt=False).pending
+    (again,) = decide(plan, {MAIN: {"Corefile": edited}}, CONFIG, adopt=False).pending
     assert again.after == edit.after
 
 
@@ -311,4 +313,4 @@ def test_a_diff_shows_what_changes_in_linear_time() -> None:
 
 def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
     with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
-        decide(PLAN, MapContents({"x": "", "corefile": ""}), CONFIG, adopt=False)
+        decide(PLAN, {MAIN: {"x": "", "corefile": ""}}, CONFIG, adopt=False)

@@ -7,13 +7,15 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.editing import Edits, MapContents, decide
+from nodeagent.coredns.editing import Edits, decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES, FULL
 from nodeagent.model.desired import DecisionStatus, Desired
 from tests.coredns import corpus
 from tests.coredns.plans import desired
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
+
+MAIN = "kube-system/coredns"
 
 
 def _both(one: Desired, other: Desired) -> Desired:
@@ -48,7 +50,7 @@ def _after(edits: Edits) -> str:
 @pytest.mark.parametrize("corefile", ["kubeadm", "rke2"])
 def test_who_asks_for_too_much_loses_of_its_own(corefile: str) -> None:
     user = corpus.corefile(corefile)
-    edits = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), _CONFIG, adopt=False)
+    edits = decide(_both(_VICTIM, _GREEDY), {MAIN: {"Corefile": user}}, _CONFIG, adopt=False)
     after = _after(edits)
     assert len(after.encode()) - len(user.encode()) <= _CONFIG.coredns.max_bytes
     assert len(after.encode()) - len(user.encode()) > 0.95 * _CONFIG.coredns.max_bytes
@@ -57,17 +59,17 @@ def test_who_asks_for_too_much_loses_of_its_own(corefile: str) -> None:
     answered = block_names([after]).keys()
     assert {line.name for line in _VICTIM.hosts} <= answered
     assert len(answered) == len(_VICTIM.hosts) + len(_GREEDY.hosts) - left_out["greedy"]
-    again = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": after}), _CONFIG, adopt=False)
+    again = decide(_both(_VICTIM, _GREEDY), {MAIN: {"Corefile": after}}, _CONFIG, adopt=False)
     assert again.pending == ()
 
 
 def test_a_withdrawal_fits_whatever_else_is_wanted() -> None:
     user = corpus.corefile("kubeadm")
-    full = _after(decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), _CONFIG, adopt=False))
-    gone = decide(_GREEDY, MapContents({"Corefile": full}), _CONFIG, adopt=False)
+    full = _after(decide(_both(_VICTIM, _GREEDY), {MAIN: {"Corefile": user}}, _CONFIG, adopt=False))
+    gone = decide(_GREEDY, {MAIN: {"Corefile": full}}, _CONFIG, adopt=False)
     assert not any(name.startswith("shop") for name in block_names([_after(gone)]))
     assert len(_after(gone).encode()) < CONFIG_MAP_BYTES
-    nothing = decide(Desired(), MapContents({"Corefile": full}), _CONFIG, adopt=False)
+    nothing = decide(Desired(), {MAIN: {"Corefile": full}}, _CONFIG, adopt=False)
     assert _after(nothing) == user
 
 
@@ -75,15 +77,15 @@ def test_what_is_answered_stays_when_its_namespace_asks_for_more() -> None:
     config = _config(maxBytes=2_000)
     user = corpus.corefile("kubeadm")
     first = desired(*(f"z{index}.example.com" for index in range(20)))
-    before = _after(decide(first, MapContents({"Corefile": user}), config, adopt=False))
+    before = _after(decide(first, {MAIN: {"Corefile": user}}, config, adopt=False))
     more = _both(first, desired(*(f"a{index}.example.com" for index in range(1000))))
-    edits = decide(more, MapContents({"Corefile": before}), config, adopt=False)
+    edits = decide(more, {MAIN: {"Corefile": before}}, config, adopt=False)
     assert {line.name for line in first.hosts} <= block_names([_after(edits)]).keys()
 
 
 def test_other_keys_of_the_config_map_count() -> None:
     taken = {"other.server": "# " + "x" * (CONFIG_MAP_BYTES - 20_000)}
-    standing = MapContents({"Corefile": corpus.corefile("k3s")}, taken)
+    standing = {MAIN: {"Corefile": corpus.corefile("k3s")}, "kube-system/coredns-custom": taken}
     edits = decide(_both(_VICTIM, _GREEDY), standing, Config(), adopt=False)
     (edit,) = edits.pending
     assert edit.key == "nodeagent.override"
@@ -99,7 +101,7 @@ def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
     filling = [f"n{index}.other.example.net" for index in range(900)]
     others = desired(*filling, *names, namespace="greedy", address="169.254.66.18")
     edits = decide(
-        _both(wildcard, others), MapContents({"Corefile": corpus.corefile("kubeadm")}), config, adopt=False
+        _both(wildcard, others), {MAIN: {"Corefile": corpus.corefile("kubeadm")}}, config, adopt=False
     )
     after = _after(edits)
     answered = block_names([after]).keys()
@@ -111,6 +113,6 @@ def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
 
 def test_no_room_at_all_is_no_block() -> None:
     user = corpus.corefile("kubeadm")
-    edits = decide(_VICTIM, MapContents({"Corefile": user}), _config(maxBytes=0), adopt=False)
+    edits = decide(_VICTIM, {MAIN: {"Corefile": user}}, _config(maxBytes=0), adopt=False)
     assert _after(edits) == user
     assert _left_out(edits) == {"shop": 100}

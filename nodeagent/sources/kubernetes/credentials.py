@@ -1,7 +1,7 @@
 """Where the API server is, and as whom to ask: in a pod by its ServiceAccount, elsewhere by a kubeconfig.
 
 The official client reads both: merged files, CAs, client certificates, tokens and their refresh, exec
-plugins, proxies. It ignores impersonation and a proxy's password; both are added here.
+plugins, proxies. It ignores impersonation, which is added here.
 """
 
 import logging
@@ -9,16 +9,15 @@ import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import ConfigNode, KubeConfigMerger
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
-from urllib3 import HTTPHeaderDict, HTTPSConnectionPool, disable_warnings, make_headers
+from urllib3 import HTTPHeaderDict, HTTPSConnectionPool, disable_warnings
 from urllib3.connection import HTTPSConnection
-from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs
 from yaml import YAMLError
 
@@ -26,7 +25,7 @@ from nodeagent.errors import SourceError, one_line
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
-_UNUSABLE = (config.ConfigException, OSError, ValueError, TypeError, AttributeError, YAMLError)
+_UNUSABLE = (config.ConfigException, ImportError, OSError, ValueError, TypeError, AttributeError, YAMLError)
 _SILENT_MILLISECONDS = 45_000
 """After which a connection whose other end confirms nothing, neither data nor keepalives, counts as lost."""
 _MOST_IDLE = 4
@@ -95,14 +94,13 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
         config.load_kube_config(files, context or None, found, persist_config=False)
         impersonation = _impersonation(KubeConfigMerger(files).config, context)
         _ = urlsplit(found.host).port
-        _set_proxy(found)
+        return new_client(found, impersonation)
     except _UNUSABLE as error:
         raise SourceError(
             f"{files}: can't be used to reach the API server: {_in_words(error, files)}; nothing was "
             "changed. Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG (k3s: "
             "/etc/rancher/k3s/k3s.yaml)"
         ) from error
-    return new_client(found, impersonation)
 
 
 def _configuration() -> Configuration:
@@ -114,18 +112,6 @@ def _configuration() -> Configuration:
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
         found.socket_options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS))
     return found
-
-
-def _set_proxy(found: Configuration) -> None:
-    if not found.proxy:
-        return
-    proxy = parse_url(found.proxy)
-    if proxy.scheme not in {"http", "https"}:
-        raise ValueError(f"its proxy is of the kind {proxy.scheme}: only http:// and https:// are supported")
-    if proxy.auth:
-        found.proxy_headers = make_headers(proxy_basic_auth=unquote(proxy.auth))
-    # The cluster's CA is for the API server alone.
-    found.proxy_ssl_context = ssl.create_default_context() if proxy.scheme == "https" else None
 
 
 def _in_words(error: Exception, files: str) -> str:

@@ -299,7 +299,7 @@ def test_impersonation_of_groups_and_more(tmp_path: Path) -> None:
 
 
 @contextmanager
-def tunnel(certificate: tuple[Path, Path] | None = None) -> Iterator[tuple[int, list[bytes]]]:
+def tunnel() -> Iterator[tuple[int, list[bytes]]]:
     """Run a proxy for tunnels; give its port, and the heads that it has received."""
     heads: list[bytes] = []
 
@@ -318,10 +318,6 @@ def tunnel(certificate: tuple[Path, Path] | None = None) -> Iterator[tuple[int, 
             threading.Thread(target=forward, args=(accepted,), daemon=True).start()
 
     def forward(accepted: socket.socket) -> None:
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*certificate)
-            accepted = context.wrap_socket(accepted, server_side=True)
         with accepted:
             head = accepted.recv(65536)
             heads.append(head)
@@ -341,25 +337,19 @@ def tunnel(certificate: tuple[Path, Path] | None = None) -> Iterator[tuple[int, 
         thread.join(10)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_tunnel_through_a_proxy(
-    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
-    """TLS to the server within it, even within TLS to the proxy; the proxy's password is for it alone."""
+def test_a_tunnel_through_a_proxy(secure: tuple[ApiServer, Path]) -> None:
+    """TLS to the server within it."""
     api, kubeconfig = secure
-    own = certificate(tmp_path, "proxy", "subjectAltName=IP:127.0.0.1")
-    monkeypatch.setenv("SSL_CERT_FILE", str(own[0]))
-    with tunnel(own if scheme == "https" else None) as (port, heads):
-        changed(kubeconfig, {"proxy-url": f"{scheme}://me:secret%21@127.0.0.1:{port}"})
+    with tunnel() as (port, heads):
+        changed(kubeconfig, {"proxy-url": f"http://127.0.0.1:{port}"})
         with connect(kubeconfig) as connection:
             assert kinds(connection) == LIST
-            if scheme == "http":
-                interrupted(api, connection)
+            interrupted(api, connection)
     for head in heads:
         assert head.startswith(f"CONNECT 127.0.0.1:{api.port} HTTP/1.".encode())
-        assert b"proxy-authorization: Basic bWU6c2VjcmV0IQ==" in head
 
 
+@pytest.mark.filterwarnings("ignore")  # urllib3's, which says what to install
 def test_a_kind_of_proxy_that_is_not_supported(api: ApiServer, tmp_path: Path) -> None:
     kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {"proxy-url": "socks5://127.0.0.1:1"})
     with pytest.raises(SourceError, match=r"socks|SOCKS"):
