@@ -24,7 +24,6 @@ from nodeagent.model.objects import (
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancer_lookup import (
     Claim,
-    Evidence,
     LoadBalancerHints,
     LoadBalancerLookup,
     LoadBalancerMatch,
@@ -32,7 +31,7 @@ from nodeagent.plan.load_balancer_lookup import (
 )
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Memory, Quota
-from nodeagent.plan.precedence import Age, by_age, opt_out
+from nodeagent.plan.precedence import by_age, opt_out
 from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
 
 
@@ -223,7 +222,7 @@ def _within(
     return within, {namespace: len(each) for namespace, each in left_out.items()}
 
 
-class MatchedClaim(Struct, frozen=True, eq=False):
+class MatchedClaim(Struct, frozen=True):
     """A claim and its load balancer; `places` are those of its hostnames if there are several."""
 
     claim: Claim
@@ -260,8 +259,7 @@ class MatchedClaim(Struct, frozen=True, eq=False):
 class ClaimMatcher:
     """Finds the load balancer of each claim.
 
-    What claims with the same hints say themselves is found once for all of them. Only if that is nothing does
-    it depend on the other claims.
+    It depends on the other claims only if its own hints, and the configuration, say nothing.
 
     Args:
         configured: the option `loadBalancers.ingressClasses`.
@@ -270,60 +268,27 @@ class ClaimMatcher:
     def __init__(self, configured: Sequence[ClassService] = ()) -> None:
         self._configured = configured
         self._lookup = LoadBalancerLookup((), configured)
-        self._evidence = Evidence()
-        self._by_hints: Memory[LoadBalancerHints, _Hinted] = Memory()
-        self._by_evidence: Memory[int, LoadBalancerMatch] = Memory()
         self._claims: Sequence[Claim] = ()
-        self._matched: dict[int, MatchedClaim] = {}
-        self._in_order: Sequence[MatchedClaim] = ()
+        self._matched: Memory[int, MatchedClaim] = Memory()
+        self._matches: Mapping[int, MatchedClaim] = {}
 
     def match(
         self, claims: Sequence[Claim], load_balancers: tuple[LoadBalancerPlan, ...]
-    ) -> Sequence[MatchedClaim]:
-        """Return each claim with its load balancer; what stays is the same object."""
+    ) -> Mapping[int, MatchedClaim]:
+        """Return each claim with its load balancer, by the claim's id; what stays is the same object."""
         same = load_balancers is self._lookup.load_balancers
         if same and claims is self._claims:
-            return self._in_order
+            return self._matches
         self._claims = claims
         if not same:
             self._lookup = LoadBalancerLookup(load_balancers, self._configured, self._lookup)
-        lookup = self._lookup
-        oldest: dict[LoadBalancerHints, Age] = {}
-        for claim in claims:
-            known = oldest.get(claim.hints)
-            if known is None or claim.age < known:
-                oldest[claim.hints] = claim.age
-        by_hints = self._by_hints.results(
-            lambda hints, _: _Hinted(lookup.by_hints(hints), lookup.reported(hints)),
-            {hints: hints for hints in oldest},
-            context=lookup,
-        )
-        evidence = Evidence.of(
-            (hints, hinted.reported, oldest[hints]) for hints, hinted in by_hints.items() if hinted.reported
-        )
-        if evidence != self._evidence:
-            self._evidence = evidence
-        evidence = self._evidence
-        by_evidence = self._by_evidence.results(
-            lambda _, claim: lookup.by_evidence(claim, evidence),
-            {id(claim): claim for claim in claims if by_hints[claim.hints].match is None},
-            context=(lookup, evidence),
-        )
-        before, self._matched = self._matched, {}
-        for claim in claims:
-            match = by_hints[claim.hints].match or by_evidence[id(claim)]
-            matched = before.get(id(claim))
-            if matched is None or matched.match is not match:
-                several = len(claim.names) > 1
-                places = {name: place for place, name in enumerate(claim.names)} if several else None
-                matched = MatchedClaim(claim, match, places)
-            self._matched[id(claim)] = matched
-        self._in_order = (*self._matched.values(),)
-        return self._in_order
+        lookup, evidence = self._lookup, self._lookup.evidence(claims)
 
+        def matched(_: int, claim: Claim) -> MatchedClaim:
+            several = len(claim.names) > 1
+            places = {name: place for place, name in enumerate(claim.names)} if several else None
+            return MatchedClaim(claim, lookup.match(claim, evidence), places)
 
-class _Hinted(Struct, frozen=True):
-    """What objects with the same hints say: their load balancer, and the path of the one that they report."""
-
-    match: LoadBalancerMatch | None
-    reported: str
+        by_id = {id(claim): claim for claim in claims}
+        self._matches = self._matched.results(matched, by_id, context=(lookup, evidence))
+        return self._matches

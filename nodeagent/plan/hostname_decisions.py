@@ -59,17 +59,17 @@ class HostnamePlanner:
         limits = config.limits
         self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, _place)
         self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, _place)
-        self._claims: Sequence[MatchedClaim] = ()
+        self._claims: Mapping[int, MatchedClaim] = {}
         self._by_name = _by_name(())
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
         self._collected_from: Mapping[str, Decided] = {}
 
-    def plan(self, claims: Sequence[MatchedClaim], facts: Facts) -> HostnamePlan:
+    def plan(self, claims: Mapping[int, MatchedClaim], facts: Facts) -> HostnamePlan:
         """Return the decisions; those that are the same as before are the same objects."""
         if claims is not self._claims:
-            self._claims, self._by_name = claims, _by_name(claims)
+            self._claims, self._by_name = claims, _by_name(claims.values())
         contests = self._contests.results(
             lambda name, claim, more, _: self._contest(name, (claim, *(more or ())), facts),
             *self._by_name,

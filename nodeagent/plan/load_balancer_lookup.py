@@ -7,6 +7,7 @@ No newer object changes the answer for an older one: all that decides about an o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Self
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,7 @@ _SERVED_OTHERWISE = frozenset(
 here must not get what is theirs; a pending one has nothing yet."""
 
 
+_MOST_REMEMBERED = 4096
 _Point = IPAddress | str
 """An address, or a hostname, in the status of an object."""
 
@@ -102,30 +104,9 @@ class LoadBalancerMatch(Struct, frozen=True):
     choice: Choice | None = None
 
 
-class Evidence(Struct, frozen=True):
-    """Which load balancers the objects of each class report.
-
-    Attributes:
-        learned: of each class, the load balancers that objects of it report, with the age of the oldest.
-        serves: of each load balancer, the classes and controllers of what reports it, with that age.
-    """
-
-    learned: Mapping[str, Mapping[str, Age]] = {}
-    serves: Mapping[str, Mapping[tuple[str, str | None], Age]] = {}
-
-    @classmethod
-    def of(cls, reports: Iterable[tuple[LoadBalancerHints, str, Age]]) -> Self:
-        """Return what the reports show: each a class, the load balancer's path, and an object's age."""
-        learned: dict[str, dict[str, Age]] = {}
-        serves: dict[str, dict[tuple[str, str | None], Age]] = {}
-        for hints, path, age in reports:
-            ingress_class = hints.ingress_class or ""
-            by_class = learned.setdefault(ingress_class, {})
-            by_class[path] = min(age, by_class.get(path, age))
-            by_path = serves.setdefault(path, {})
-            key = ingress_class, hints.controller
-            by_path[key] = min(age, by_path.get(key, age))
-        return cls(learned, serves)
+Evidence = Mapping[str, Mapping[tuple[str, str | None], Age]]
+"""What objects with a class report: of each load balancer's path, the classes and controllers of what reports
+it, with the age of the oldest."""
 
 
 class LoadBalancerLookup:
@@ -164,8 +145,30 @@ class LoadBalancerLookup:
         others = any(plan is not self._first for plan in served)
         self.choice: Choice | None = _choice_of(served if others else (), before.choice if before else None)
         self.choice_of_served: Choice | None = _choice_of(served, before.choice_of_served if before else None)
+        # Most objects say the same.
+        self._by_hints = lru_cache(_MOST_REMEMBERED)(self._find_by_hints)
 
-    def by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+    def evidence(self, claims: Iterable[Claim]) -> Evidence:
+        """Return which load balancers these report."""
+        oldest: dict[LoadBalancerHints, Age] = {}
+        for claim in claims:
+            known = oldest.get(claim.hints)
+            if known is None or claim.age < known:
+                oldest[claim.hints] = claim.age
+        serves: dict[str, dict[tuple[str, str | None], Age]] = {}
+        for hints, age in oldest.items():
+            found = self._by_status(hints) if hints.ingress_class and hints.points else None
+            if found and found.load_balancer:
+                by_path = serves.setdefault(found.load_balancer.service.ref.path, {})
+                key = hints.ingress_class or "", hints.controller
+                by_path[key] = min(age, by_path.get(key, age))
+        return serves
+
+    def match(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
+        """Return the load balancer of an object: what its hints say, or else what older objects show."""
+        return self._by_hints(claim.hints) or self._by_evidence(claim, evidence)
+
+    def _find_by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         """Return what an object's own hints and the configuration say: the first that says something."""
         if hints.unattached:
             return LoadBalancerMatch(None, skipped("NotAttached", hints.unattached))
@@ -176,7 +179,7 @@ class LoadBalancerLookup:
             or self._by_configured_class(hints)
         )
 
-    def by_evidence(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
+    def _by_evidence(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
         """Return what older objects show for one whose hints say nothing.
 
         Else the only one that sends PROXY; of several, the first with a place, or what DNS chooses.
@@ -187,7 +190,7 @@ class LoadBalancerLookup:
         if first is None:
             reason = "no load balancer of this cluster sends PROXY"
             return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
-        others = _only_others(evidence.serves.get(first.service.ref.path, {}), claim)
+        others = _only_others(evidence.get(first.service.ref.path, {}), claim)
         if others:
             hints = claim.hints
             mine = hints.ingress_class or hints.controller
@@ -199,11 +202,6 @@ class LoadBalancerLookup:
             return LoadBalancerMatch(first, conclusion, guess=True, choice=self.choice_of_served)
         how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
         return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
-
-    def reported(self, hints: LoadBalancerHints) -> str:
-        """Return the path of the load balancer that an object of a class reports; empty without either."""
-        found = self._by_status(hints) if hints.ingress_class and hints.points else None
-        return found.load_balancer.service.ref.path if found and found.load_balancer else ""
 
     def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
@@ -251,8 +249,12 @@ class LoadBalancerLookup:
     def _by_learned_class(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch | None:
         """Return the load balancer that the first of older Ingresses of the class reports."""
         ingress_class = claim.hints.ingress_class
-        learned = evidence.learned.get(ingress_class, {}) if ingress_class else {}
-        older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
+        older = sorted(
+            (age, path)
+            for path, serves in evidence.items()
+            for (name, _), age in serves.items()
+            if name == ingress_class and _is_evidence(age, claim)
+        )
         if not older:
             return None
         plans = [self._by_path[path] for _, path in older]
