@@ -310,8 +310,8 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
     try:
         command = ("cat", str(_UPTIME), str(IN_POD))
         done = execute(connection, Container(namespace, name, AGENT), command, timeout)
-        if done.exit_code:
-            why = done.stderr.strip()[:_LONGEST_REASON] or done.failure
+        if done.returncode:
+            why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)
         return _judged(node, done.stdout, pod)
     except UnreadableStatusError as error:

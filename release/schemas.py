@@ -27,8 +27,8 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
+from nodeagent.cli.cluster import FleetDocument
 from nodeagent.cli.doctor import DoctorDocument
-from nodeagent.cli.fleet import FleetDocument
 from nodeagent.cli.report import SCHEMA_VERSION, Document
 from nodeagent.config.option_types import (
     AbsolutePath,

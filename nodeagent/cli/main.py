@@ -22,11 +22,11 @@ _MODULES = {
     "run": "run",
     "status": "on_node",
     "doctor": "doctor",
-    "fleet": "fleet",
-    "bundle": "bundle",
+    "fleet": "cluster",
+    "bundle": "cluster",
     "cleanup": "on_node",
     "coredns": "coredns",
-    "uninstall": "uninstall",
+    "uninstall": "cluster",
 }
 
 

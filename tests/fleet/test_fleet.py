@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.fleet import FleetDocument
+from nodeagent.cli.cluster import FleetDocument
 from nodeagent.fleet import read_own
 from nodeagent.runtime.status import DecisionCounts
 from release.schemas import schema_of

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import quote
 
@@ -41,18 +42,9 @@ class Container(Struct, frozen=True):
     name: str
 
 
-class Executed(Struct, frozen=True):
-    """A program that ended: its exit code, its output, and what the server says about a failure."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: str
-    failure: str = ""
-
-
 def execute(
     connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
-) -> Executed:
+) -> CompletedProcess[bytes]:
     """Run a program without a terminal and without input, and wait for its end.
 
     Args:
@@ -63,7 +55,8 @@ def execute(
         limit: bytes of standard output, and of standard error, that are read.
 
     Returns:
-        How it ended; an exit code other than 0 is not an error here.
+        How it ended; an exit code other than 0 is not an error here. Then standard error has at least the
+        server's words.
 
     Raises:
         ApiError: there is no such program; or the server rejects it or does not answer in time, the container
@@ -92,7 +85,7 @@ def execute(
         raise UnreachableError(f"{request}: no answer in time") from None
     if isinstance(answer, Exception):
         raise answer
-    return _ended(request, answer)
+    return _ended(request, command, answer)
 
 
 def _opened(
@@ -143,7 +136,9 @@ def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict
         opened.shutdown()
 
 
-def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:
+def _ended(
+    request: ApiRequest, command: Sequence[str], streams: dict[int, bytearray]
+) -> CompletedProcess[bytes]:
     try:
         status = from_json(bytes(streams[_STATUS]), Status)
     except msgspec.MsgspecError as error:
@@ -156,6 +151,5 @@ def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:
             code = int(cause.message[:9])
     if code and status.reason != "NonZeroExitCode":
         raise ApiError(f"{request}: the program was not run: {status.message[:500]}")
-    return Executed(
-        code, bytes(streams[_STDOUT]), streams[_STDERR].decode("utf-8", "replace"), status.message
-    )
+    said = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
+    return CompletedProcess(command, code, bytes(streams[_STDOUT]), said)

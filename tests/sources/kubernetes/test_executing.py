@@ -50,7 +50,7 @@ def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Conne
     given = _answering(api, answer)
     done = execute(connection, _WHERE, ["cat", "a b", "", "&c=d"], timeout=10)
     assert given == [["cat", "a b", "", "&c=d"]]
-    assert (done.exit_code, done.stdout, done.stderr.encode()) == (
+    assert (done.returncode, done.stdout, done.stderr) == (
         answer.exit_code,
         answer.stdout,
         answer.stderr,
@@ -79,13 +79,13 @@ def test_both_rights_are_needed_and_the_rule_is_named(
     with pytest.raises(ForbiddenError, match=r'resources: \["pods/exec"\], verbs: \["create"\]'):
         execute(connection, _WHERE, ["true"], timeout=10)
     api.access.allow_only([Rule([""], ["pods/exec"], ["get", "create"])])
-    assert execute(connection, _WHERE, ["true"], timeout=10).exit_code == 0
+    assert execute(connection, _WHERE, ["true"], timeout=10).returncode == 0
 
 
 def test_credentials_are_sent_and_renewed_once(api: ApiServer, tmp_path: Path) -> None:
     api.access.require_token("first")
     with connected(api, tmp_path) as connection:
-        assert execute(connection, _WHERE, ["true"], timeout=10).exit_code == 0
+        assert execute(connection, _WHERE, ["true"], timeout=10).returncode == 0
         api.access.require_token("second")
         api.access.revoke_token("first")
         with pytest.raises(UnauthorizedError):

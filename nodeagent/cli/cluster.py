@@ -1,0 +1,258 @@
+"""`nodeagent fleet`, `bundle` and `uninstall`: the commands for all nodes of a cluster."""
+
+import io
+import os
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import click
+from msgspec import Struct
+
+from nodeagent.cli.command_options import (
+    cluster_options,
+    connect,
+    kubeconfig_option,
+    object_option,
+    option,
+    output_option,
+    seconds_option,
+)
+from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
+from nodeagent.cli.terminal import Line, Styled, show, table
+from nodeagent.config.reading import read_config
+from nodeagent.coredns.coredns_reconciler import clean_up
+from nodeagent.errors import NodeagentError, one_line
+from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
+from nodeagent.model.objects import ObjectRef
+from nodeagent.runtime.status import DecisionCounts
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.pod_exec import Container, execute
+from nodeagent.sources.kubernetes.single_requests import delete_and_wait
+
+namespace_option = option(
+    "--namespace",
+    metavar="NAME",
+    default="nodeagent",
+    help="Namespace of nodeagent's DaemonSet.",
+)
+timeout_option = seconds_option("--timeout", 1, 300, 10.0, "Time limit for each request to a node.")
+
+
+@click.command(epilog="Example: nodeagent fleet --kubeconfig FILE")
+@kubeconfig_option
+@namespace_option
+@timeout_option
+@output_option("fleet-v1")
+def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: str) -> int:
+    """Show the state of all nodes, worst first.
+
+    Queries each agent through the API server; changes nothing.
+
+    Exit code 0: all nodes are in sync. 2: at least one is known not to be. 1: at least one did not answer and
+    the others are in sync, or an error occurred.
+    """
+    with connect(kubeconfig) as connection:
+        rows = read_fleet(connection, namespace, timeout)
+    show_answer(output, fleet_document(rows), fleet_lines(rows))
+    return exit_code(rows)
+
+
+_COLOURS: Mapping[NodeState, str] = {
+    "no-pod": "red",
+    "not-ready": "red",
+    "drifted": "red",
+    "not-answering": "yellow",
+    "unreadable": "yellow",
+    "in-sync": "green",
+}
+Overall = Literal["in-sync", "cannot-tell", "affected"]
+_OVERALL: tuple[Overall, ...] = ("in-sync", "cannot-tell", "affected")
+"""By exit code."""
+_TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "LBS", "HOSTNAMES", "LAST SYNC", "WHY")
+
+
+class FleetDocument(Struct, frozen=True, rename="camel"):
+    """The answer of `fleet`, the worst node first.
+
+    `overall` is what the exit code says: in-sync 0, affected 2, cannot-tell 1.
+    """
+
+    schema_version: Literal["1"]
+    kind: Literal["Fleet"]
+    overall: Overall
+    counts: dict[NodeState, int]
+    nodes: list[NodeRow]
+
+
+def fleet_document(rows: list[NodeRow]) -> FleetDocument:
+    """Return the answer of `fleet`; the rows are in order."""
+    found = Counter(row.state for row in rows)
+    counts = {state: found[state] for state in ORDER}
+    return FleetDocument(SCHEMA_VERSION, "Fleet", _OVERALL[exit_code(rows)], counts, rows)
+
+
+def fleet_lines(rows: list[NodeRow]) -> list[Line]:
+    """Return the table, and a line that sums it up."""
+    titles = [Styled(title, bold=True) for title in _TITLES]
+    return [*table([titles, *map(_cells, rows)]), "", _sum(rows)]
+
+
+def age(seconds: float) -> str:
+    """Return a duration in the largest unit that fits: `42s`, `12m`, `5h`, `3d`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _cells(row: NodeRow) -> tuple[str | Styled, ...]:
+    return (
+        row.node,
+        Styled(row.state, _COLOURS[row.state]),
+        ", ".join(row.components) or "-",
+        row.version or "-",
+        _served(row.load_balancers),
+        _served(row.hostnames),
+        "-" if row.last_sync_seconds is None else age(row.last_sync_seconds),
+        row.reason,
+    )
+
+
+def _served(counts: DecisionCounts | None) -> str:
+    """Return `3 served`, with the rejected ones; skipped ones don't matter here."""
+    if counts is None:
+        return "-"
+    return f"{counts.served}" + (f" ({counts.refused} refused)" if counts.refused else "")
+
+
+def _sum(rows: list[NodeRow]) -> Styled:
+    if not rows:
+        return Styled("fleet: no node has, or should have, a pod of nodeagent", "yellow")
+    counts = Counter(row.state for row in rows)
+    others = ", ".join(f"{counts[state]} {state}" for state in ORDER[:-1] if counts[state])
+    worst = next(state for state in ORDER if counts[state])
+    text = f"fleet: {counts['in-sync']} of {len(rows)} nodes in sync" + (f"; {others}" if others else "")
+    return Styled(text, _COLOURS[worst])
+
+
+_WORST = 3
+_LOG_LINES = 2000
+_MOST_BYTES = 16 << 20
+_COMMANDS = {
+    "status.json": ("nodeagent", "status", "-o", "json"),
+    "doctor.json": ("nodeagent", "doctor", "-o", "json"),
+    "nodeagent.yaml": ("cat", "/etc/nodeagent/nodeagent.yaml"),
+}
+_LOGS = {f"log-{container}.txt": container for container in (AGENT, RELAY)}
+
+
+@click.command(epilog="Example: nodeagent bundle --node node3")
+@kubeconfig_option
+@namespace_option
+@seconds_option("--timeout", 1, 300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
+@option("--node", "nodes", metavar="NAME", multiple=True, help="A node to include; default: the worst three.")
+@option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
+def bundle(
+    *, kubeconfig: Path | None, namespace: str, timeout: float, nodes: tuple[str, ...], output: Path | None
+) -> int:
+    """Write one archive for a bug report, and list its contents.
+
+    It holds what `fleet`, `status` and `doctor` report, and the agents' configuration and logs. None of these
+    contains a password or a token; hostnames, addresses and names of objects are readable. Nothing is sent.
+
+    Exit code 0: written; it lists what could not be read. 1: an error; nothing was written.
+    """
+    file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
+    contents = ["This archive contains:"]
+    members: dict[str, bytes] = {}
+    with connect(kubeconfig) as connection:
+        rows = read_fleet(connection, namespace, timeout)
+        pods = {row.node: row.pod for row in rows if row.pod}
+        if unknown := [node for node in nodes if node not in pods]:
+            raise NodeagentError(f"--node {unknown[0]}: no node of that name has a pod of nodeagent")
+        members["fleet.json"] = encode(fleet_document(rows)).encode()
+        contents.append(f"  fleet.json ({len(members['fleet.json'])} bytes)")
+        for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
+            path = f"nodes/{node}/{name}"
+            try:
+                members[path] = _read(connection, Container(namespace, pods[node], AGENT), name, timeout)
+                contents.append(f"  {path} ({len(members[path])} bytes)")
+            except NodeagentError as error:
+                contents.append(f"  {path}: not available: {one_line(str(error))}")
+    _write(file, {"CONTENTS.txt": "\n".join([*contents, ""]).encode(), **members})
+    show([*contents, "", f"{file}: written"])
+    return 0
+
+
+def _read(connection: Connection, agent: Container, name: str, timeout: float) -> bytes:
+    if name in _LOGS:
+        path = f"/api/v1/namespaces/{agent.namespace}/pods/{agent.pod}/log"
+        query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
+        return connection.get_text(path, query, timeout, _MOST_BYTES)
+    command = _COMMANDS[name]
+    done = execute(connection, agent, command, timeout, _MOST_BYTES)
+    # Exit codes of nodeagent's own commands are answers; without any output they are failures.
+    if done.returncode and not done.stdout:
+        raise NodeagentError(f"{' '.join(command)}: {done.stderr[-500:].decode('utf-8', 'replace')}")
+    return done.stdout
+
+
+def _write(file: Path, members: dict[str, bytes]) -> None:
+    """Write the archive, readable by this user alone; a file that exists is left unchanged."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for path, data in members.items():
+                info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
+                info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+                archive.addfile(info, io.BytesIO(data))
+    except OSError as error:
+        raise NodeagentError(f"{file}: can't be written: {error.strerror}; give another --output") from error
+
+
+@click.command(epilog="Example: nodeagent uninstall --timeout 1800")
+@cluster_options
+@object_option("--daemonset", "DaemonSet", "nodeagent/nodeagent", "The agents' DaemonSet.")
+@object_option(
+    "--coredns-deployment",
+    "Deployment",
+    "nodeagent/nodeagent-coredns",
+    "The Deployment of `nodeagent coredns run`; empty if not installed.",
+    optional=True,
+)
+@seconds_option(
+    "--timeout", 1, 86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection."
+)
+def uninstall(
+    *,
+    config: Path | None,
+    kubeconfig: Path | None,
+    daemonset: ObjectRef,
+    coredns_deployment: ObjectRef | None,
+    timeout: float,
+) -> int:
+    """Remove nodeagent from the cluster and its nodes, in order.
+
+    First nodeagent's entries in CoreDNS, then the DaemonSet: each agent cleans up its node while its
+    permissions still exist. Returns when the last pod has ended. Then delete the other objects.
+
+    Exit code 0: done. 1: something is left; run it again.
+    """
+    deadline = time.monotonic() + timeout
+    options = read_config(config)
+    with connect(kubeconfig) as connection:
+        if coredns_deployment:
+            if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
+                show([f"{coredns_deployment}: deleted"])
+            for edit in clean_up(connection, options):
+                show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
+        what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
+        if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
+            what = "deleted; its pods have ended"
+        show([f"{daemonset}: {what}"])
+    return 0
