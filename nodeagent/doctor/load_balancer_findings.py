@@ -150,9 +150,9 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 
 def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_api: str) -> tuple[str, ...]:
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
+    told = ", ".join(map(str, of_nodes))
+    why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
     if code is Code.ShortCircuitedByObject and of_nodes and seen.detected.code != LISTED:
-        told = ", ".join(map(str, of_nodes))
-        why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
         return (why, _SERVICELB)
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
         tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
@@ -161,7 +161,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
             *remedies(seen.service, seen.provider, kubernetes, policy_api),
         )
     if code is Code.ProxyUnknown:
-        return _find_out(seen)
+        return (*((why,) if of_nodes else ()), *_find_out(seen))
     if code is Code.LoadBalancerUnclear and not seen.paths:
         return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:

@@ -143,6 +143,8 @@ def _of_working(seen: PathObservation, wants: Demand) -> Code:
         return Code.RemediedByDnat
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.ThroughLoadBalancer
+    if seen.in_rules is None and wants in {Demand.DOWN, Demand.UNKNOWN}:
+        return Code.PathUnclear
     return Code.ShortCircuitedAndFine if _short(seen) else Code.ThroughLoadBalancer
 
 

@@ -107,6 +107,7 @@ def test_an_address_of_a_node_is_not_the_load_balancers() -> None:
     step, advice = _remedy_off_the_node(VIP)
     assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in step
     assert "--disable servicelb" in advice
+    assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in _remedy_off_the_node(VIP, UNSTATED)[0]
     listed = Detection(served("Listed", "said so"), proxy=True)
     assert "nodeagent" in _remedy_off_the_node(VIP, listed)[-1]
 
@@ -157,6 +158,8 @@ _BY_HOSTNAME = {
     "cloudscale.ch": "k8s.cloudscale.ch/loadbalancer-force-hostname=lb.example.com",
     "Outscale": "service.beta.kubernetes.io/osc-load-balancer-ingress-address=hostname",
     "CloudStack": "service.beta.kubernetes.io/cloudstack-load-balancer-hostname=lb.example.com",
+    "Bizfly Cloud": "kubernetes.bizflycloud.vn/enable-ingress-hostname=true",
+    "servers.com": "servers.com/load-balancer-hostname=lb.example.com",
 }
 _BY_IP_MODE = {
     "Scaleway": f"{_SCALEWAY}-ip-mode=Proxy",
@@ -164,7 +167,7 @@ _BY_IP_MODE = {
     "Oracle (Network Load Balancer)": "oci.oraclecloud.com/ingress-ip-mode=proxy",
     "STACKIT": "lb.stackit.cloud/ip-mode-proxy=true",
 }
-_BY_ITSELF = {"Hetzner", "OpenStack", "Scaleway", "cloudscale.ch", "Outscale"}
+_BY_ITSELF = {"Hetzner", "OpenStack", "Scaleway", "cloudscale.ch", "Outscale", "Thalassa Cloud", "Xelon"}
 _DETOUR = "goes out to the load balancer and comes back"
 _EXACT = "$ kubectl annotate service -n ingress blue "
 

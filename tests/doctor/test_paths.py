@@ -149,6 +149,8 @@ RELAY_ENDS = [
             [
                 replace(BROKEN, load_balancer=MUTE, controller=MUTE),
                 replace(UNKNOWN, load_balancer=MUTE, controller=MUTE),
+                # Neither the kernel's rules nor the ClusterIP say which way it took.
+                replace(WORKS, controller=DOWN, in_rules=None),
                 PathObservation(TARGET, tls=False, load_balancer=Answers()),
                 # The relay works, and whether the connection arrived there could not be seen.
                 RELAYED,
