@@ -1,14 +1,12 @@
 """`nodeagent plan`, `apply`, `status` and `cleanup`: the commands that act once, on this node."""
 
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare
-from nodeagent.agent.status_file import remove_status, status_path
+from nodeagent.agent.status_file import remove_status
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
@@ -17,14 +15,12 @@ from nodeagent.cli.command_options import (
     common_options,
     config_option,
     output_option,
-    status_file_option,
 )
 from nodeagent.cli.invocation import invocation, refuse_other_machine
 from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
-from nodeagent.runtime.status import DRIFT, UnreadableStatusError, parse_status
 from nodeagent.sources.node.identity import default_node_name
 
 
@@ -69,28 +65,12 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
 
 
 DRIFTED = 2
-_OLD_SECONDS = 30.0
-"""A status file that is older is of an agent that was killed: it writes every three seconds."""
-
-
-def _unnoticed(status_file: Path) -> list[str]:
-    """Return what the running agent reports about its watches; empty if none runs, or all is well."""
-    try:
-        found = parse_status(status_file.read_bytes())
-    except (OSError, UnreadableStatusError):
-        return []
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.written_at
-    drift = found.components.get(DRIFT)
-    if drift is None or drift.state != "failed" or age > _OLD_SECONDS:
-        return []
-    return [f"the agent's watches: failed since {drift.failed_seconds + age:.0f} s: {drift.reason}"]
 
 
 @click.command(epilog="Example: nodeagent status --output json")
 @common_options
 @output_option("report-v1")
-@status_file_option
-def status(output: str, status_file: Path | None, **options: Any) -> int:  # noqa: ANN401 - click's own
+def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show the actual state of this node, with reasons.
 
     Lists each load balancer and each hostname.
@@ -101,8 +81,6 @@ def status(output: str, status_file: Path | None, **options: Any) -> int:  # noq
     view = call.view()
     desired = view.desired
     comparison = compare(desired, view.actual).of_what_was_read()
-    unnoticed = _unnoticed(status_file or status_path(Path(call.config.relay.run_dir)))
-    comparison = replace(comparison, notes=(*comparison.notes, *unnoticed))
     listeners = read_listener_status(desired, view.actual)
     found = report("Status", call.node_name, desired, comparison, listeners)
     show_answer(output, found, report_lines(found, view.elsewhere))

@@ -75,14 +75,8 @@ def read_manifests(
     Snapshot's `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    own = watched(node_name, relay)
-    gathered = _gathered(source, _Gathered((*own, *EVERYWHERE, NAMESPACES, *_OPTIONAL)))
-    found = ((value,) for value in gathered.objects.values() if value is not None)
-    snapshot = assembled((*found, tuple(gathered.unreadable)))
-    return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
-
-
-def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
+    rows = (*watched(node_name, relay), *EVERYWHERE, NAMESPACES, *_OPTIONAL)
+    gathered = _Gathered(rows)
     texts = _texts(source) if isinstance(source, Path) else iter([("standard input", source)])
     for shown, text in texts:
         try:
@@ -94,7 +88,9 @@ def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
         # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
         raise SourceError(f"{shown}: 0 Services, 0 Nodes read: is the export complete? Nothing was changed")
-    return gathered
+    found = ((value,) for value in gathered.objects.values() if value is not None)
+    snapshot = assembled((*found, tuple(gathered.unreadable)))
+    return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
 
 
 def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
