@@ -34,6 +34,13 @@ class AppliedChange(Struct, frozen=True):
     displaced: bool = False
 
 
+class Repair(Struct, frozen=True):
+    """What was repaired though nothing else was desired: what was seen, and the next delay in a conflict."""
+
+    found: str
+    delay: float = 0.0
+
+
 @dataclass(slots=True)
 class NodePass:
     """What one pass did, in order, and the failures, by component.
@@ -41,7 +48,8 @@ class NodePass:
     `desired` is the plan as far as a relay is ready for it: the rest says in its reasons that it waits.
     `left_alone` are the components that were neither changed nor relied on to be in the desired state, and
     `blocking` those, and the ones whose errors leave their state open; in `undone` are those of them whose
-    change another program reverted at once. `seconds` is the duration of each.
+    change another program reverted at once. `seconds` is the duration of each. An agent knows which of the
+    changes are `repairs`, and what has `recovered`, since it failed in an earlier pass.
     """
 
     desired: Desired
@@ -51,6 +59,8 @@ class NodePass:
     seconds: dict[ComponentName, float] = field(default_factory=dict)
     blocking: set[ComponentName] = field(default_factory=set)
     undone: set[ComponentName] = field(default_factory=set)
+    repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
+    recovered: frozenset[ComponentName] = frozenset()
 
     def failed(self, component: ComponentName, reason: str) -> None:
         """Take note of an error, once for each reason."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.metrics import API, AgentMetrics
-from nodeagent.agent.node_context import NodeContext, read_node_context
+from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import PLAN, Reporter
 from nodeagent.agent.status_file import StatusFile, status_path
@@ -22,6 +22,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.errors import ConfigError, SourceError
+from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.decision_log import Fields, say
@@ -74,6 +75,10 @@ class Pace:
         """Return from when on a pass may begin (monotonic seconds)."""
         return self._owed - _AT_ONCE_SECONDS
 
+    def hold(self, until: float) -> None:
+        """Have no pass begin before that."""
+        self._owed = max(self._owed, until + _AT_ONCE_SECONDS)
+
     def made(self, began: float, cpu: float) -> None:
         """Note a pass: when it began, and the seconds of CPU time that it took."""
         # The first pass of a large cluster takes seconds, and the next event should not wait for as many.
@@ -124,7 +129,6 @@ class Agent:
         self._election = WriterElection(run_dir)
         self._config_file = ConfigFile(settings.config_file, config, AGENT)
         self._writing = False
-        self._stumbled_until = 0.0
         self._reload = False
         self._ending = False
 
@@ -171,9 +175,7 @@ class Agent:
         self._status.heartbeat()
         self._reload_config()
         self._take_role()
-        pause = _HEARTBEAT_SECONDS
-        if self._writing:
-            pause = max(self._stumbled_until - time.monotonic(), self.seconds_until_pass())
+        pause = self.seconds_until_pass() if self._writing else _HEARTBEAT_SECONDS
         if pause > 0:
             self._reporter.report_api(self._cluster.states())
             self._wait(min(pause, _HEARTBEAT_SECONDS))
@@ -188,7 +190,7 @@ class Agent:
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
             self._status.component_failed(PLAN, f"{type(error).__name__}: {error}")
             self._begin()
-            self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+            self._pace.hold(time.monotonic() + _STUMBLE_SECONDS)
         finally:
             self._pace.made(began, time.thread_time() - cpu)
             self._status.heartbeat()
@@ -264,9 +266,9 @@ class Agent:
         snapshot = self._cluster.snapshot()
         if snapshot is None:
             return
-        result = self._reconciler.reconcile(snapshot)
-        self._verifier.want(result.done.desired.questions)
-        self._reporter.report_pass(result, self._reconciler, event_at)
+        done = self._reconciler.reconcile(snapshot)
+        self._verifier.want(done.desired.questions)
+        self._reporter.report_pass(done, self._reconciler, event_at)
         if not self._settled:
             # All objects that exist now are excluded from later collections. Modules alone are 70,000: a full
             # collection traversed all of them in 35 ms, at 1,000 hostnames in the middle of three passes of a
@@ -315,15 +317,15 @@ class Agent:
             self._settings.node_name,
             self._config,
             self._components,
-            self._read_node_context,
+            self._read_facts,
             read_dns=self._verifier.answers,
             adopt=self._settings.adopt,
         )
 
-    def _read_node_context(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
+    def _read_facts(self, snapshot: Snapshot, actual: ActualState, earlier: Facts | None) -> Facts:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
         api = find_api_servers(kubeconfigs, servers=[self._connection.server], lookups=self._server_lookups)
-        return read_node_context(self._config, snapshot, actual, api)
+        return read_facts(self._settings.node_name, self._config, snapshot, actual, api, earlier)
 
     def _is_leaving_for_good(self) -> bool:
         daemonset = self._settings.daemonset

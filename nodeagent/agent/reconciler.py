@@ -5,39 +5,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from msgspec import Struct
-
-from nodeagent.agent.convergence import ALL, NodePass, apply_plan
-from nodeagent.agent.node_context import NodeContext, gather_facts
+from nodeagent.agent.convergence import ALL, NodePass, Repair, apply_plan
+from nodeagent.agent.node_facts import with_hosts_file
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
-from nodeagent.model.facts import DnsAnswer
+from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import Planner
 from nodeagent.runtime.left_alone import LeftAlone
 
-_CONTEXT_SECONDS = 600.0
+_FACTS_SECONDS = 600.0
 """How long the facts that no event reports hold."""
 _PORTS_SECONDS = 15.0
 """How often to check whether a port that another program holds is free: no event reports it."""
-
-
-class Repair(Struct, frozen=True):
-    """What was repaired though nothing else was desired: what was seen, and the next delay in a conflict."""
-
-    found: str
-    delay: float = 0.0
-
-
-class PassResult(Struct, frozen=True):
-    """One pass of an agent, with its repairs, and the components that had failed before."""
-
-    done: NodePass
-    repairs: Mapping[ComponentName, Repair]
-    recovered: frozenset[ComponentName]
 
 
 class Reconciler:
@@ -50,7 +33,7 @@ class Reconciler:
         node_name: This node.
         config: The configuration.
         components: What reads and changes the node.
-        read_node_context: Reads the facts that change seldom.
+        read_facts: Reads the facts that change seldom, given those that it read before.
         read_dns: Returns the answers of DNS so far; it must not wait.
         adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.
         clock: Monotonic seconds.
@@ -65,7 +48,7 @@ class Reconciler:
         node_name: str,
         config: Config,
         components: Components,
-        read_node_context: Callable[[Snapshot, ActualState], NodeContext],
+        read_facts: Callable[[Snapshot, ActualState, Facts | None], Facts],
         *,
         read_dns: Callable[[], Mapping[str, DnsAnswer]] = dict,
         adopt: bool = False,
@@ -73,14 +56,14 @@ class Reconciler:
     ) -> None:
         self._node_name = node_name
         self._config = config
-        self._read_node_context = read_node_context
+        self._read_facts = read_facts
         self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
         self._planner = Planner(config)
-        self._context: NodeContext | None = None
-        self._context_of: object = None
-        self._context_until = 0.0
+        self._facts: Facts | None = None
+        self._facts_of: object = None
+        self._facts_until = 0.0
         self._retry_at = math.inf
         self._before: Desired | None = None
         self._desired: Desired | None = None
@@ -116,7 +99,7 @@ class Reconciler:
 
     def next_due(self) -> float:
         """Return when a pass is due even if nothing happens (the clock's seconds)."""
-        return min(self._context_until, self._retry_at)
+        return min(self._facts_until, self._retry_at)
 
     def descriptors(self) -> list[int]:
         """Return what becomes readable when `notice` has something to take."""
@@ -127,7 +110,7 @@ class Reconciler:
         """Return when `notice` is due even if nothing becomes readable (the clock's seconds)."""
         return min(self.actual[name].due_at() for name in COMPONENTS)
 
-    def reconcile(self, snapshot: Snapshot) -> PassResult:
+    def reconcile(self, snapshot: Snapshot) -> NodePass:
         """Run one pass. Failures of components are in the result; nothing is raised for them."""
         for name in COMPONENTS:
             self.actual[name].begin_pass()
@@ -135,45 +118,31 @@ class Reconciler:
         seen, self._seen = self._seen, {}
         # Addresses, and the holders of ports; what failed may have failed for one of them.
         anew = bool(self.left_alone.failing or seen.keys() & {"addresses", "relay"})
-        context = self._refreshed(snapshot, anew=anew)
-        desired = self._plan(snapshot, context)
+        desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
         if any(decision.taken for decision in desired.load_balancers):
-            self._context_until = min(self._context_until, self._clock() + _PORTS_SECONDS)
+            self._facts_until = min(self._facts_until, self._clock() + _PORTS_SECONDS)
         left_alone = frozenset(name for name in COMPONENTS if self._is_left_alone(name, desired))
         done = apply_plan(desired, self.actual, left_alone)
-        recovered = self._count_failures(done)
-        repairs = self._repairs(done, seen, recovered)
+        done.recovered = self._count_failures(done)
+        done.repairs = self._repairs(done, seen)
         waits = (until for name in COMPONENTS if (until := self.left_alone.until(name)))
         self._retry_at = min(waits, default=math.inf)
         self._before, self._desired = done.desired, desired
-        return PassResult(done, repairs, recovered)
+        return done
 
-    def _refreshed(self, snapshot: Snapshot, *, anew: bool) -> NodeContext:
+    def _refreshed(self, snapshot: Snapshot, *, anew: bool) -> Facts:
         inputs = (snapshot.services, snapshot.node, snapshot.api_servers)
         now = self._clock()
-        if self._context is None or anew or now >= self._context_until or inputs != self._context_of:
-            context = self._read_node_context(snapshot, self.actual)
-            if self._context is not None:  # what could be read earlier, but can't be now, still counts
-                rules = context.service_rules.after(self._context.service_rules)
-                context = replace(context, service_rules=rules)
-            self._context, self._context_of = context, inputs
-            self._context_until = now + _CONTEXT_SECONDS
-        return self._context
+        if self._facts is None or anew or now >= self._facts_until or inputs != self._facts_of:
+            self._facts, self._facts_of = self._read_facts(snapshot, self.actual, self._facts), inputs
+            self._facts_until = now + _FACTS_SECONDS
+        return self._facts
 
-    def _plan(self, snapshot: Snapshot, context: NodeContext) -> Desired:
+    def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         wanted = self._desired.hosts if self._desired else ()
-        facts = gather_facts(
-            self._node_name,
-            context,
-            self._config,
-            self.actual,
-            adopt=self._adopt,
-            dns=self._read_dns(),
-            wanted=wanted,
-        )
-        if self._config.hosts.verify == "dns":
-            facts = replace(facts, wanted_lines=self._planner.lines)
-        return self._planner.plan(snapshot, facts)
+        facts = with_hosts_file(facts, self._config, self.actual, adopt=self._adopt, wanted=wanted)
+        lines = self._planner.lines if self._config.hosts.verify == "dns" else {}
+        return self._planner.plan(snapshot, replace(facts, dns=self._read_dns(), wanted_lines=lines))
 
     def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:
         """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""
@@ -190,9 +159,7 @@ class Reconciler:
             self._failed_in[name] = self._state(name)
         return frozenset(name for name in tried - done.errors.keys() if self.left_alone.succeeded(name))
 
-    def _repairs(
-        self, done: NodePass, seen: Mapping[ComponentName, str], recovered: frozenset[ComponentName]
-    ) -> dict[ComponentName, Repair]:
+    def _repairs(self, done: NodePass, seen: Mapping[ComponentName, str]) -> dict[ComponentName, Repair]:
         """Return the components in which something was changed although the same was desired before."""
         repairs = {}
         for name in COMPONENTS:
@@ -200,7 +167,7 @@ class Reconciler:
                 repairs[name] = Repair("it was reverted at once", self.left_alone.repaired(name))
                 continue
             changes = [change for change in done.changes if change.component == name]
-            failed = name in recovered or self.left_alone.has_failed(name)
+            failed = name in done.recovered or self.left_alone.has_failed(name)
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue
             # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,

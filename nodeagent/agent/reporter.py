@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from nodeagent.agent.convergence import ALL
+from nodeagent.agent.convergence import ALL, NodePass
 from nodeagent.agent.metrics import API, AgentMetrics
-from nodeagent.agent.reconciler import PassResult, Reconciler
+from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.runtime.decision_log import DecisionLog, Fields, say
@@ -36,14 +36,14 @@ class Reporter:
         """Report everything in the next pass: this agent has just become the node's writer."""
         self._decisions.start_again()
 
-    def report_pass(self, result: PassResult, reconciler: Reconciler, event_at: float | None) -> None:
+    def report_pass(self, done: NodePass, reconciler: Reconciler, event_at: float | None) -> None:
         """Report what the pass decided, did, repaired and could not do.
 
         `event_at` is when the first event came that it answers (monotonic seconds).
         """
-        done, desired = result.done, result.done.desired
+        desired = done.desired
         self._decisions.log(desired)
-        log_pass(result)
+        log_pass(done)
         self._status.decided(desired)
         for event in pending_events(desired):
             self._events.record(event)
@@ -55,7 +55,7 @@ class Reporter:
                 self._status.component_failed(component, done.errors[component])
             else:
                 self._status.component_ok(component)
-        for component, repair in result.repairs.items():
+        for component, repair in done.repairs.items():
             self._metrics.count("drift_repairs_total", component)
             if repair.delay and component not in self._status.conflicts:
                 self._metrics.count("drift_conflicts_total", component)
@@ -123,10 +123,9 @@ def _is_done_without(state: ResourceState) -> bool:
     return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}
 
 
-def log_pass(result: PassResult) -> None:
+def log_pass(done: NodePass) -> None:
     """Log what was done and repaired, and what failed."""
-    done = result.done
-    for component, repair in result.repairs.items():
+    for component, repair in done.repairs.items():
         say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
         if repair.delay:
             fields: Fields = {"component": component, "reason": f"the next repair waits {repair.delay:.0f} s"}
@@ -136,7 +135,7 @@ def log_pass(result: PassResult) -> None:
         say(logging.INFO, "Applied a change", {"component": component, "change": line})
     if len(lines) > _MOST_LINES:
         say(logging.INFO, "Omitted more changes of this pass", {"count": len(lines) - _MOST_LINES})
-    for component in sorted(result.recovered):
+    for component in sorted(done.recovered):
         say(logging.INFO, "Applied a component again", {"component": component})
     for component in sorted(done.errors.keys() - done.left_alone):
         fields = {"component": component, "reason": done.errors[component]}

@@ -15,7 +15,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -112,9 +112,6 @@ def _is_dead(path: Path) -> bool:
 
 
 LOCK = "lock"
-_STANDBY_AFTER_SECONDS = 15.0
-"""How long an agent waits for the lock as one that starts. Then it is on standby, which is ready: one that
-does not know the claim keeps the lock until it ends, and is ended only when its successor is ready."""
 LOCK_SECONDS = 10.0
 """How long a command waits for another writer."""
 _PAUSE_SECONDS = 0.05
@@ -231,13 +228,10 @@ class WriterElection:
 
     Args:
         run_dir: The directory that all agents of the node share (`relay.runDir`).
-        clock: Monotonic seconds.
     """
 
-    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._clock = clock
-        self._waits_since: float | None = None
         self._lock = NodeLock(run_dir)
         self._claim: NodeClaim | None = None
         self._error = ""
@@ -246,10 +240,7 @@ class WriterElection:
     @property
     def standby_reason(self) -> str:
         """Why this agent does not write; empty while an older one may be about to release the lock."""
-        if self._error or self._superseded:
-            return self._error or "another agent writes on this node"
-        waits = self._waits_since is not None and self._clock() - self._waits_since >= _STANDBY_AFTER_SECONDS
-        return "another agent does not release the node lock" if waits else ""
+        return self._error or ("another agent writes on this node" if self._superseded else "")
 
     def start(self) -> None:
         """Claim the node: an older agent releases the lock after its pass. Raises ApplyError."""
@@ -266,10 +257,6 @@ class WriterElection:
                 self._lock.release()
                 return False
             held = self._lock.try_acquire()
-            if held:
-                self._waits_since = None
-            elif self._waits_since is None:
-                self._waits_since = self._clock()
         except (ApplyError, OSError) as error:
             if str(error) != self._error:
                 self._error = str(error)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
+from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.cli.command_options import connect
-from nodeagent.components.node import ON_LINUX, ActualState, build_components
+from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ConfigError, one_line, quoted
@@ -26,7 +26,6 @@ from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
-from nodeagent.sources.node.service_proxy import ServiceRules
 
 _SHOWN_NAMES = 5
 _STANDARD_INPUT = Path("-")
@@ -99,10 +98,8 @@ class Invocation(Struct, frozen=True):
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         api = find_api_servers(kubeconfigs, servers=servers)
-        context = NodeContext(api, (), (), {}, ServiceRules())
-        if ON_LINUX:  # elsewhere, the objects are all there is
-            context = read_node_context(self.config, snapshot, actual, api)
-        facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
+        facts = read_facts(self.node_name, self.config, snapshot, actual, api)
+        facts = with_hosts_file(facts, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:
             facts = replace(facts, dns=ask_once(desired.questions, self.config.hosts))

@@ -215,7 +215,7 @@ def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
         node.add("more", "more.example.test")
         node.turn_until(lambda: "ZeroDivisionError" in node.page("/readyz"), "the failure")
     assert node.names() == {"site.example.test"}
-    assert node.agent.seconds_until_pass() <= 0
+    assert 0 < node.agent.seconds_until_pass() <= 10.1
     node.agent.make_pass()
     assert node.names() == {"site.example.test", "more.example.test"}
     assert "plan: ok" in node.page("/readyz")

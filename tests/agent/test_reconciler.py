@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.agent import node_facts
+from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.loop import Pace
-from nodeagent.agent.node_context import NodeContext, gather_facts, read_node_context
-from nodeagent.agent.reconciler import PassResult, Reconciler
+from nodeagent.agent.node_facts import read_facts, with_hosts_file
+from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS, ComponentName, Half
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath
@@ -25,7 +27,7 @@ from nodeagent.sources.node.service_proxy import ServiceRules
 from tests.plan.made_up import service
 
 _ADDRESS = "203.0.113.10"
-_CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())
+_FACTS = Facts("node1")
 _LINES = (HostsLine(ip_address("169.254.66.7"), "site.example.test"),)
 
 
@@ -130,7 +132,7 @@ class Passes:
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        read_context: Callable[[Snapshot, ActualState], NodeContext] = lambda *_: _CONTEXT,
+        read: Callable[[Snapshot, ActualState, Facts | None], Facts] = lambda *_: _FACTS,
         config: Config = Config(),  # noqa: B008 - frozen
     ) -> None:
         self.now = 100.0
@@ -141,12 +143,10 @@ class Passes:
         self.relay = Part("relay", lambda desired: desired.listeners)
         parts = {name: getattr(self, name) for name in COMPONENTS}
         monkeypatch.setattr(Planner, "plan", lambda *_: self.desired)
-        self.reconciler = Reconciler(
-            "node1", config, Components(**parts), read_context, clock=lambda: self.now
-        )
+        self.reconciler = Reconciler("node1", config, Components(**parts), read, clock=lambda: self.now)
         self.reconciler.start_watching()
 
-    def make(self, after: float = 0.0) -> PassResult:
+    def make(self, after: float = 0.0) -> NodePass:
         """One pass, so many seconds later."""
         self.now += after
         return self.reconciler.reconcile(Snapshot())
@@ -157,7 +157,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     """A reconciler that has made its first pass."""
     made = Passes(monkeypatch)
     result = made.make()
-    assert [change.component for change in result.done.changes] == ["hosts"]
+    assert [change.component for change in result.changes] == ["hosts"]
     assert result.repairs == {}
     return made
 
@@ -166,7 +166,7 @@ def test_a_pass_in_which_nothing_happened_to_the_node_reads_nothing(passes: Pass
     reads = passes.hosts.reads
     passes.make(1.0)
     passes.desired = replace(passes.desired, remarks=("another plan",))
-    assert passes.make(1.0).done.changes == []
+    assert passes.make(1.0).changes == []
     assert passes.hosts.reads == reads
     passes.make(600.0)
     assert passes.hosts.reads == reads + 1
@@ -194,13 +194,13 @@ def test_what_is_not_kept_is_read_in_each_pass(monkeypatch: pytest.MonkeyPatch) 
 def test_a_ring_that_changed_nothing_is_no_repair(passes: Passes) -> None:
     passes.hosts.revert(passes.hosts.lines)
     result = passes.make()
-    assert (result.done.changes, result.repairs) == ([], {})
+    assert (result.changes, result.repairs) == ([], {})
 
 
 def test_what_is_desired_anew_is_no_repair(passes: Passes) -> None:
     passes.desired = Desired()
     result = passes.make()
-    assert [change.component for change in result.done.changes] == ["hosts"]
+    assert [change.component for change in result.changes] == ["hosts"]
     assert result.repairs == {}
 
 
@@ -208,7 +208,7 @@ def test_what_another_program_keeps_reverting_waits_ever_longer(passes: Passes) 
     waits: list[float] = []
     while len(waits) < 4:
         passes.hosts.revert()
-        if "hosts" in passes.make().done.left_alone:
+        if "hosts" in passes.make().left_alone:
             due = passes.reconciler.next_due()
             waits.append(due - passes.now)
             passes.now = due
@@ -218,7 +218,7 @@ def test_what_another_program_keeps_reverting_waits_ever_longer(passes: Passes) 
     passes.make()
     passes.hosts.revert()
     passes.desired = Desired()
-    assert "hosts" not in passes.make().done.left_alone, "something else is desired"
+    assert "hosts" not in passes.make().left_alone, "something else is desired"
 
 
 def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Passes) -> None:
@@ -226,11 +226,11 @@ def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Pass
     passes.hosts.revert()
     waits = []
     for _ in range(12):
-        assert passes.make().done.errors == {"hosts": "read-only"}
+        assert passes.make().errors == {"hosts": "read-only"}
         due = passes.reconciler.next_due()
         waits.append(due - passes.now)
         passes.now += waits[-1] / 2
-        assert passes.make().done.left_alone == {"hosts"}
+        assert passes.make().left_alone == {"hosts"}
         assert passes.reconciler.next_due() == due, "passes for other reasons do not put it off"
         passes.now = due
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
@@ -238,7 +238,7 @@ def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Pass
     result = passes.make()
     assert result.recovered == {"hosts"}
     assert not result.repairs
-    assert not result.done.errors
+    assert not result.errors
     assert not passes.reconciler.left_alone.failing
 
 
@@ -247,9 +247,9 @@ def test_what_failed_is_tried_again_when_it_has_changed(passes: Passes) -> None:
     passes.relay.revert()
     passes.make()
     passes.relay.revert()
-    assert passes.make().done.left_alone == {"relay"}, "the same as when it failed"
+    assert passes.make().left_alone == {"relay"}, "the same as when it failed"
     passes.relay.revert(("HAProxy runs",))
-    assert passes.make().done.left_alone == frozenset()
+    assert passes.make().left_alone == frozenset()
 
 
 def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Passes) -> None:
@@ -259,8 +259,8 @@ def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Pass
     passes.make()
     applied = passes.relay.applied
     result = passes.make()
-    assert result.done.left_alone == {"hosts"}
-    assert result.done.blocking == {"hosts"}
+    assert result.left_alone == {"hosts"}
+    assert result.blocking == {"hosts"}
     assert passes.relay.applied == applied
 
 
@@ -281,7 +281,10 @@ def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: 
     plans: list[Desired] = []
     planned = Planner.plan
     made = Passes(
-        monkeypatch, lambda snapshot, actual: read_node_context(Config(), snapshot, actual, ApiServers())
+        monkeypatch,
+        lambda snapshot, actual, earlier: read_facts(
+            "node1", Config(), snapshot, actual, ApiServers(), earlier
+        ),
     )
 
     def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
@@ -304,24 +307,28 @@ def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well(tmp_pa
     hosts = HostsOptions(file=AbsolutePath(tmp_path / "hosts"))
     config = Config(relay=RelayOptions(kind="service", run_dir=AbsolutePath(tmp_path)), hosts=hosts)
     actual = ActualState(build_components(config, adopt=False))
-    context = read_node_context(config, Snapshot(), actual, ApiServers())
-    facts = gather_facts("n1", context, config, actual, adopt=False)
+    facts = read_facts("n1", config, Snapshot(), actual, ApiServers())
+    facts = with_hosts_file(facts, config, actual, adopt=False)
     assert ip_address("127.0.0.1") in {each.address for each in facts.addresses}
 
 
-def test_rules_that_cant_be_read_any_more_still_count(
-    passes: Passes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until they can be read again: fail static."""
     caught = frozenset({ip_address(_ADDRESS)})
     rules = iter([ServiceRules(caught), ServiceRules(notes=("nft: busy",)), ServiceRules()])
+    monkeypatch.setattr(node_facts, "caught_addresses", lambda *_: next(rules))
     seen: list[object] = []
 
     def plan(_: Planner, __: Snapshot, facts: Facts) -> Desired:
         seen.append(facts.short_circuited)
         return Desired()
 
-    made = Passes(monkeypatch, lambda *_: replace(_CONTEXT, service_rules=next(rules)))
+    made = Passes(
+        monkeypatch,
+        lambda snapshot, actual, earlier: read_facts(
+            "node1", Config(), snapshot, actual, ApiServers(), earlier
+        ),
+    )
     monkeypatch.setattr(Planner, "plan", plan)
     for _ in range(3):
         made.make(600.0)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from nodeagent.agent.convergence import NodePass
-from nodeagent.agent.reconciler import PassResult, Reconciler, Repair
+from nodeagent.agent.convergence import NodePass, Repair
+from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, NameDecision
@@ -121,13 +121,14 @@ def test_a_pass_is_counted_by_component() -> None:
     """And a conflict: the gauge is for the alert, the counter for the history."""
     metrics = new_metrics()
     conflict = Repair("rule deleted", 1.0)
-    done = NodePass(Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0})
-    result = PassResult(done, {"dnat": conflict}, frozenset())
+    done = NodePass(
+        Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0}, repairs={"dnat": conflict}
+    )
     reported_of = reconciler()
     reporter = Reporter(metrics, cast("EventRecorder", None))
 
     def reported() -> Scrape:
-        reporter.report_pass(result, cast("Reconciler", reported_of), None)
+        reporter.report_pass(done, cast("Reconciler", reported_of), None)
         return read(metrics.exposition())
 
     reported()

@@ -70,21 +70,6 @@ def test_the_older_ones_come_back_when_the_newer_ones_end(start: Starting, run_d
         assert not run_dir.exists()
 
 
-def test_one_that_gets_no_lock_is_on_standby_in_the_end(run_dir: Path) -> None:
-    """A version without claims ends only when its successor's pod is ready: no upgrade hangs."""
-    first_version, clock = NodeLock(run_dir), [0.0]
-    assert first_version.try_acquire()
-    newer = WriterElection(run_dir, lambda: clock[0])
-    newer.start()
-    for at, writer in ((0.0, ""), (14.9, ""), (15.0, "another agent does not release the node lock")):
-        clock[0] = at
-        assert not newer.is_writer()
-        assert newer.standby_reason == writer
-    first_version.release()
-    assert newer.is_writer()
-    assert newer.standby_reason == ""
-
-
 @pytest.mark.parametrize("turn", [True, False], ids=["its turn came", "it ends before"])
 def test_the_last_to_end_leaves_nothing(start: Starting, run_dir: Path, *, turn: bool) -> None:
     """The writer that ended just before saw another agent, and left the run directory to it."""

@@ -120,6 +120,6 @@ def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_was_caught_counts_on_while_the_rules_can_not_be_read() -> None:
     """One program that takes too long must not withdraw what serves the node."""
-    seen = KernelRules(frozenset({CAUGHT}))
+    seen = frozenset({CAUGHT})
     assert KernelRules(notes=("nft took too long",)).after(seen).caught == {CAUGHT}
     assert KernelRules().after(seen).caught == frozenset()

@@ -47,9 +47,9 @@ class ServiceRules:
     caught: frozenset[IPAddress] = frozenset()
     notes: tuple[str, ...] = ()
 
-    def after(self, earlier: "ServiceRules") -> "ServiceRules":
-        """Return the same; if not all could be read, the earlier result still counts (fail static)."""
-        return replace(self, caught=self.caught | earlier.caught) if self.notes else self
+    def after(self, earlier: frozenset[IPAddress]) -> "ServiceRules":
+        """Return the same; if not all could be read, what was caught earlier still counts (fail static)."""
+        return replace(self, caught=self.caught | earlier) if self.notes else self
 
 
 def caught_addresses(wanted: Iterable[Endpoint], standing: Iterable[InterfaceAddress]) -> ServiceRules:
