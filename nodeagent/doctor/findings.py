@@ -53,6 +53,7 @@ class Code(StrEnum):
     IPModeIgnored = auto(), "load-balancer", CheckStatus.AFFECTED
     Troubled = auto(), "load-balancer", CheckStatus.AFFECTED
     ShortCircuitedByObject = auto(), "load-balancer", CheckStatus.AFFECTED
+    TerminatesTLS = auto(), "load-balancer", CheckStatus.AFFECTED
     ProxyUnknown = auto(), "load-balancer", CheckStatus.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckStatus.CANNOT_TELL
 

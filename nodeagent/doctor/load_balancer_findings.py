@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.model.addresses import IPAddress
@@ -23,6 +24,14 @@ _PRIVATE = tuple(
 _ANNOUNCERS = {"metallb.": "MetalLB", "kube-vip.io/": "kube-vip", "purelb.io/": "PureLB"}
 LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
 """The detection's codes for load balancers that someone excluded."""
+# Controllers of DigitalOcean, Hetzner, Oracle, Scaleway: the annotations that name a certificate.
+_CERTIFICATES = (
+    "service.beta.kubernetes.io/do-loadbalancer-certificate-id",
+    "load-balancer.hetzner.cloud/http-certificates",
+    "load-balancer.hetzner.cloud/http-managed-certificate-name",
+    "service.beta.kubernetes.io/oci-load-balancer-tls-secret",
+    "service.beta.kubernetes.io/scw-loadbalancer-certificate-ids",
+)
 _REMEDIED = frozenset({Code.RemediedByDnat, Code.RemediedByHosts})
 _SEEN = {
     Code.NotProxy: "not known to send the PROXY header; without it, short-circuiting loses nothing",
@@ -36,6 +45,7 @@ _SEEN = {
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
     Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
+    Code.TerminatesTLS: "terminates TLS, and is short-circuited: the controller gets TLS of nodes and pods",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
     Code.LoadBalancerUnclear: "no connection from this node shows a known case",
 }
@@ -84,6 +94,8 @@ def _code(seen: LoadBalancerObservation) -> Code:
     if seen.detected.code in LEFT_ALONE:
         return Code.Ignored
     vip, absent = _short_circuited(seen.service)
+    if vip and not seen.detected.proxy and certificate_of(seen.service):
+        return Code.TerminatesTLS
     if seen.paths is None:
         return _off_node(seen, absent=None if vip else absent)
     if not seen.detected.proxy:
@@ -143,6 +155,8 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     if seen.detected.status is not DecisionStatus.REFUSED:
         lines.append(seen.detected.reason)
     lines += seen.detected.remarks
+    if key := certificate_of(seen.service):
+        lines.append(f"terminates TLS: annotation {key}")
     if seen.detected.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
     return lines
@@ -154,12 +168,13 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
     if code is Code.ShortCircuitedByObject and of_nodes and seen.detected.code != LISTED:
         return (why, _SERVICELB)
-    if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
+    if code in {Code.ShortCircuited, Code.ShortCircuitedByObject, Code.TerminatesTLS}:
         tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
-        return (
-            *((_TRAEFIK,) if tolerant else ()),
-            *remedies(seen.service, seen.provider, kubernetes, policy_api),
-        )
+        tls = code is Code.TerminatesTLS
+        # Controllers set ipMode by themselves only where PROXY is on, and the last way, a relay, can't help.
+        provider = replace(seen.provider, ip_mode="") if tls and seen.provider else seen.provider
+        steps = remedies(seen.service, provider, kubernetes, policy_api)
+        return (*((_TRAEFIK,) if tolerant else ()), *(steps[:-1] if tls else steps))
     if code is Code.ProxyUnknown:
         return (*((why,) if of_nodes else ()), *_find_out(seen))
     if code is Code.LoadBalancerUnclear and not seen.paths:
@@ -252,6 +267,11 @@ def remedies(
         *(_BY_POLICY if policy_api else ()),
         _INSTALL,
     )
+
+
+def certificate_of(service: Service) -> str:
+    """Return the annotation by which its load balancer terminates TLS; empty if none does. Pure."""
+    return next((key for key in _CERTIFICATES if service.annotations.get(key)), "")
 
 
 def announced_by(service: Service) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from string import Template
 from textwrap import indent
 
-from nodeagent.doctor.load_balancer_findings import announced_by
+from nodeagent.doctor.load_balancer_findings import LEFT_ALONE, announced_by, certificate_of
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
@@ -84,15 +84,20 @@ class PolicyTarget:
 def policy_targets(
     services: Iterable[Service], detections: Mapping[ObjectRef, Detection]
 ) -> tuple[PolicyTarget, ...]:
-    """Return the Services that send PROXY and are published by an address, sorted. Pure.
+    """Return the Services that send PROXY, or terminate TLS, and are published by an address, sorted. Pure.
 
     One that has `ipMode: Proxy` already is among them: the policy may be the one that set it.
     """
-    return tuple(
-        PolicyTarget(service, _annotations(service, detections[service.ref]), detections[service.ref].reason)
-        for service in sorted(services, key=lambda service: service.ref)
-        if detections[service.ref].proxy and any(point.ip is not None for point in service.points)
-    )
+    found = []
+    for service in sorted(services, key=lambda service: service.ref):
+        detection, key = detections[service.ref], certificate_of(service)
+        if all(point.ip is None for point in service.points):
+            continue
+        if detection.proxy:
+            found.append(PolicyTarget(service, _annotations(service, detection), detection.reason))
+        elif key and detection.code not in LEFT_ALONE:
+            found.append(PolicyTarget(service, {key: service.annotations[key]}, f"terminates TLS: {key}"))
+    return tuple(found)
 
 
 def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str:
@@ -104,8 +109,8 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     wanted = tuple(targets)
     if not wanted:
         raise SourceError(
-            "no policy: no LoadBalancer Service with an address is known to send the PROXY header; "
-            "nodeagent doctor shows what was detected of each"
+            "no policy: no LoadBalancer Service with an address is known to send the PROXY header or to "
+            "terminate TLS; nodeagent doctor shows what was detected of each"
         )
     left_out = [
         f"{target.service.ref.path}: {name} announces its address on a node, where kube-proxy's rules accept "

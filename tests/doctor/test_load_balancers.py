@@ -103,6 +103,28 @@ def _remedy_off_the_node(found: Service, detected: Detection = PROXIED) -> tuple
     return load_balancer_finding(seen, "v1.33.2").remedy
 
 
+def test_one_that_terminates_tls_needs_the_detour_and_no_relay() -> None:
+    key = "load-balancer.hetzner.cloud/http-certificates"
+    found = service("blue", points=(point("192.0.2.9", hostname="lb.example.org"),), annotations={key: "own"})
+    for paths in (None, (Code.ShortCircuitedAndFine,)):
+        seen = LoadBalancerObservation(found, PLAIN, paths, _BY_NAME["Hetzner"])
+        finding = load_balancer_finding(seen, "v1.36.0", "v1")
+        assert finding.code == "TerminatesTLS"
+        assert f"terminates TLS: annotation {key}" in finding.evidence
+        # An address beside a hostname is short-circuited all the same.
+        assert "published as 192.0.2.9 (ipMode not set, which means VIP), hostname lb.example.org" in (
+            finding.evidence
+        )
+        told = " ".join(finding.remedy)
+        assert "publish a hostname" in told
+        assert "--policy" in told
+        assert "uses-proxyprotocol" not in told
+        assert "install nodeagent" not in told
+    ignored = Detection(skipped("Ignored", "said so"))
+    assert _code(found, detected=ignored) is Code.Ignored
+    assert _code(replace(found, points=(point("192.0.2.9", mode="Proxy"),)), detected=PLAIN) is Code.NotProxy
+
+
 def test_an_address_of_a_node_is_not_the_load_balancers() -> None:
     step, advice = _remedy_off_the_node(VIP)
     assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in step

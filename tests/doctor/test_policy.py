@@ -163,6 +163,15 @@ def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -
     assert target.annotations == {}
 
 
+def test_one_that_terminates_tls_is_in_the_policy_unless_it_is_excluded() -> None:
+    key = "service.beta.kubernetes.io/do-loadbalancer-certificate-id"
+    found = service(points=(point("192.0.2.1"),), annotations={key: "own"})
+    excluded = replace(found, annotations={key: "own", "nodeagent.io/exclude": "true"})
+    for one, annotations in ((found, [{key: "own"}]), (excluded, []), (replace(found, points=()), [])):
+        detected = detections(Snapshot(services=(one,)), LoadBalancerOptions())
+        assert [target.annotations for target in policy_targets([one], detected)] == annotations
+
+
 def test_the_policy_is_one_that_the_api_takes() -> None:
     for version in ("v1", "v1beta1"):
         text = policy_text([_target({_DIGITALOCEAN: "true"})], ClusterAnswers(V1.version, policy_api=version))
