@@ -10,13 +10,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.metrics import API, AgentMetrics
+from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reporter import PLAN, Reporter
+from nodeagent.agent.reporter import PARTS, PLAN, Reporter
 from nodeagent.agent.status_file import StatusFile, status_path
 from nodeagent.agent.writer_election import WriterElection
-from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
@@ -28,7 +27,7 @@ from nodeagent.runtime.bell import Bell
 from nodeagent.runtime.decision_log import Fields, say
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.status import DRIFT, Role, Status
+from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -94,7 +93,7 @@ class Agent:
         self._connection = connection
         run_dir = Path(config.relay.run_dir)
         self.bell = Bell()
-        self._status = Status([API, PLAN, *sorted(COMPONENTS), DRIFT])
+        self._status = Status(PARTS)
         self._metrics = AgentMetrics(self._status)
         self._events = EventRecorder(connection, settings.node_name)
         self._reporter = Reporter(self._metrics, self._events)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
 
 from nodeagent import __version__
 from nodeagent.components.component import COMPONENTS
@@ -14,9 +13,6 @@ from nodeagent.runtime.metric_set import Family, Metric, Metrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
-
-API: Final = "api"
-"""The name of the way to the API in the status, next to the components."""
 
 _COMPONENT = {"component": COMPONENTS}
 _OUTCOME = {"outcome": DnsOutcome}
@@ -89,24 +85,14 @@ class AgentMetrics(Metrics):
             _COMPONENT,
         )
         yield self.family(
-            "drift_unnoticed",
-            "1 if the watch of a component does not run and repairs come late, otherwise 0.",
-            {(name,): name in status.unwatched for name in COMPONENTS},
+            "failing",
+            "1 for each part of the agent that fails, as its page /readyz says, otherwise 0.",
+            {(name,): one.state == "failed" for name, one in status.components.items()},
             _COMPONENT,
-        )
-        yield self.family(
-            "relay_notes",
-            "Number of things about the relay that are unreadable or unexpected.",
-            {(): len(status.relay_notes)},
         )
 
     def _of_the_api(self) -> Iterator[Family]:
         states = self.resources()
-        yield self.family(
-            "api_up",
-            "1 if the API server answered the last request, otherwise 0.",
-            {(): self.status.components[API].state == "ok"},
-        )
         yield self.family(
             "api_read_bytes_total",
             "Total number of bytes read in answers of the API server.",

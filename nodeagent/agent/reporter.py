@@ -5,25 +5,26 @@ import time
 from collections.abc import Mapping, Sequence
 
 from nodeagent.agent.convergence import ALL, NodePass
-from nodeagent.agent.metrics import API, AgentMetrics
+from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.runtime.decision_log import DecisionLog, Fields, say
 from nodeagent.runtime.event_recorder import EventRecorder, pending_events
-from nodeagent.runtime.status import DRIFT
+from nodeagent.runtime.status import DRIFT, RELAY_NOTES
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
 
 _MOST_LINES = 100
 """Lines about changes in one pass: a thousand new rules should not hide everything else."""
 
-PLAN = "plan"
-"""The name of the decision itself in the status, next to the components."""
+API, PLAN = "api", "plan"
+"""In the status, next to the components: the way to the API, and the decision itself."""
+PARTS = (API, PLAN, *sorted(COMPONENTS), DRIFT, RELAY_NOTES)
 
 
 class Reporter:
-    """Reports for one agent; the status of its metrics has each component, API, PLAN and DRIFT."""
+    """Reports for one agent; the status of its metrics has PARTS."""
 
     def __init__(self, metrics: AgentMetrics, events: EventRecorder) -> None:
         self._metrics = metrics
@@ -69,26 +70,22 @@ class Reporter:
     def report_watches(self, reconciler: Reconciler | None) -> None:
         """Report which components are not watched, and what is unexpected of the relay; None on standby."""
         unwatched: dict[str, str] = {}
-        notes: tuple[str, ...] = ()
+        notes: dict[str, str] = {}
         if reconciler is not None:
             unwatched = {name: error for name in COMPONENTS if (error := reconciler.actual[name].error)}
             try:
-                notes = reconciler.actual.relay.state().notes
+                notes = {note: note for note in reconciler.actual.relay.state().notes}
             except ApplyError:  # an error of the pass
-                notes = ()
+                notes = {}
         self._log_problems(
             "Could not watch a component; it is read every ten seconds",
             "Watched a component again",
             unwatched,
             "component",
         )
-        self._log_problems("Found the relay in an unexpected state", "", dict(zip(notes, notes, strict=True)))
-        self._status.unwatched, self._status.relay_notes = frozenset(unwatched), notes
-        if unwatched or notes:
-            late = [f"{component} is not watched: {why}" for component, why in sorted(unwatched.items())]
-            self._status.component_failed(DRIFT, "; ".join((*late, *notes)))
-        else:
-            self._status.component_ok(DRIFT)
+        self._log_problems("Found the relay in an unexpected state", "", notes)
+        self._show(DRIFT, [f"{name} is not watched: {why}" for name, why in sorted(unwatched.items())])
+        self._show(RELAY_NOTES, [*notes])
 
     def report_api(self, states: Sequence[ResourceState]) -> None:
         """Report what can't be read from the API server; the loop calls it now and then."""
@@ -104,10 +101,14 @@ class Reporter:
             refused,
             "resource",
         )
-        if failing:
-            self._status.component_failed(API, "; ".join(sorted({*failing.values()})))
-        elif all(state.synced or _is_done_without(state) for state in states):
-            self._status.component_ok(API)
+        if failing or all(state.synced or _is_done_without(state) for state in states):
+            self._show(API, sorted({*failing.values()}))
+
+    def _show(self, part: str, problems: Sequence[str]) -> None:
+        if problems:
+            self._status.component_failed(part, "; ".join(problems))
+        else:
+            self._status.component_ok(part)
 
     def _log_problems(self, message: str, ended: str, now: Mapping[str, str], field: str = "reason") -> None:
         """Log each problem when it begins, and when it ends; `now` has the reason of each by its subject."""

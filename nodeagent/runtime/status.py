@@ -31,6 +31,8 @@ BUSY_SECONDS = 120.0
 
 DRIFT = "drift"
 """Unnoticed drift, next to the components. It does not count for readiness: only repairs are late."""
+RELAY_NOTES = "relay-notes"
+"""What about the relay is unreadable or unexpected; as with DRIFT."""
 
 AGENT_STATUS_SCHEMA_VERSION: Final = "1"
 """Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
@@ -105,8 +107,6 @@ class Status:
         role: What the process is.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
         conflicts: The components that another program keeps reverting.
-        unwatched: The components that are not watched, though they should be.
-        relay_notes: What about the relay is unreadable or unexpected.
         desired: The last plan.
         load_balancers: The number of its decisions on load balancers by status and code; likewise `names`.
 
@@ -122,8 +122,6 @@ class Status:
         self.role = Role.STARTING
         self.synced_at: float | None = None
         self.conflicts: frozenset[str] = frozenset()
-        self.unwatched: frozenset[str] = frozenset()
-        self.relay_notes: tuple[str, ...] = ()
         self.desired = Desired()
         self.load_balancers: Mapping[tuple[str, str], int] = {}
         self.names: Mapping[tuple[str, str], int] = {}

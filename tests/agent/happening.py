@@ -3,14 +3,14 @@
 from ipaddress import ip_address
 from typing import get_args
 
-from nodeagent.agent.metrics import API, AgentMetrics
-from nodeagent.agent.reporter import PLAN
+from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.agent.reporter import PARTS
 from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.runtime.status import DRIFT, Role, Status
+from nodeagent.runtime.status import Role, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 
 COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
@@ -31,7 +31,7 @@ def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
 
 def new_metrics() -> AgentMetrics:
     """Those of an agent that has just started."""
-    return AgentMetrics(Status([API, PLAN, *COMPONENTS, DRIFT]))
+    return AgentMetrics(Status(PARTS))
 
 
 def everything() -> AgentMetrics:

@@ -255,7 +255,7 @@ def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
     node.api.faults.add(faults.Answer(refusal), times=None)
     node.api.end_watches()
     node.turn_until(lambda: "api: failed since" in node.page("/readyz"), "the failure")
-    assert node.metric("nodeagent_api_up") == 0
+    assert node.metric("nodeagent_failing", component="api") == 1
     assert node.page("/readyz").startswith("ready\n"), "what is applied stays applied"
     assert node.hosts.stat().st_ino == before
     node.hosts.write_text(_USERS)
@@ -274,7 +274,7 @@ def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> 
     node.turn_until(lambda: "Connection refused" in node.page("/readyz"), "the failure")
     assert node.page("/readyz").startswith("not ready: this agent has not applied")
     assert node.page("/healthz").startswith("alive")
-    assert (node.metric("nodeagent_api_up"), node.hosts.stat().st_ino) == (0, before)
+    assert (node.metric("nodeagent_failing", component="api"), node.hosts.stat().st_ino) == (1, before)
     node.api.start_listening()
     node.add("more", "more.example.test")
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came later")

@@ -163,12 +163,12 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     for _ in range(2):
         reporter.report_watches(cast("Reconciler", of))
     assert status.ready().ok
-    text = "drift: failed since 0 s: hosts is not watched: Too many open files; relay: master.sock"
-    assert text in status.ready().text
+    assert "drift: failed since 0 s: hosts is not watched: Too many open files\n" in status.ready().text
+    assert "relay-notes: failed since 0 s: relay: master.sock: it does not answer\n" in status.ready().text
     found = read(metrics.exposition())
-    assert found.value("nodeagent_drift_unnoticed", component="hosts") == 1
-    assert found.value("nodeagent_drift_unnoticed", component="dnat") == 0
-    assert found.value("nodeagent_relay_notes") == 1
+    assert found.value("nodeagent_failing", component="drift") == 1
+    assert found.value("nodeagent_failing", component="relay-notes") == 1
+    assert found.value("nodeagent_failing", component="dnat") == 0
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     of.actual["hosts"].error, of.actual["relay"].notes = "", ()
     reporter.report_watches(cast("Reconciler", of))
@@ -185,25 +185,25 @@ FAILING = ResourceState(ROUTES, synced=True, error="500: no webhook", optional=T
 
 
 @pytest.mark.parametrize(
-    ("route", "shown", "up"),
+    ("route", "shown", "failing"),
     [
         # What the agent does its work without is no error.
-        (ABSENT, "api: ok", 1),
-        (DENIED, "api: ok", 1),
+        (ABSENT, "api: ok", 0),
+        (DENIED, "api: ok", 0),
         # A conversion webhook that is away, say: its names are not what they should be.
-        (FAILING, "api: failed since 0 s: 500: no webhook", 0),
+        (FAILING, "api: failed since 0 s: 500: no webhook", 1),
         (PENDING, "api: not yet", 0),
     ],
 )
 def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
-    route: ResourceState, shown: str, up: int
+    route: ResourceState, shown: str, failing: int
 ) -> None:
     metrics = new_metrics()
     metrics.resources = lambda: (SERVICES, route)
     Reporter(metrics, cast("EventRecorder", None)).report_api((SERVICES, route))
     assert shown in metrics.status.ready().text
     found = read(metrics.exposition())
-    assert found.value("nodeagent_api_up") == up
+    assert found.value("nodeagent_failing", component="api") == failing
     assert found.value("nodeagent_objects", resource="services") == 3
     coverage = {"resource": ROUTES, "state": str(route.coverage)}
     assert found.value("nodeagent_resource_coverage", **coverage) == 1
