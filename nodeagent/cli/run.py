@@ -25,11 +25,11 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import Node, ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.single_requests import read_node
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.resources import watched
 from nodeagent.sources.node.identity import default_node_name, source_addresses
-from nodeagent.sources.objects.decoding import DecodingError
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -94,10 +94,11 @@ def run(  # noqa: PLR0913 - the options
 def _check_machine(connection: Connection, name: str, options: Config) -> None:
     """Raise ConfigError if this machine is not the Node; without the API server, nothing."""
     try:
-        node = read_node(connection, name)
-    except (SourceError, DecodingError) as error:
+        found = read_list(connection, watched(name)[-1]).items.values()
+    except SourceError as error:
         fields = {"node": name, "error": one_line(error)}
         _LOG.warning("Could not check whether this machine is the Node", extra={"fields": fields})
         return
     addresses = build_components(options, adopt=False).addresses.read().addresses
+    node = next((item.value for item in found if isinstance(item.value, Node)), None)
     refuse_other_machine(node, addresses, source_addresses())

@@ -20,7 +20,7 @@ from nodeagent.coredns.managed_block import (
     without_blocks,
     without_hairpin_proxy,
 )
-from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Ages, Answer, Naming, Source, by_templates, name
+from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Ages, Answers, Source, by_templates, name
 from nodeagent.coredns.parsing import Corefile, CorefileError, parse
 from nodeagent.model.desired import Desired, NameDecision
 
@@ -195,7 +195,7 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         config.hosts.cluster_domain: "is the cluster's own domain",
     }
 
-    def named(target: _Target, sources: Sequence[Source]) -> Naming:
+    def named(target: _Target, sources: Sequence[Source]) -> tuple[Answers, tuple[NameDecision, ...]]:
         block = block_names([target.data.get(target.key or COREFILE, "")])
         return name(desired, sources, target.fits, standing=block, never=forbidden, adopt=adopt, ages=ages)
 
@@ -204,8 +204,8 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     way = choose(corefile, config, importable=import_path in standing)
     with _about(path):
         target = _Target(corefile, main if way.key is None else imported, way.key, options.max_bytes)
-        naming = named(target, [Source(corefile), *imported_sources(corefile, imported)])
-        text = target.written(naming.answers)
+        answers, decisions = named(target, [Source(corefile), *imported_sources(corefile, imported)])
+        text = target.written(answers)
     edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if way.key else text)]
     if way.key:
         edits.append(Edit(import_path, way.key, imported.get(way.key), text or None))
@@ -220,11 +220,11 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
             with _about(path):
                 corefile = parse(_user_text(data, adopt=adopt))
                 target = _Target(corefile, data, None, options.max_bytes)
-                text = target.written(named(target, [Source(corefile)]).answers)
+                text = target.written(named(target, [Source(corefile)])[0])
                 edits.append(Edit(path, COREFILE, data[COREFILE], text))
         except CorefileError as error:
             remarks.append(str(error))
-    return Edits(way, tuple(edits), naming.decisions, tuple(remarks))
+    return Edits(way, tuple(edits), decisions, tuple(remarks))
 
 
 def decide_removal(config_maps: Mapping[str, Mapping[str, str]]) -> tuple[Edit, ...]:
@@ -257,26 +257,26 @@ class _Target(Struct, frozen=True):
     key: str | None
     most: int
 
-    def written(self, answers: Sequence[Answer]) -> str:
+    def written(self, answers: Answers) -> str:
         """Return the text with the lines for these answers.
 
         Raises:
             CorefileError: CoreDNS would reject it, or it would change anything else.
         """
-        after, before = self._text(answers), self._text(())
+        after, before = self._text(answers), self._text({})
         parse(after if self.key is None else f". {{\n{after}\n}}\n")
         if without_blocks(after) != before:
             raise CorefileError("the edit would change more than nodeagent's block; nothing was changed")
         return after
 
-    def fits(self, answers: Sequence[Answer]) -> bool:
+    def fits(self, answers: Answers) -> bool:
         """Whether the ConfigMap has room for these answers, next to all else."""
         key = self.key or COREFILE
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
-        after, before = (len(self._text(each).encode()) for each in (answers, ()))
+        after, before = (len(self._text(each).encode()) for each in (answers, {}))
         return after - before <= self.most and after + others <= CONFIG_MAP_BYTES
 
-    def _text(self, answers: Sequence[Answer]) -> str:
+    def _text(self, answers: Answers) -> str:
         lines = by_templates(answers)
         if self.key is None:
             return with_blocks(self.corefile.text, lines)

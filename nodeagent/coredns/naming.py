@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, repeat
 from types import MappingProxyType
 
@@ -27,15 +27,11 @@ _NO_RECORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A name and the addresses it is answered with. A wildcard (`*.example.com`) matches any one label."""
-
-    name: str
-    addresses: tuple[IPAddress, ...]
+Answers = Mapping[str, Sequence[IPAddress]]
+"""The addresses that each name is answered with. A wildcard (`*.example.com`) matches any one label."""
 
 
-def by_templates(answers: Iterable[Answer]) -> list[str]:
+def by_templates(answers: Answers) -> list[str]:
     """Return the lines of the templates, in a fixed order, four spaces per level.
 
     Why `template` (docs/decisions/0015-coredns.md has the measurements): it works next to a `hosts` plugin,
@@ -50,9 +46,9 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
     - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
     """
     groups: dict[tuple[bool, tuple[IPAddress, ...]], list[str]] = {}
-    for answer in sorted(answers, key=lambda answer: answer.name):
-        addresses = tuple(sorted(answer.addresses, key=sort_key))
-        groups.setdefault((is_wildcard(answer.name), addresses), []).append(answer.name)
+    for name, found in sorted(answers.items()):
+        addresses = tuple(sorted(found, key=sort_key))
+        groups.setdefault((is_wildcard(name), addresses), []).append(name)
     lines: list[str] = []
     for (_, addresses), names in sorted(groups.items(), key=lambda group: (group[0][0], group[1][0])):
         expressions = list(_expressions(names))
@@ -104,13 +100,6 @@ class Source(Struct, frozen=True):
     where: str = "the Corefile"
 
 
-class Naming(Struct, frozen=True):
-    """The answers, and the plan's decisions, changed where the Corefile itself decides."""
-
-    answers: tuple[Answer, ...]
-    decisions: tuple[NameDecision, ...]
-
-
 Ages = Mapping[ObjectRef, Age]
 """How old the objects are that claim hostnames."""
 
@@ -121,13 +110,13 @@ _LABEL = re.compile("[a-z0-9_-]{1,63}")
 def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
     desired: Desired,
     sources: Sequence[Source],
-    fits: Callable[[Sequence[Answer]], bool],
+    fits: Callable[[Answers], bool],
     *,
     standing: Iterable[str] = (),
     never: Mapping[str, str] = MappingProxyType({}),
     adopt: bool = False,
     ages: Ages = MappingProxyType({}),
-) -> Naming:
+) -> tuple[Answers, tuple[NameDecision, ...]]:
     """Decide for one CoreDNS.
 
     Args:
@@ -138,6 +127,9 @@ def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
         never: Names that are never answered, and why. The planner left them out; no wildcard may match them.
         adopt: Whether hairpin-proxy's lines give way.
         ages: If unknown, a claim counts as older than any wildcard's.
+
+    Returns:
+        The answers; and the plan's decisions, changed where the Corefile itself decides.
     """
     lines: dict[str, OwnLine] = {}
     for source in sources:
@@ -148,11 +140,16 @@ def name(  # noqa: PLR0913 - what a CoreDNS answers depends on
     for line in desired.hosts:
         addresses.setdefault(line.name, []).append(line.address)
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
-    served = {decision.name for decision in decisions if decision.status is DecisionStatus.SERVED}
-    answers = (Answer(name, tuple(found)) for name, found in sorted(addresses.items()) if name in served)
-    naming = _fitted(Naming(tuple(answers), decisions), frozenset(standing), fits)
+    beyond = _beyond_room(_answered(addresses, decisions), decisions, frozenset(standing), fits)
+    decisions = _skipping(decisions, beyond, FULL)
     elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | dict(never)
-    return _without(naming, _too_wide(naming.decisions, elsewhere, ages), TOO_WIDE)
+    decisions = _skipping(decisions, _too_wide(decisions, elsewhere, ages), TOO_WIDE)
+    return _answered(addresses, decisions), decisions
+
+
+def _answered(addresses: Answers, decisions: Iterable[NameDecision]) -> Answers:
+    served = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
+    return {name: found for name, found in addresses.items() if name in served}
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
@@ -174,34 +171,37 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
     return decision
 
 
-def _without(naming: Naming, left_out: Mapping[str, str], code: str) -> Naming:
-    """Return it without these names, each with the reason why it is skipped."""
-    decisions = (
+def _skipping(
+    decisions: Iterable[NameDecision], left_out: Mapping[str, str], code: str
+) -> tuple[NameDecision, ...]:
+    """Return them without these names, each with the reason why it is skipped."""
+    return tuple(
         replace(each, conclusion=skipped(code, left_out[each.name]))
         if each.status is DecisionStatus.SERVED and each.name in left_out
         else each
-        for each in naming.decisions
+        for each in decisions
     )
-    answers = (answer for answer in naming.answers if answer.name not in left_out)
-    return Naming(tuple(answers), tuple(decisions))
 
 
-def _fitted(naming: Naming, standing: frozenset[str], fits: Callable[[Sequence[Answer]], bool]) -> Naming:
-    """Return as much of it as there is room for. The namespaces take turns, with equal numbers of letters.
+def _beyond_room(
+    answers: Answers,
+    decisions: Iterable[NameDecision],
+    standing: frozenset[str],
+    fits: Callable[[Answers], bool],
+) -> Mapping[str, str]:
+    """Return the names that there is no room for. The namespaces take turns, with equal numbers of letters.
 
     The API rejects a ConfigMap that grows past its limit: nothing could be written any more, and names that
     were withdrawn would stay.
     """
-    if fits(naming.answers):
-        return naming
+    if fits(answers):
+        return {}
     owners = {
-        each.name: each.claimed_by.namespace
-        for each in naming.decisions
-        if each.status is DecisionStatus.SERVED
+        each.name: each.claimed_by.namespace for each in decisions if each.status is DecisionStatus.SERVED
     }
     shares: dict[str, list[str]] = {}
-    for answer in naming.answers:
-        shares.setdefault(owners[answer.name], []).append(answer.name)
+    for name in answers:
+        shares.setdefault(owners[name], []).append(name)
     turns: list[tuple[int, str, str]] = []
     for namespace, names in shares.items():
         names.sort(key=lambda name: (name not in standing, name))
@@ -209,15 +209,14 @@ def _fitted(naming: Naming, standing: frozenset[str], fits: Callable[[Sequence[A
     ordered = [name for _, _, name in sorted(turns)]
 
     def is_too_much(count: int) -> bool:
-        first = frozenset(ordered[:count])
-        return not fits([answer for answer in naming.answers if answer.name in first])
+        return not fits({name: answers[name] for name in ordered[:count]})
 
     room = bisect_right(range(1, len(ordered)), 0, key=is_too_much)
     reason = (
         "no room: nodeagent's block has a limit (coredns.maxBytes, and the API's limit for a ConfigMap), and "
         "each namespace its share of it"
     )
-    return _without(naming, dict.fromkeys(ordered[room:], reason), FULL)
+    return dict.fromkeys(ordered[room:], reason)
 
 
 def _too_wide(

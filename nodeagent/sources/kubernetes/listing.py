@@ -56,25 +56,20 @@ class Listing(Struct, frozen=True):
 
 
 class _Meta(Struct):
-    name: str
+    """What an object, a list and a bookmark say of themselves."""
+
     resourceVersion: str  # noqa: N815 - the API's field
+    name: str = ""
     namespace: str = ""
+    proceed: str = field(default="", name="continue")
 
 
 class _Head(Struct):
     metadata: _Meta
 
 
-class _ListMeta(Struct):
-    """What a list and a bookmark say of themselves."""
-
-    resourceVersion: str  # noqa: N815 - the API's field
-    proceed: str = field(default="", name="continue")
-
-
-class _List(Struct):
+class _List(_Head):
     kind: str
-    metadata: _ListMeta
     items: list[msgspec.Raw]
 
 
@@ -182,6 +177,8 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, Unreadable(describe(raw, resource.kind), str(error)))
+    if not meta.name:
+        return None, Item(0, Unreadable(describe(raw, resource.kind), "it has no name"))
     key = (intern(meta.namespace), intern(meta.name))
     if len(raw) > LARGEST_OBJECT:
         reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
@@ -293,10 +290,6 @@ class _WatchEvent(Struct):
     object: msgspec.Raw
 
 
-class _Bookmark(Struct):
-    metadata: _ListMeta
-
-
 def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
     """Read one line. Pure.
 
@@ -320,7 +313,7 @@ def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEve
                 key, item = _read_item(bytes(event.object), resource)
                 return item.version, key or _UNNAMED, None if event.type == "DELETED" else item
             case "BOOKMARK":
-                meta = from_json(event.object, _Bookmark).metadata
+                meta = from_json(event.object, _Head).metadata
                 return _number(meta.resourceVersion), None, None
             case "ERROR":
                 raise refusal(request, from_json(event.object, Status).code, bytes(event.object))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import Node, ObjectRef
+from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
@@ -23,7 +23,6 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.resources import object_path, served_plurals, unread_kinds
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import decode_node
 from nodeagent.typed_values import from_json
 
 if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
@@ -87,14 +86,6 @@ def _dns(connection: "Connection") -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
     spec = from_json(answer, api.Service).spec
     return ip_address(spec.clusterIP or "" if spec else "")
-
-
-def read_node(connection: "Connection", name: str) -> Node | None:
-    """Return the Node of that name; None if there is none. Raises SourceError or DecodingError."""
-    try:
-        return decode_node(connection.get_json(f"/api/v1/nodes/{name}", timeout=_SECONDS))
-    except NotFoundError:
-        return None
 
 
 def _policies(connection: "Connection") -> str:
