@@ -7,6 +7,7 @@ overflow of the kernel's queue; it holds back a removal for 0.5 s; and it takes 
 watched path.
 """
 
+import math
 import os
 import threading
 import warnings
@@ -26,7 +27,7 @@ _ONLYDIR, _DONT_FOLLOW, _MASK_ADD = 0x01000000, 0x02000000, 0x20000000
 
 
 class FileEvents:
-    """What happens to one file, and to its name in its directory; readable by poll(2) if something did.
+    """Implements `component.Watch`: what happens to one file, and to its name in its directory.
 
     A watch on the directory continues when the file is replaced. But it sees a file only as the directory's
     child: if a single file is mounted over the name, events come through the other end of the mount, so the
@@ -35,39 +36,38 @@ class FileEvents:
     Args:
         path: The file.
         mask: The events of the file that count, besides its replacement and removal.
-        through_mount: Whether the file itself is watched, too.
 
     Raises:
         OSError: the directory does not exist, no right to read it; EMFILE or ENOSPC at the limits
             fs.inotify.max_user_instances and max_user_watches.
     """
 
-    def __init__(self, path: Path, mask: int, *, through_mount: bool) -> None:
+    seconds = math.inf
+
+    def __init__(self, path: Path, mask: int) -> None:
         # If a file is watched again, its callback is the same.
         warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         self._reader = _reader(os.getpid())
         self._path = path
         self._mask = mask
-        self._through_mount = through_mount
         self._lock = threading.Lock()
         self._watches: set[int] = set()
         self._directory = self._file = 0
-        self._directory_gone = self._file_replaced = False
+        self._directory_gone = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            of_child = 0 if through_mount else mask
-            self._directory = self._watch(path.parent, _NAMES | of_child | _GONE | _ONLYDIR)
+            self._directory = self._watch(path.parent, _NAMES | _GONE | _ONLYDIR)
             self._watch_file()
         except BaseException:
             self.close()
             raise
 
     def fileno(self) -> int:
-        """Return the descriptor to poll for reading."""
+        """See `component.Watch`."""
         return self._bell
 
-    def drain(self) -> bool:
-        """Return whether something happened since the last call, without waiting.
+    def drain(self) -> str:
+        """See `component.Watch`.
 
         Raises:
             OSError: the directory was moved, deleted or unmounted.
@@ -75,17 +75,15 @@ class FileEvents:
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
-            return False
+            return ""
         if self._directory_gone:
             gone = "the directory was moved, deleted or unmounted"
             raise FileNotFoundError(2, gone, str(self._path.parent))
-        if self._file_replaced:
-            self._file_replaced = False
-            self._watch_file()
-        return True
+        self._watch_file()  # it may be another one
+        return f"{self._path} was changed by another program"
 
     def close(self) -> None:
-        """End all watches. Idempotent."""
+        """See `component.Watch`. Idempotent."""
         self._reader.remove_callbacks([(watch, id(self)) for watch in tuple(self._watches)])
         with self._lock:
             bell, self._bell = self._bell, -1
@@ -97,10 +95,8 @@ class FileEvents:
         if event.wd == self._directory:
             if event.mask & _GONE:
                 self._directory_gone = True
-            elif os.fsdecode(event.name) != self._path.name or not event.mask & (self._mask | _NAMES):
+            elif os.fsdecode(event.name) != self._path.name or not event.mask & _NAMES:
                 return
-            else:
-                self._file_replaced = bool(event.mask & _NAMES) or self._file_replaced
         elif event.wd != self._file or not event.mask & (self._mask | _GONE):
             return
         self._ring()
@@ -114,15 +110,13 @@ class FileEvents:
 
     def on_queue_overflow(self) -> None:
         """Note that anything may have happened: the queue was full (fs.inotify.max_queued_events)."""
-        self._file_replaced = True
         self._ring()
 
     def _watch_file(self) -> None:
-        if self._through_mount:
-            try:
-                self._file = self._watch(self._path, self._mask | _GONE)
-            except FileNotFoundError:
-                self._file = 0  # the directory's events report the next one
+        try:
+            self._file = self._watch(self._path, self._mask | _GONE)
+        except FileNotFoundError:
+            self._file = 0  # the directory's events report the next one
 
     def _watch(self, path: Path, mask: int) -> int:
         # The kernel has one watch for an inode, which other objects may use as well.

@@ -4,6 +4,7 @@ All of it is about the network namespace of the thread that calls. Only this imp
 call that needs it (13 MB); it ships no types, and nothing of it leaves this module but its decoded messages.
 """
 
+import math
 import os
 import socket
 import struct
@@ -32,10 +33,10 @@ _PAUSE_SECONDS = 0.001
 # include/uapi/linux/netlink.h
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 # include/uapi/linux/rtnetlink.h: RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
-_ADDRESS_GROUPS = (1, 5, 9)
+ADDRESS_GROUPS = (1, 5, 9)
 # include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
 _NETLINK_NETFILTER = 12
-_NFTABLES_GROUP = 7
+NFTABLES_GROUPS = (7,)
 _NFTABLES = 10 << 8
 _NEWGEN = 15
 _KINDS = 32
@@ -75,14 +76,13 @@ class Link(Struct, frozen=True):
 
 
 class KernelAddress(Struct, frozen=True):
-    """An address as the kernel lists it; `protocol` is None if the kernel shows none."""
+    """An address as the kernel lists it."""
 
     address: IPAddress
     prefix_length: int
     interface: str
     label: str = ""
     flags: int = 0
-    protocol: int | None = None
 
 
 class Netlink:
@@ -238,7 +238,7 @@ def _ending(found: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types
 
 
 class Notifications:
-    """Notifications of the kernel, to be polled for.
+    """Notifications of the kernel, to be polled for: the base of a `component.Watch`.
 
     Args:
         source: A netlink socket of pyroute2's.
@@ -248,6 +248,8 @@ class Notifications:
     Raises:
         OSError: EPERM if the kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
     """
+
+    seconds = math.inf
 
     def __init__(
         self,
@@ -290,15 +292,15 @@ class Notifications:
                 yield from self._source.marshal.parse(datagram)
 
 
-def address_notifications() -> Notifications:
-    """Return those about links and addresses. Raises OSError as `Notifications` does."""
+def address_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
+    """Return pyroute2's socket for notifications about links and addresses."""
     from pyroute2 import IPRSocket  # noqa: PLC0415 - see `opened`
 
-    return Notifications(IPRSocket(), _ADDRESS_GROUPS)
+    return IPRSocket()
 
 
-def nftables_notifications(relevant: Callable[[bytes], bool]) -> Notifications:
-    """Return those about nftables' transactions. See `Notifications`.
+def nftables_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
+    """Return pyroute2's socket for notifications about nftables' transactions.
 
     Of an object, only the table's name is decoded, the first attribute of each kind. NEWGEN, at the end of a
     transaction, names the process.
@@ -313,7 +315,7 @@ def nftables_notifications(relevant: Callable[[bytes], bool]) -> Notifications:
     source = NetlinkSocket(family=_NETLINK_NETFILTER)
     source.register_policy({_NFTABLES | kind: NftablesObject for kind in range(_KINDS)})
     source.register_policy(_NFTABLES | _NEWGEN, nft_gen_msg)
-    return Notifications(source, (_NFTABLES_GROUP,), relevant)
+    return source
 
 
 def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - pyroute2 has no types
@@ -325,7 +327,6 @@ def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - p
         interface=interface,
         label=message.get_attr("IFA_LABEL") or "",
         flags=message["flags"] if flags is None else flags,
-        protocol=message.get_attr("IFA_PROTO"),
     )
 
 

@@ -62,7 +62,7 @@ def said_so_far(watch: Watch, directory: Path) -> str:
     """
     mark = directory / "mark"
     mark.touch()
-    with closing(FileEvents(mark, ATTRIB, through_mount=False)) as events:
+    with closing(FileEvents(mark, ATTRIB)) as events:
         mark.chmod(0o600)
-        wait_until(events.drain, "the reader of the kernel's events")
+        wait_until(lambda: bool(events.drain()), "the reader of the kernel's events")
     return watch.drain()

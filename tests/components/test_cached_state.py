@@ -12,9 +12,10 @@ from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressDiff
 from nodeagent.components.component import Component, DiffT, Half, StateT
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.hosts.component import HostsState, HostsWatch
+from nodeagent.components.hosts.component import HostsState
 from nodeagent.components.node import CachedState
 from nodeagent.errors import ApplyError
+from nodeagent.inotify import FileEvents
 from nodeagent.model.desired import Desired
 from tests.components.addresses.node import FOUR, RANGES, SIX, desired, held
 from tests.components.converging import watching
@@ -159,7 +160,7 @@ def test_a_watch_that_fails_for_any_reason_costs_no_more_than_readings(
     def drain(_: object) -> str:
         raise KeyError("an odd message")
 
-    monkeypatch.setattr(HostsWatch, "drain", drain)
+    monkeypatch.setattr(FileEvents, "drain", drain)
     assert hosts.cached.notice() == "found by a first look"
     assert hosts.cached.notice() == "the watch was interrupted: KeyError: 'an odd message'"
     assert hosts.cached.notice() == ""

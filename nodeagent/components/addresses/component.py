@@ -1,6 +1,5 @@
 """The relay addresses as a component of the node. Effects by netlink; state.py decides."""
 
-import math
 import socket
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 from ipaddress import ip_address
@@ -22,19 +21,25 @@ from nodeagent.components.addresses.state import (
 from nodeagent.components.component import ComponentName, Half
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.netlink import Link, Netlink, NetlinkRefusedError, address_notifications, opened
+from nodeagent.netlink import (
+    ADDRESS_GROUPS,
+    Link,
+    Netlink,
+    NetlinkRefusedError,
+    Notifications,
+    address_socket,
+    opened,
+)
 
 
-class AddressWatch:
+class AddressWatch(Notifications):
     """Implements `component.Watch`: addresses in the ranges, and the device.
 
     A notification about another interface or address, of which each pod causes about 13, costs its decoding.
     """
 
-    seconds = math.inf
-
     def __init__(self, interface: str, ranges: Ranges) -> None:
-        self._source = address_notifications()
+        super().__init__(address_socket(), ADDRESS_GROUPS)
         self._interface = interface
         self._ranges = ranges
         try:
@@ -42,17 +47,9 @@ class AddressWatch:
         except OSError:
             self._index = 0  # not made yet; its first notification shows it
 
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return self._source.fileno()
-
-    def close(self) -> None:
-        """See `component.Watch`."""
-        self._source.close()
-
     def drain(self) -> str:
         """See `component.Watch`."""
-        found = dict.fromkeys(filter(None, map(self._concerned, self._source.messages())))
+        found = dict.fromkeys(filter(None, map(self._concerned, self.messages())))
         return "; ".join(found)
 
     def _concerned(self, message: Any) -> str:  # noqa: ANN401 - pyroute2 has no types

@@ -4,8 +4,7 @@ On nodeagent's own device every address in the configured ranges is nodeagent's.
 system, only an address in the ranges that has a mark:
 
 - IPv4: the label `lo:hairpin0`, which the kernel keeps with the address.
-- IPv6 has no labels: the protocol number of the address (IFA_PROTO, Linux 5.18). Older kernels drop that
-  attribute; there, a host address is nodeagent's if it is deprecated forever, without DAD and without a
+- IPv6 has no labels: a host address is nodeagent's if it is deprecated forever, without DAD and without a
   prefix route, as nodeagent adds it and hardly any other program would.
 """
 
@@ -67,8 +66,13 @@ class AddressDiff:
     def __bool__(self) -> bool:
         return bool(self.step != "keep" or self.add or self.remove)
 
-    how = ""
     displaced = False
+
+    @property
+    def how(self) -> str:
+        """Where addresses are added whose device is not made yet."""
+        made = f"on a new device {self.home}, or on lo if the kernel can't make it"
+        return made if self.step == "create" else ""
 
     @property
     def problem(self) -> str:
@@ -83,12 +87,8 @@ class AddressDiff:
 
     @property
     def additions(self) -> str:
-        """What is made and added, one line each."""
-        lines = []
-        if self.step == "create":
-            lines.append(f"+ device {self.home} (the addresses go on lo if the kernel can't make it)")
-        elif self.step == "set up":
-            lines.append(f"~ device {self.home}: set up")
+        """What is added, one line each."""
+        lines = [f"~ device {self.home}: set up"] if self.step == "set up" else []
         home = "" if self.step == "create" else f" on {self.home}"
         lines += [f"+ {one.address}{home} ({one.load_balancer})" for one in self.add]
         return "\n".join(lines)
@@ -167,11 +167,9 @@ def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IP
 ALIAS = "nodeagent"
 """The alias (IFLA_IFALIAS) of a device that nodeagent made: `ip link` shows it."""
 
-# include/uapi/linux/if_addr.h: 1 to 3 are the kernel's own (IFAPROT_KERNEL_LO, _RA, _LL), the rest is free.
-PROTOCOL = 110
-
-# IFA_F_* of the same header: NODAD makes an address usable at once; NOPREFIXROUTE keeps the route out of the
-# main table (the one in the local table is enough); DEPRECATED is the result of a preferred lifetime of 0.
+# IFA_F_* of include/uapi/linux/if_addr.h: NODAD makes an address usable at once; NOPREFIXROUTE keeps the
+# route out of the main table (the one in the local table is enough); DEPRECATED is the result of a preferred
+# lifetime of 0.
 NODAD, DEPRECATED, NOPREFIXROUTE = 0x02, 0x20, 0x200
 FLAGS_GIVEN = NODAD | NOPREFIXROUTE
 _FLAGS_SHOWN = FLAGS_GIVEN | DEPRECATED
@@ -203,8 +201,8 @@ def attributes(address: IPAddress, label: str) -> Mapping[str, object]:
         label: For an IPv4 address.
     """
     if isinstance(address, IPv6Address):
-        return {"flags": FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER, "proto": PROTOCOL}
-    return {"scope": _SCOPE_HOST, "label": label, "proto": PROTOCOL}
+        return {"flags": FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER}
+    return {"scope": _SCOPE_HOST, "label": label}
 
 
 def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
@@ -222,6 +220,4 @@ def _marked(found: KernelAddress, device: str) -> bool:
         return False
     if not isinstance(found.address, IPv6Address):
         return found.label == label_on_lo(device)
-    if found.protocol is not None:
-        return found.protocol == PROTOCOL
     return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN

@@ -9,13 +9,12 @@ kube-proxy open the lock file before they change one and close it afterwards, wh
 occasional look finds changes by a program that takes no lock.
 """
 
-import math
 import time
 from pathlib import Path
 
 from nodeagent.components.dnat.nft_script import TABLE
 from nodeagent.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
-from nodeagent.netlink import nftables_notifications
+from nodeagent.netlink import NFTABLES_GROUPS, Notifications, nftables_socket
 
 # include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
 _NFPROTO_INET = 1
@@ -23,31 +22,23 @@ _NEWGEN = 15
 _NEEDLE = TABLE.encode() + b"\0"
 
 
-class NftablesWatch:
+class NftablesWatch(Notifications):
     """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
 
     The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
     """
 
-    seconds = math.inf
-
     def __init__(self) -> None:
         self._concerned = False
         # The end of a transaction matters only if it contains something of nodeagent's.
-        self._source = nftables_notifications(lambda datagram: self._concerned or _NEEDLE in datagram)
-
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return self._source.fileno()
-
-    def close(self) -> None:
-        """See `component.Watch`."""
-        self._source.close()
+        super().__init__(
+            nftables_socket(), NFTABLES_GROUPS, lambda datagram: self._concerned or _NEEDLE in datagram
+        )
 
     def drain(self) -> str:
         """See `component.Watch`. A transaction is reported when its end has arrived."""
         programs: dict[str, None] = {}
-        for message in self._source.messages():
+        for message in self.messages():
             if message["header"]["type"] & 0xFF != _NEWGEN:
                 ours = message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE
                 self._concerned = self._concerned or ours
@@ -63,31 +54,23 @@ _REST_SECONDS = 0.3
 """Between two looks, however often programs take the lock: large tables take tens of milliseconds to read."""
 
 
-class XtablesWatch:
+class XtablesWatch(FileEvents):
     """Implements `component.Watch`: when a program has held the lock, and every ten seconds."""
 
     def __init__(self, lock: Path) -> None:
-        self._events = FileEvents(lock, CLOSE_WRITE | CLOSE_NOWRITE, through_mount=True)
+        super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)
         self._looked_at = time.monotonic()
         self._taken = False
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> float:  # type: ignore[override]
         """Until the next look."""
         rest = _REST_SECONDS if self._taken else _LOOK_SECONDS
         return max(0.0, self._looked_at + rest - time.monotonic())
 
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return self._events.fileno()
-
-    def close(self) -> None:
-        """See `component.Watch`."""
-        self._events.close()
-
     def drain(self) -> str:
         """See `component.Watch`."""
-        self._taken = self._events.drain() or self._taken
+        self._taken = bool(super().drain()) or self._taken
         if self.seconds > 0:
             return ""
         taken, self._taken, self._looked_at = self._taken, False, time.monotonic()

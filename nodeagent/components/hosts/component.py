@@ -2,7 +2,6 @@
 
 import difflib
 import io
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,29 +40,6 @@ from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.printable import printable
-
-
-class HostsWatch:
-    """Implements `component.Watch`: writes, a replacement by a rename, deletion, new times or rights."""
-
-    seconds = math.inf
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._events = FileEvents(path, MODIFY | ATTRIB | CLOSE_WRITE, through_mount=is_mount_point(path))
-
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return self._events.fileno()
-
-    def close(self) -> None:
-        """See `component.Watch`."""
-        self._events.close()
-
-    def drain(self) -> str:
-        """See `component.Watch`."""
-        return f"{self._path} was changed by another program" if self._events.drain() else ""
-
 
 _TRIES = 5
 
@@ -266,9 +242,9 @@ class Hosts:
             "to write it. nodeagent left it unchanged; the next pass tries again"
         )
 
-    def watch(self) -> HostsWatch:
-        """Return notifications of changes to the file. Raises OSError."""
-        return HostsWatch(self._path)
+    def watch(self) -> FileEvents:
+        """Return notifications: writes, a replacement, deletion, new times or rights. Raises OSError."""
+        return FileEvents(self._path, MODIFY | ATTRIB | CLOSE_WRITE)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
         content = reading.content

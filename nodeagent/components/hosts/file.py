@@ -7,7 +7,6 @@ pause of such a program between its truncation and its write that spans both of 
 
 import errno
 import os
-import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -235,31 +234,22 @@ def _sync_directory(path: Path) -> None:
         raise explained(error, path, doing="flush the directory of", state=state) from error
 
 
-_OCTAL = re.compile(rb"\\([0-7]{3})")
-_MOUNT_POINT_FIELD = 4
-
-
-def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Return whether something is mounted on `path` itself, in this process's mount namespace.
+def is_mount_point(path: Path) -> bool:
+    """Return whether something is mounted on the file `path` itself, in this process's mount namespace.
 
     Without /proc, that is unknown: the result is False, and the rename's EBUSY shows it later.
     """
-    real = bytes(path.parent.resolve() / path.name)
     try:
-        content = mountinfo.read_bytes()
+        return _mount_of(path) != _mount_of(path.parent.resolve())
     except FileNotFoundError:
         return False
-    # A node has hundreds of mounts, few of them of a file of this name (which may be there in octal).
-    name = os.fsencode(path.name)
-    lines = (line for line in content.splitlines() if name in line or b"\\" in line)
-    return real in mount_points(b"\n".join(lines))
 
 
-def mount_points(mountinfo: bytes) -> frozenset[bytes]:
-    r"""Read the mount points from a mountinfo file (proc(5), field 5; \040 and the like are octal)."""
-    fields = (line.split(b" ") for line in mountinfo.splitlines())
-    return frozenset(
-        _OCTAL.sub(lambda escape: bytes([int(escape[1], 8)]), entry[_MOUNT_POINT_FIELD])
-        for entry in fields
-        if len(entry) > _MOUNT_POINT_FIELD
-    )
+def _mount_of(path: Path) -> str:
+    """Return the line of the kernel's number of the mount in which this is (proc(5), fdinfo)."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        lines = Path("/proc/self/fdinfo", str(descriptor)).read_text(encoding="ascii").splitlines()
+    finally:
+        os.close(descriptor)
+    return next(line for line in lines if line.startswith("mnt_id:"))

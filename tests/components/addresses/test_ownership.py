@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import PROTOCOL, owned
+from nodeagent.components.addresses.state import owned
 from nodeagent.netlink import KernelAddress
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, desired, difference, held
 from tests.components.converging import add
@@ -49,20 +49,10 @@ def test_addresses_outside_of_the_ranges_are_never_nodeagents(node: Namespace, c
     assert [str(one.address) for one in component.read().ours] == [FOUR]
 
 
-@pytest.mark.parametrize(
-    ("flags", "protocol", "ours"),
-    [
-        # Linux before 5.18 drops the number: the flags decide.
-        (0x2A2, None, True),
-        (0x80, PROTOCOL, True),
-        # A plain address, an administrator's with nodad, another program's number.
-        (0x80, None, False),
-        (0x82, None, False),
-        (0x2A2, 3, False),
-    ],
-)
-def test_its_number_or_its_flags_make_it_nodeagents(flags: int, protocol: int | None, *, ours: bool) -> None:
-    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
+@pytest.mark.parametrize(("flags", "ours"), [(0x2A2, True), (0x80, False), (0x82, False)])
+def test_the_flags_of_an_ipv6_address_make_it_nodeagents(flags: int, *, ours: bool) -> None:
+    """Not those of a plain address, nor of an administrator's with nodad."""
+    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags)
     assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours == ours
 
 

@@ -67,7 +67,7 @@ def test_pods_that_start_and_end_are_not(node: Namespace, watch: AddressWatch) -
 
 
 def test_lost_notifications_are_an_error(node: Namespace, watch: AddressWatch) -> None:
-    source = watch._source._source  # noqa: SLF001 - at its full size, it takes too long to fill
+    source = watch._source  # noqa: SLF001 - at its full size, it takes too long to fill
     source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     node.ip(*(f"addr add 10.1.1.{number}/32 dev lo" for number in range(1, 100)))
     with pytest.raises(OSError, match="No buffer space") as caught:

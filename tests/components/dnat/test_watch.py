@@ -68,7 +68,7 @@ def test_other_tables_are_not(node: Namespace, nftables: NftablesWatch) -> None:
 
 
 def test_lost_notifications_of_nftables_are_an_error(node: Namespace, nftables: NftablesWatch) -> None:
-    source = nftables._source._source  # noqa: SLF001 - at its full size, it takes too long to fill
+    source = nftables._source  # noqa: SLF001 - at its full size, it takes too long to fill
     source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     for number in range(50):
         node.nft(f"add table inet t{number}")

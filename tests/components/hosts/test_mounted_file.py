@@ -10,7 +10,6 @@ from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.file import (
     ChangedMeanwhileError,
     MountPointError,
-    is_mount_point,
     read,
     write_atomic,
 )
@@ -28,18 +27,6 @@ def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
     mounted.touch()
     bind(on_host, mounted)
     return on_host, mounted
-
-
-def test_mount_points_are_read_with_their_octal_escapes(tmp_path: Path) -> None:
-    """A space, a tab, a newline, a backslash are octal numbers (proc(5)); without /proc, nothing is known."""
-    mountinfo = tmp_path / "mountinfo"
-    assert not is_mount_point(tmp_path / "hosts", mountinfo)
-    mountinfo.write_text(
-        f"36 35 98:0 /hosts {tmp_path}/mnt rw,noatime master:1 - ext3 /dev/root rw\n"
-        f"37 35 98:0 /hosts {tmp_path}/a\\040b\\011c\\012d\\134e rw - ext4 /dev/vda rw\n\n"
-    )
-    assert is_mount_point(tmp_path / "a b\tc\nd\\e", mountinfo)
-    assert not is_mount_point(tmp_path / "hosts", mountinfo)
 
 
 @isolated
@@ -125,7 +112,7 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
     with pytest.raises(MountPointError):
         write_atomic(path, read(path), b"ours\n")
     assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
-    mount("tmpfs", "/proc", "tmpfs")  # no mountinfo any more
+    mount("tmpfs", "/proc", "tmpfs")  # nothing shows mounts any more
     subject = KeptHosts(path)
     change = subject.difference(ONE)
     assert change.before.how == "rename"

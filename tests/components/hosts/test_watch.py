@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.hosts.component import HostsWatch
+from nodeagent.inotify import FileEvents
 from tests.components.converging import said_so_far, seen
-from tests.components.hosts.samples import USER, apply, hosts_file
+from tests.components.hosts.samples import USER, KeptHosts, apply, hosts_file
 from tests.isolation import bind, isolated, mount
 
 
 @pytest.fixture
-def watch(path: Path) -> Iterator[HostsWatch]:
-    with closing(HostsWatch(path)) as made:
+def watch(path: Path) -> Iterator[FileEvents]:
+    with closing(KeptHosts(path).watch()) as made:
         yield made
 
 
@@ -42,7 +42,7 @@ def _put_back(path: Path) -> None:
     "change", [_edit, _replace, _put_back, Path.unlink, lambda path: os.utime(path, (1, 1))]
 )
 def test_a_change_by_another_program_is_seen_also_after_a_repair(
-    path: Path, watch: HostsWatch, change: Callable[[Path], object]
+    path: Path, watch: FileEvents, change: Callable[[Path], object]
 ) -> None:
     for _ in range(3):
         change(path)
@@ -51,7 +51,7 @@ def test_a_change_by_another_program_is_seen_also_after_a_repair(
         said_so_far(watch, path.parent)
 
 
-def test_other_files_and_readers_are_not(path: Path, watch: HostsWatch) -> None:
+def test_other_files_and_readers_are_not(path: Path, watch: FileEvents) -> None:
     for number in range(50):
         other = path.with_name(f"hosts.{number}")
         other.write_bytes(path.read_bytes())
@@ -67,34 +67,34 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
         path.parent.mkdir()
         path.write_bytes(USER)
     bind(on_host, mounted)
-    with closing(HostsWatch(mounted)) as watch:
+    with closing(KeptHosts(mounted).watch()) as watch:
         for change in (_edit, _replace):
             change(on_host)
             assert seen(watch) == f"{mounted} was changed by another program"
             said_so_far(watch, mounted.parent)
 
 
-def test_after_an_overflow_of_the_kernels_queue_all_may_have_changed(watch: HostsWatch) -> None:
+def test_after_an_overflow_of_the_kernels_queue_all_may_have_changed(watch: FileEvents) -> None:
     # As the reader does: the queue's size is the whole machine's (sysctl).
-    watch._events.on_queue_overflow()  # noqa: SLF001
+    watch.on_queue_overflow()
     assert seen(watch)
 
 
 @pytest.mark.parametrize("change", [lambda etc: etc.rename(etc.with_name("away")), shutil.rmtree])
 def test_a_directory_that_is_gone_is_an_error(
-    path: Path, watch: HostsWatch, change: Callable[[Path], object]
+    path: Path, watch: FileEvents, change: Callable[[Path], object]
 ) -> None:
     change(path.parent)
     with pytest.raises(FileNotFoundError, match="moved, deleted or unmounted"):
         said_so_far(watch, path.parent.parent)
     with pytest.raises(FileNotFoundError):
-        HostsWatch(path)
+        KeptHosts(path).watch()
 
 
 @isolated
 def test_a_directory_whose_file_system_is_unmounted_is_an_error(tmp_path: Path) -> None:
     mount("tmpfs", tmp_path, "tmpfs")
-    with closing(HostsWatch(hosts_file(tmp_path))) as watch:
+    with closing(KeptHosts(hosts_file(tmp_path)).watch()) as watch:
         subprocess.run(["umount", tmp_path], check=True)
         with pytest.raises(FileNotFoundError, match="moved, deleted or unmounted"):
             seen(watch)
