@@ -56,7 +56,7 @@ def measure(names: int) -> Iterator[Figure]:
             with _timed(seconds["hosts file: change worked out"]):
                 change = hosts.diff(hosts.read(), desired)
             with _timed(seconds["hosts file: written"]):
-                hosts.apply(change, "additions" if change.additions else "removals")
+                hosts.apply(change)
             content = path.read_bytes()
             with _timed(seconds["floor: the same bytes written, fsync, rename"]):
                 _write(path, content)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from nodeagent.components.component import COMPONENTS, ComponentName, Diff, Half
+from nodeagent.components.component import COMPONENTS, ComponentName, Diff
 from nodeagent.components.node import ActualState, Components, UndoneError
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -90,32 +90,32 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
 
 
 class _Step(Struct, frozen=True):
-    """One half of a change of one component, towards `aim`; not made if one of `unless` has failed."""
+    """A change of one component towards `aim`; not made if one of `unless` has failed.
+
+    With `keep`, it removes nothing.
+    """
 
     component: ComponentName
-    half: Half
     aim: Callable[[Desired, ActualState], Desired | None] = lambda desired, _: desired
     unless: frozenset[ComponentName] = frozenset()
+    keep: bool = False
 
 
 _PREPARE = (
-    _Step("dnat", "additions", _guard, unless=frozenset({"dnat"})),
-    _Step("addresses", "additions", unless=frozenset({"addresses"})),
-    _Step("relay", "additions", unless=frozenset({"relay"})),
+    _Step("dnat", _guard, unless=frozenset({"dnat"}), keep=True),
+    _Step("addresses", unless=frozenset({"addresses"}), keep=True),
+    _Step("relay", unless=frozenset({"relay"}), keep=True),
 )
 # A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
-_POINT = (
-    _Step("dnat", "additions", unless=frozenset({"dnat"})),
-    _Step("hosts", "additions", unless=frozenset({"hosts"})),
-)
+_POINT = (_Step("dnat", unless=frozenset({"dnat"}), keep=True),)
 # Something may still point at a listener that is to be removed: it stays until a pass succeeds.
 _POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
 _REMOVE = (
-    _Step("hosts", "removals", unless=frozenset({"hosts"})),
-    _Step("dnat", "removals", _but_guard, unless=frozenset({"dnat"})),
-    _Step("relay", "removals", unless=_POINTING | {"relay"}),
-    _Step("addresses", "removals", unless=ALL),
-    _Step("dnat", "removals", unless=ALL),
+    _Step("hosts", unless=frozenset({"hosts"})),
+    _Step("dnat", _but_guard, unless=frozenset({"dnat"})),
+    _Step("relay", unless=_POINTING | {"relay"}),
+    _Step("addresses", unless=ALL),
+    _Step("dnat", unless=ALL),
 )
 
 
@@ -193,7 +193,7 @@ def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
         aim = step.aim(done.desired, actual)
         if aim is None:
             return
-        applied = actual[name].apply(step.half, aim)
+        applied = actual[name].apply(aim, keep=step.keep)
     except ApplyError as error:
         done.blocking.add(name)
         done.failed(name, str(error))

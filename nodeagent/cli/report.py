@@ -110,7 +110,10 @@ def report(
         in_sync=comparison.in_sync,
         changes={
             name: ComponentChange(
-                change.additions.splitlines(), change.removals.splitlines(), change.how, change.text
+                [line for line in str(change).splitlines() if not line.startswith("- ")],
+                [line for line in str(change).splitlines() if line.startswith("- ")],
+                change.how,
+                change.text,
             )
             for name, change in comparison.changes.items()
         },

@@ -1,8 +1,8 @@
 """The protocol of the four components of a node: addresses, relay, DNAT, hosts.
 
 A pass, `plan`, `status`, `cleanup` and metrics are loops over components. Each reads its actual state,
-compares it with the desired state, and applies the difference in two halves, so that nothing ever points at
-something that does not exist yet or no longer exists: first all components add, in one order, then they
+compares it with the desired state, and applies the difference. Nothing ever points at something that does
+not exist yet or no longer exists: first all components add, in one order, and keep what they have; then they
 remove in reverse.
 """
 
@@ -22,9 +22,6 @@ TITLES: Mapping[ComponentName, str] = {
 }
 """Their names for a person."""
 
-Half = Literal["additions", "removals"]
-"""The halves of a difference: what is added, altered and repaired; and what is removed."""
-
 
 class State(Protocol):
     """The actual state of one component."""
@@ -39,17 +36,12 @@ class State(Protocol):
 
 
 class Diff(Protocol):
-    """The difference between the actual and the desired state; false if there is none."""
+    """The difference between the actual and the desired state; false if there is none.
+
+    Its text says what is done, a line each, for a person; what is removed begins with "- ".
+    """
 
     def __bool__(self) -> bool: ...
-
-    @property
-    def additions(self) -> str:
-        """What is added, altered and repaired, a line each, for a person; empty for nothing."""
-
-    @property
-    def removals(self) -> str:
-        """What is removed, in the same way."""
 
     @property
     def text(self) -> str:
@@ -94,7 +86,6 @@ class Watch(Protocol):
 
 StateT = TypeVar("StateT", bound=State)
 DiffT = TypeVar("DiffT", bound=Diff)
-DiffT_co = TypeVar("DiffT_co", bound=Diff, covariant=True)
 
 
 class Component(Protocol[StateT, DiffT]):
@@ -111,15 +102,17 @@ class Component(Protocol[StateT, DiffT]):
             ApplyError: it can't be read.
         """
 
-    def diff(self, actual: StateT, desired: Desired) -> DiffT:
+    def diff(self, actual: StateT, desired: Desired, *, keep: bool = False) -> DiffT:
         """Return the difference from `actual` to `desired`. Pure.
+
+        With `keep`, what others may point at is added, altered and repaired, but not removed.
 
         Raises:
             ApplyError: nothing can lead to the desired state.
         """
 
-    def apply(self, diff: DiffT, half: Half) -> str:
-        """Apply one half of a difference. Idempotent: once applied and computed again, it is empty.
+    def apply(self, diff: DiffT) -> str:
+        """Apply a difference. Idempotent: once applied and computed again, it is empty.
 
         Returns:
             What of it was not applied and why, for a person; empty if all of it was.

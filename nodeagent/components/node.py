@@ -17,7 +17,6 @@ from nodeagent.components.component import (
     ComponentName,
     Diff,
     DiffT,
-    Half,
     State,
     StateT,
     Watch,
@@ -72,7 +71,7 @@ _UNWATCHED_SECONDS = 10.0
 
 
 class Applied(Struct, frozen=True):
-    """What became of one half of a difference, for a person: what was done, and what was not and why."""
+    """What became of a difference, for a person: what was done, and what was not and why."""
 
     text: str = ""
     failure: str = ""
@@ -123,33 +122,31 @@ class CachedState(Generic[StateT, DiffT]):
             self._looked_at = self._clock()
         return self._state
 
-    def diff(self, desired: Desired) -> DiffT:
+    def diff(self, desired: Desired, *, keep: bool = False) -> DiffT:
         """Return the difference from the desired state; raises ApplyError."""
-        return self._component.diff(self.state(), desired)
+        return self._component.diff(self.state(), desired, keep=keep)
 
-    def apply(self, half: Half, desired: Desired) -> Applied:
-        """Apply one half of the difference from the desired state, and read what it left.
+    def apply(self, desired: Desired, *, keep: bool = False) -> Applied:
+        """Apply the difference from the desired state, and read what it left.
 
         Raises:
             UndoneError: it was applied, but is not there.
             ApplyError: it was not applied; the next `state` is read again.
         """
-        diff = self.diff(desired)
-        asked: str = getattr(diff, half)
-        problem = diff.problem if half == "additions" else ""
-        if not asked:
-            return Applied(failure=problem)
+        diff = self.diff(desired, keep=keep)
+        if not diff:
+            return Applied(failure=diff.problem)
         self._state = None
         try:
-            failure = "\n".join(filter(None, (problem, self._component.apply(diff, half))))
+            failure = "\n".join(filter(None, (diff.problem, self._component.apply(diff))))
         finally:
             self._drain()
-        left: str = getattr(self.diff(desired), half)
+        left = self.diff(desired, keep=keep)
         if left and not failure:
             self._state = None
-            raise UndoneError(left)
-        missing = {*left.splitlines()}
-        done = "\n".join(line for line in asked.splitlines() if line not in missing)
+            raise UndoneError(str(left))
+        missing = {*str(left).splitlines()}
+        done = "\n".join(line for line in str(diff).splitlines() if line not in missing)
         return Applied(done, failure, diff.displaced)
 
     def begin_pass(self) -> None:

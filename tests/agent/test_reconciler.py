@@ -12,7 +12,7 @@ from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.loop import Pace
 from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.components.component import COMPONENTS, ComponentName, Half
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
@@ -38,7 +38,7 @@ class Lines:
     lines: object = ()
     after: object = ()
     notes: tuple[str, ...] = ()
-    unreadable = text = how = problem = removals = ""
+    unreadable = text = how = problem = ""
     displaced = False
     # What the planner and the table ask of the states.
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
@@ -50,9 +50,7 @@ class Lines:
     def __bool__(self) -> bool:
         return self.lines != self.after
 
-    @property
-    def additions(self) -> str:
-        """What is written."""
+    def __str__(self) -> str:
         return f"wrote {self.after}" if self else ""
 
 
@@ -74,17 +72,16 @@ class Part:
         self.reads += 1
         return Lines(self.lines)
 
-    def diff(self, actual: Lines, desired: Desired) -> Lines:
+    def diff(self, actual: Lines, desired: Desired, *, keep: bool = False) -> Lines:  # noqa: ARG002
         """See `component.Component`."""
         return Lines(actual.lines, self.part(desired))
 
-    def apply(self, diff: Lines, half: Half) -> str:
+    def apply(self, diff: Lines) -> str:
         """See `component.Component`."""
-        if half == "additions":
-            self.applied += 1
-            if self.failure:
-                raise ApplyError(self.failure)
-            self.lines = diff.after
+        self.applied += 1
+        if self.failure:
+            raise ApplyError(self.failure)
+        self.lines = diff.after
         return ""
 
     def revert(self, lines: object = ("another program's",)) -> None:

@@ -13,13 +13,13 @@ from tests.testbed.waiting import wait_until
 
 
 def add(component: Component[StateT, DiffT], desired: Desired) -> Applied:
-    """Apply the half that adds, as the first part of a pass does."""
-    return CachedState(component).apply("additions", desired)
+    """Add and keep the rest, as the first part of a pass does."""
+    return CachedState(component).apply(desired, keep=True)
 
 
 def remove(component: Component[StateT, DiffT], desired: Desired) -> Applied:
-    """Apply the half that removes."""
-    return CachedState(component).apply("removals", desired)
+    """Do the rest."""
+    return CachedState(component).apply(desired)
 
 
 def converge(component: Component[StateT, DiffT], desired: Desired) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressDiff
-from nodeagent.components.component import Component, DiffT, Half, StateT
+from nodeagent.components.component import Component, DiffT, StateT
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import HostsState
 from nodeagent.components.node import CachedState
@@ -23,7 +23,6 @@ from tests.components.dnat.world import guarded
 from tests.components.hosts.samples import USER, KeptHosts, hosts_file
 from tests.testbed.waiting import wait_until
 
-HALVES: tuple[Half, Half] = ("additions", "removals")
 FOREIGN = "169.254.66.9"
 
 
@@ -183,20 +182,20 @@ def test_own_changes_are_not_noticed(
 ) -> None:
     with watching(component) as cached:
         for now_wanted in (wanted, Desired(), wanted):
-            for half in HALVES:
-                cached.apply(half, now_wanted)
+            for keep in (True, False):
+                cached.apply(now_wanted, keep=keep)
                 assert cached.notice() == ""
             assert not cached.diff(now_wanted)
         subprocess.run(revert.split(), check=True)
         assert cached.notice()
-        assert cached.diff(wanted).additions
+        assert cached.diff(wanted)
 
 
 class _Raced(Addresses):
     """Whenever it has changed something, another program adds an address."""
 
-    def apply(self, diff: AddressDiff, half: Half) -> str:
-        failure = super().apply(diff, half)
+    def apply(self, diff: AddressDiff) -> str:
+        failure = super().apply(diff)
         subprocess.run(f"ip addr add {FOREIGN}/32 dev lo label lo:hairpin0".split(), check=True)
         return failure
 
@@ -204,7 +203,7 @@ class _Raced(Addresses):
 @pytest.mark.usefixtures("node")
 def test_what_another_program_does_before_the_state_is_read_is_in_it() -> None:
     with watching(_Raced("hairpin0", RANGES)) as cached:
-        assert cached.apply("additions", desired(FOUR)).failure == ""
+        assert cached.apply(desired(FOUR), keep=True).failure == ""
         assert cached.notice() == ""
         assert held(cached.state()) == {ip_address(FOUR), ip_address(FOREIGN)}
-        assert FOREIGN in cached.diff(desired(FOUR)).removals
+        assert FOREIGN in str(cached.diff(desired(FOUR)))

@@ -18,7 +18,7 @@ from nodeagent.components.addresses.state import (
     label_on_lo,
     owned,
 )
-from nodeagent.components.component import ComponentName, Half
+from nodeagent.components.component import ComponentName
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.netlink import (
@@ -98,19 +98,18 @@ class Addresses:
         with opened() as netlink:
             return self._read(netlink)
 
-    def diff(self, actual: AddressState, desired: Desired) -> AddressDiff:
-        """Return what leads to the desired addresses. Pure."""
-        return difference(actual, desired.addresses)
+    def diff(self, actual: AddressState, desired: Desired, *, keep: bool = False) -> AddressDiff:
+        """Return what leads to the desired addresses; see `component.Component`. Pure."""
+        return difference(actual, desired.addresses, keep=keep)
 
-    def apply(self, diff: AddressDiff, half: Half) -> str:
-        """Make the device if necessary and add the addresses; or remove addresses, and the device.
+    def apply(self, diff: AddressDiff) -> str:
+        """Make the device if necessary and add the addresses; then remove addresses, or the device.
 
         See `component.Component`. Raises ApplyError if netlink does not answer.
         """
         with opened() as netlink:
-            if half == "additions":
-                return failures_text(self._add(netlink, diff), NOT_SERVED)
-            return failures_text(_remove(netlink, diff))
+            failed = failures_text(self._add(netlink, diff), NOT_SERVED)
+            return "\n".join(filter(None, (failed, failures_text(_remove(netlink, diff)))))
 
     def watch(self) -> AddressWatch:
         """Return notifications about the relay addresses and their device. Raises OSError."""

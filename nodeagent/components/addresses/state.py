@@ -82,21 +82,14 @@ class AddressDiff:
     @property
     def text(self) -> str:
         """All of it, with what is refused."""
-        lines = [f"! {address}: {reason}" for address, reason in self.refused.items()]
-        return "\n".join([*lines, *filter(None, (self.additions, self.removals))])
+        refused = (f"! {address}: {reason}" for address, reason in self.refused.items())
+        return "\n".join(filter(None, (*refused, str(self))))
 
-    @property
-    def additions(self) -> str:
-        """What is added, one line each."""
+    def __str__(self) -> str:
         lines = [f"~ device {self.home}: set up"] if self.step == "set up" else []
         home = "" if self.step == "create" else f" on {self.home}"
         lines += [f"+ {one.address}{home} ({one.load_balancer})" for one in self.add]
-        return "\n".join(lines)
-
-    @property
-    def removals(self) -> str:
-        """What is removed, one line each."""
-        lines = [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
+        lines += [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
         if self.step == "delete":
             lines.append(f"- device {self.home}")
         return "\n".join(lines)
@@ -110,7 +103,7 @@ def failures_text(failures: Mapping[IPAddress, str], consequence: str = "") -> s
     return "\n".join(f"relay address {address}: {why}{consequence}" for address, why in failures.items())
 
 
-def difference(state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressDiff:
+def difference(state: AddressState, desired: tuple[RelayAddress, ...], *, keep: bool = False) -> AddressDiff:
     """Return the difference from `state` to `desired`.
 
     An address that is on `lo` although the device exists is moved: added to the device, then removed from
@@ -120,11 +113,12 @@ def difference(state: AddressState, desired: tuple[RelayAddress, ...]) -> Addres
     Args:
         state: The actual state.
         desired: The relay addresses, both families; the order is kept.
+        keep: Remove nothing.
 
     Returns:
         The difference; false if all available addresses exist.
     """
-    if not desired and state.made_by_us:
+    if not desired and state.made_by_us and not keep:
         # What is on the device is removed with it.
         elsewhere = tuple(one for one in state.ours if one.interface != state.device)
         return AddressDiff(before=state, home=state.device, step="delete", remove=elsewhere)
@@ -140,7 +134,7 @@ def difference(state: AddressState, desired: tuple[RelayAddress, ...]) -> Addres
     # One that is desired stays on the right device; or on any, if the right one is not available.
     remove = tuple(
         one
-        for one in state.ours
+        for one in (() if keep else state.ours)
         if one.address not in wanted or (one.interface != home and one.address not in refused)
     )
     return AddressDiff(state, home, step, add, remove, refused)

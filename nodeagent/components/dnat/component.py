@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import ComponentName, Half, Watch
+from nodeagent.components.component import ComponentName, Watch
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
 from nodeagent.components.dnat.nft_script import FAMILIES, TABLE, replacement
 from nodeagent.components.dnat.nftables import (
@@ -20,7 +20,14 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
     NftProgram,
 )
-from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatDiff, DnatState, difference, grown
+from nodeagent.components.dnat.state import (
+    DnatBackend,
+    DnatChange,
+    DnatState,
+    difference,
+    grown,
+    normalised,
+)
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 
@@ -55,32 +62,30 @@ class Dnat:
         """Read the actual state; see `DnatBackend.read`."""
         return self._backend().read()
 
-    def diff(self, actual: DnatState, desired: Desired) -> DnatDiff:
-        """Return the difference from the desired rules, each half one transaction. Pure.
+    def diff(self, actual: DnatState, desired: Desired, *, keep: bool = False) -> DnatChange:
+        """Return the difference from the desired rules, one transaction; see `component.Component`. Pure.
 
         Raises:
             ApplyError: they contradict each other.
         """
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
-        whole = difference(actual, rules)
-        adding = difference(actual, grown(actual.rules, whole.desired))
+        change = difference(actual, grown(actual.rules, normalised(rules)) if keep else rules)
         off = "off, but for the guard; " if self._option == "none" else ""
-        text = self._backend().script(whole) if whole else ""
-        return DnatDiff(adding, whole, text, f"{off}{self._backend().name} transaction")
+        text = self._backend().script(change) if change else ""
+        return replace(change, text=text, how=f"{off}{self._backend().name} transaction")
 
-    def apply(self, diff: DnatDiff, half: Half) -> str:
-        """Apply one half; see `component.Component`."""
-        change = diff.adding if half == "additions" else diff.whole
+    def apply(self, diff: DnatChange) -> str:
+        """Apply a change; see `component.Component`."""
         try:
-            return self._backend().run(change)
+            return self._backend().run(diff)
         except ApplyError as error:
-            if not change.desired.users:
+            if not diff.desired.users:
                 raise
-            without = replace(change.desired, users=0)
+            without = replace(diff.desired, users=0)
             problem = self._backend().run(difference(self._backend().read(), without))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self._backend().run(difference(self._backend().read(), change.desired))
+                return self._backend().run(difference(self._backend().read(), diff.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False

@@ -43,7 +43,7 @@ Action = Literal["none", "create", "alter", "repair", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class DnatChange:
-    """One step from the actual state to the desired rules; true if it does anything.
+    """Implements `component.Diff`: one step from the actual state to the desired rules.
 
     An entry that gets another relay address, or another Service's comment, is both in `removed` and in
     `added`. What the other backend left is removed as well.
@@ -53,6 +53,9 @@ class DnatChange:
     desired: DnatRules = field(default=NO_RULES, repr=False)
     added: DnatRules = NO_RULES
     removed: DnatRules = NO_RULES
+    text: str = field(default="", repr=False)
+    how: str = ""
+    problem = ""
 
     @property
     def action(self) -> Action:
@@ -99,40 +102,6 @@ def _lines(sign: str, rules: DnatRules) -> list[str]:
         *(f"{sign} admitted to the relay {network}" for network in rules.admitted),
         *(f"{sign} let through to the relay {one}" for one in rules.balancers if one not in known),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class DnatDiff:
-    """Implements `component.Diff`: `adding` is the step that only adds and repairs, `whole` all of it."""
-
-    adding: DnatChange
-    whole: DnatChange
-    text: str
-    how: str
-    problem = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.whole)
-
-    @property
-    def additions(self) -> str:
-        """See `component.Diff`."""
-        return str(self.adding)
-
-    @property
-    def removals(self) -> str:
-        """See `component.Diff`. Nothing of an entry that is replaced."""
-        if not self.whole.desired:
-            return str(self.whole)
-        replaced = {redirect.match for redirect in self.whole.added.redirects}
-        removed = self.whole.removed
-        gone = tuple(redirect for redirect in removed.redirects if redirect.match not in replaced)
-        return "\n".join(_lines("-", replace(removed, redirects=gone)))
-
-    @property
-    def displaced(self) -> bool:
-        """See `component.Diff`."""
-        return self.adding.displaced
 
 
 def normalised(rules: DnatRules) -> DnatRules:
@@ -186,7 +155,7 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
 
 
 def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
-    """Return `desired` and all of `before`: the target of the half that adds, changes and repairs."""
+    """Return `desired` and all of `before`: the target of a change that removes nothing."""
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
     ranges = {name: _collapsed(networks + before.ranges[name]) for name, networks in desired.ranges.items()}

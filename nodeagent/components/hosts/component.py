@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from nodeagent.components.component import ComponentName, Half
+from nodeagent.components.component import ComponentName
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
@@ -96,8 +96,6 @@ class HostsDiff:
     `after` is None for no file; `file` is what it is, parsed. `added` and `removed` are the numbers of lines.
     `lines` are the desired ones, so that the difference can be computed again from a file that was edited
     meanwhile.
-
-    The file is written by one half: by that of the additions, unless names are only removed.
     """
 
     before: HostsState
@@ -111,16 +109,6 @@ class HostsDiff:
 
     def __bool__(self) -> bool:
         return self.before.journal or self.before.content != self.after
-
-    @property
-    def additions(self) -> str:
-        """See `component.Diff`."""
-        return "" if self._only_removes else self._what
-
-    @property
-    def removals(self) -> str:
-        """See `component.Diff`."""
-        return self._what if self._only_removes else ""
 
     @property
     def how(self) -> str:
@@ -144,13 +132,7 @@ class HostsDiff:
             )
         )
 
-    @property
-    def _only_removes(self) -> bool:
-        return bool(self.removed and not self.added)
-
-    @property
-    def _what(self) -> str:
-        """What is done to the file, in one line; empty for nothing."""
+    def __str__(self) -> str:
         if not self:
             return ""
         if self.before.content == self.after:
@@ -196,7 +178,6 @@ class Hosts:
         self._enabled = enabled
         self._latest: HostsState | None = None
         self._block = BlockLines()
-        self._diff: HostsDiff | None = None
 
     def read(self) -> HostsState:
         """Read the file; changes nothing, and needs only the right to read it.
@@ -214,22 +195,22 @@ class Hosts:
             return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
         return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
 
-    def diff(self, actual: HostsState, desired: Desired) -> HostsDiff:
+    def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:  # noqa: ARG002
         """Return what leads to a file with exactly the desired lines, and no trace without lines. Pure.
+
+        Nothing points at a line, so none is kept.
 
         Raises:
             ApplyError: a line can't be written to a hosts file.
         """
         return self._towards(actual, desired.hosts)
 
-    def apply(self, diff: HostsDiff, half: Half) -> str:
+    def apply(self, diff: HostsDiff) -> str:
         """Write the file; see `component.Component`.
 
         If another program edited it since it was read, the difference is computed again from the edited file,
         so that the edit stays.
         """
-        if not (diff.additions if half == "additions" else diff.removals):
-            return ""
         for _ in range(_TRIES):
             try:
                 self._write(diff)
@@ -268,9 +249,6 @@ class Hosts:
         return state
 
     def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsDiff:
-        latest = self._diff
-        if latest is not None and latest.before is state and latest.lines is lines:
-            return latest  # the other half of a pass
         if lines and state.lines is lines:
             return HostsDiff(state, state.content, lines, state.file)
         exists = state.reading.stamp is not None
@@ -279,8 +257,7 @@ class Hosts:
         after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
         added, removed = count_changes(state.file.block or b"", block)
-        self._diff = HostsDiff(state, None if nothing else after, lines, file, added, removed)
-        return self._diff
+        return HostsDiff(state, None if nothing else after, lines, file, added, removed)
 
     def _write(self, diff: HostsDiff) -> None:
         before = diff.before.reading
@@ -295,7 +272,6 @@ class Hosts:
                     left = write_atomic(self._path, before, diff.after)
             left = left or write_in_place(self._path, before, diff.after, self._state_dir)
         drop_journal(self._state_dir, self._path)
-        self._diff = None
         if left is not None and left.content == diff.after:
             self._latest = HostsState(self._path, left, diff.file, (), diff.before.how, diff.lines)
 

@@ -5,10 +5,11 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from nodeagent.components.component import ComponentName, Half
+from nodeagent.components.component import ComponentName
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.activation import Activation, RunDirectory
 from nodeagent.components.relay.draining import DrainProgress, drain, trim
@@ -28,7 +29,7 @@ from nodeagent.components.relay.ports import (
     port_sockets,
     unbindable,
 )
-from nodeagent.components.relay.state import RelayChange, RelayDiff, RelayState, action_towards
+from nodeagent.components.relay.state import Action, RelayChange, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
 from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
@@ -106,19 +107,23 @@ class Relay:
             unreadable=str(found) if hidden else "",
         )
 
-    def diff(self, actual: RelayState, desired: Desired) -> RelayDiff:
-        """Return the difference from the desired listeners. Pure.
+    def diff(self, actual: RelayState, desired: Desired, *, keep: bool = False) -> RelayChange:
+        """Return the difference from the desired listeners; see `component.Component`. Pure.
 
         Raises:
             ApplyError: a listener can't be rendered.
         """
+        if not keep:
+            return self._towards(actual, desired.listeners)
         known = {listener.bind for listener in desired.listeners}
-        others = (listener for listener in actual.listeners if listener.bind not in known)
-        adding = self._towards(actual, (*desired.listeners, *others))
-        return RelayDiff(adding, self._towards(actual, desired.listeners))
+        others = tuple(listener for listener in actual.listeners if listener.bind not in known)
+        change = self._towards(actual, (*desired.listeners, *others))
+        # To stop HAProxy adds nothing.
+        action: Action = "none" if change.action == "stop" else change.action
+        return replace(change, action=action, leaving=frozenset(listener.bind for listener in others))
 
-    def apply(self, diff: RelayDiff, half: Half) -> str:
-        """Apply one half, and return when it is in effect; see `component.Component`.
+    def apply(self, diff: RelayChange) -> str:
+        """Apply a change, and return when it is in effect; see `component.Component`.
 
         A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
         earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
@@ -126,31 +131,29 @@ class Relay:
         file's. A listener whose port another program has, or whose address is missing, is left out: HAProxy
         refuses a whole configuration if it can't bind a part of it.
         """
-        change = diff.adding if half == "additions" else diff.whole
-        if change.action == "stop":
+        if diff.action == "stop":
             self._activation.stop()
             self.release()
             return ""
-        needed = haproxy_config.descriptors(len(change.listeners), self._limits)
-        process.check_descriptors(self._limits.connections, len(change.listeners), needed)
+        needed = haproxy_config.descriptors(len(diff.listeners), self._limits)
+        process.check_descriptors(self._limits.connections, len(diff.listeners), needed)
         unavailable = {
             bind: "its address is not on this node"
-            for bind, reason in unbindable(listener.bind for listener in change.listeners)
+            for bind, reason in unbindable(listener.bind for listener in diff.listeners)
             if reason == errno.EADDRNOTAVAIL
         }
-        taken = self.hold_ports(change.listeners)
+        taken = self.hold_ports(diff.listeners)
         unavailable |= {bind: f"it is held by a process of {holder}" for bind, holder in taken.items()}
-        available = tuple(listener for listener in change.listeners if listener.bind not in unavailable)
-        change = self._towards(change.before, available)
+        available = tuple(listener for listener in diff.listeners if listener.bind not in unavailable)
+        change = self._towards(diff.before, available)
         if change:
             self._make_room()
             self._activation.install(self._text(frozenset(change.listeners)), change.listeners)
         # One that is to be removed is not missed.
-        wanted = {listener.bind for listener in diff.whole.listeners}
         return "\n".join(
             f"{bind}: {why}; the others are served"
             for bind, why in sorted(unavailable.items(), key=lambda item: item[0].sort_key())
-            if bind in wanted
+            if bind not in diff.leaving
         )
 
     def hold_ports(self, listeners: Iterable[Listener]) -> dict[Endpoint, str]:

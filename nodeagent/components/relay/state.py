@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 
 Action = Literal["none", "start", "reload", "stop"]
@@ -35,21 +36,25 @@ class RelayState:
 
 @dataclass(frozen=True, slots=True)
 class RelayChange:
-    """The change after which the relay serves `listeners`; false if there is nothing to do.
+    """Implements `component.Diff`: after it, the relay serves `listeners`.
 
-    `reason` says why, if the listeners alone don't.
+    `reason` says why, if the listeners alone don't. `leaving` are the endpoints of those that will be removed
+    later.
     """
 
     before: RelayState = field(repr=False)
     listeners: tuple[Listener, ...]
     action: Action
     reason: str = ""
+    leaving: frozenset[Endpoint] = frozenset()
+    how = ""
+    problem = ""
+    displaced = False
 
     @property
-    def removed(self) -> tuple[Listener, ...]:
-        """The listeners whose endpoints are no longer served."""
-        new = {listener.bind for listener in self.listeners}
-        return tuple(listener for listener in self.before.listeners if listener.bind not in new)
+    def text(self) -> str:
+        """See `component.Diff`."""
+        return str(self)
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -59,7 +64,8 @@ class RelayChange:
         if not self:
             return ""
         before = {listener.bind: listener for listener in self.before.listeners}
-        lines = [f"- {_line(listener)}" for listener in self.removed]
+        after = {listener.bind for listener in self.listeners}
+        lines = [f"- {_line(listener)}" for bind, listener in before.items() if bind not in after]
         for new in self.listeners:
             old = before.get(new.bind)
             if old is not None and old != new:
@@ -67,35 +73,6 @@ class RelayChange:
         lines += [f"+ {_line(listener)}" for listener in self.listeners if listener.bind not in before]
         lines.append(f"{self.action} HAProxy" + (f": {self.reason}" if self.reason else ""))
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class RelayDiff:
-    """Implements `component.Diff`: `adding` keeps the listeners that are to be removed, `whole` does not."""
-
-    adding: RelayChange
-    whole: RelayChange
-    how = ""
-    problem = ""
-    displaced = False
-
-    def __bool__(self) -> bool:
-        return bool(self.whole)
-
-    @property
-    def additions(self) -> str:
-        """See `component.Diff`. To stop HAProxy adds nothing."""
-        return "" if self.adding.action == "stop" else str(self.adding)
-
-    @property
-    def removals(self) -> str:
-        """See `component.Diff`."""
-        return str(self.whole) if self.whole.removed or not self.whole.listeners else ""
-
-    @property
-    def text(self) -> str:
-        """See `component.Diff`."""
-        return str(self.whole)
 
 
 def action_towards(

@@ -39,7 +39,7 @@ def difference(component: Addresses, *addresses: str) -> AddressDiff:
 
 def clean_up(component: Addresses) -> None:
     """Remove all that is ours."""
-    assert component.apply(difference(component), "removals") == ""
+    assert component.apply(difference(component)) == ""
 
 
 def held(state: AddressState) -> set[IPAddress]:

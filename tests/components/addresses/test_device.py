@@ -93,12 +93,12 @@ def test_addresses_move_from_lo_to_a_device_that_came_later(
         pytest.skip("this kernel has the dummy device")
     apply(on_lo, address)
     node.ip("link add hairpin0 type ifb")
-    change = difference(on_device, address)
+    change = on_device.diff(on_device.read(), desired(address), keep=True)
     with Server(node, address, 443, "relay"), _echo_pair(address) as (client, server):
-        on_device.apply(change, "additions")
+        on_device.apply(change)
         assert {one.interface for one in on_device.read().ours} == {"lo", "hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
-        on_device.apply(change, "removals")
+        on_device.apply(difference(on_device, address))
         assert {one.interface for one in on_device.read().ours} == {"hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
         client.sendall(b"still here")

@@ -75,7 +75,7 @@ def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_de
     apply(on_device, FOUR)
     change = difference(on_device, FOUR, SIX)
     node.ip("link del hairpin0")
-    failure = on_device.apply(change, "additions")
+    failure = on_device.apply(change)
     assert failure.startswith(f"relay address {SIX}: ")
     assert "there is no device hairpin0" in failure
     clean_up(on_device)

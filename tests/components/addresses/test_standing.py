@@ -22,10 +22,10 @@ def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
     """The kernel makes its route after its answer: one connection in fifty got "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
-            component.apply(difference(component, SIX), "additions")
+            component.apply(difference(component, SIX))
             with socket.create_connection((SIX, 443), timeout=3):
                 listener.accept()[0].close()
-            component.apply(difference(component), "removals")
+            component.apply(difference(component))
 
 
 @pytest.mark.usefixtures("node")
@@ -33,10 +33,10 @@ def test_a_stale_change_is_no_failure(component: Addresses) -> None:
     """Another program was faster, and did what was wanted."""
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
-    assert component.apply(change, "additions") == ""
+    assert component.apply(change) == ""
     gone = difference(component)
     for _ in range(2):
-        assert component.apply(gone, "removals") == ""
+        assert component.apply(gone) == ""
     assert held(component.read()) == set()
 
 

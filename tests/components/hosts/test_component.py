@@ -35,7 +35,7 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
     subject = KeptHosts(path)
     again = subject.difference(ONE)
     assert (bool(again), again.text) == (False, "")
-    assert subject.apply(again, "additions") == subject.apply(again, "removals") == ""
+    assert subject.apply(again) == subject.apply(again) == ""
     assert path.stat() == before
 
 
@@ -95,7 +95,7 @@ def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
     subject = KeptHosts(path)
     planned = subject.difference(ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
-    assert subject.apply(planned, "additions") == ""
+    assert subject.apply(planned) == ""
     assert path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
 
 

@@ -101,7 +101,7 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
     with pytest.raises(ApplyError, match="mount the directory"):
         KeptHosts(path).read()
     with pytest.raises(ApplyError, match="Restart the pod"):
-        subject.apply(change, "additions")
+        subject.apply(change)
     assert on_host.read_bytes() == b"new\n"
 
 
@@ -116,7 +116,7 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
     subject = KeptHosts(path)
     change = subject.difference(ONE)
     assert change.before.how == "rename"
-    subject.apply(change, "additions")
+    subject.apply(change)
     assert BEGIN in on_host.read_bytes()
 
 

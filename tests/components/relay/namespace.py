@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
-from nodeagent.components.relay.state import RelayDiff
+from nodeagent.components.relay.state import RelayChange
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
@@ -103,7 +103,7 @@ class KeptRelay(Relay):
     def __init__(self, options: RelayOptions = LAUNCHED, drain_seconds: float = 5.0) -> None:
         super().__init__(options, drain_seconds)
 
-    def difference(self, listeners: Iterable[Listener]) -> RelayDiff:
+    def difference(self, listeners: Iterable[Listener]) -> RelayChange:
         """What leads to these listeners, as read now."""
         return self.diff(self.read(), Desired(listeners=tuple(listeners)))
 

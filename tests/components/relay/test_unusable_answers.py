@@ -37,7 +37,7 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
     with backend(A.server), answering(other, answer):
         assert isinstance(relay.statistics(), Unreachable)
         assert relay.ready([A]) == {A.bind}
-        assert relay.apply(relay.difference([A, B]), "additions") == ""
+        assert relay.apply(relay.difference([A, B])) == ""
         assert relay.ready([A, B]) == {A.bind, B.bind}
         assert who(B.bind) == f"v1 {RELAY_2}"
 

@@ -8,15 +8,12 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from nodeagent.components.component import Half
 from nodeagent.components.relay import process
 from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.model.desired import Desired
 from tests.components.converging import seen, watching
 from tests.components.relay.namespace import CONFIG, MASTER, RUN, A, B, KeptRelay, isolated, processes
 from tests.testbed.waiting import wait_until
-
-HALVES: tuple[Half, Half] = ("additions", "removals")
 
 
 @contextmanager
@@ -74,8 +71,8 @@ def test_none_at_first_is_waited_for() -> None:
 def test_own_starts_reloads_and_stops_are_not_noticed(relays: KeptRelay) -> None:
     with watching(relays) as cached:
         for listeners in ((A,), (A, B), (B,), (), (A,), (A, B)) * 2:
-            for half in HALVES:
-                cached.apply(half, Desired(listeners=listeners))
+            for keep in (True, False):
+                cached.apply(Desired(listeners=listeners), keep=keep)
                 assert cached.notice() == ""
             assert not cached.diff(Desired(listeners=listeners))
         os.kill(processes().master, signal.SIGKILL)
