@@ -19,7 +19,7 @@ ORDINARY_USER = $(if $(filter 0,$(shell id -u)),$(shell $(AS_USER) true 2>/dev/n
 unexport PYTHONDONTWRITEBYTECODE
 
 # What Debian's own Python and the locked packages are most likely to break.
-FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_connection.py
+FRESH := tests/install tests/cli/test_options.py tests/cli/test_report.py tests/config tests/sources/kubernetes/test_connection.py
 
 SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine on-host)
 

@@ -13,7 +13,12 @@ from nodeagent.cli.main import run
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask, CommandLine, Reply
 
-_MARKED_BY_FIXTURE = {"as_root": "root", "soak": "soak"}
+_MARKED_BY_FIXTURE = {
+    "as_root": pytest.mark.root,
+    "soak": pytest.mark.soak,
+    # The first test that uses it builds it: a minute, if the machine is idle.
+    "image": pytest.mark.timeout(900),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,29 +30,14 @@ class Said:
         return self.done.stdout + self.done.stderr
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """The result of a pull: `ok` only when all of it arrived; else the reason in the runtime's words."""
-
-    ok: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class Curled:
-    """curl's answer, and the address of who asked."""
-
-    answer: CurlResult
-    asker: Address
-
-
 def curl(
     place: ClusterPlace, node: str, url: str, *, pod: bool = False, resolve: Address | None = None
-) -> Curled:
+) -> tuple[CurlResult, Address]:
     """Ask for a page on a node or in a pod of it, at an address if one is given: not looking the name up.
 
-    A failed request is an answer, too.
+    Returns:
+        The answer, which may be that of a failed request, and the address of who asked.
     """
-    command = [*curl_command(url, resolve, None, _CURL_SECONDS, proxy_protocol=False), url]
+    command = [*curl_command(url, resolve, _CURL_SECONDS, proxy_protocol=False), url]
     said = (place.in_pod if pod else place.on_node)(node, command)
-    return Curled(curl_result(said.done), said.address)
+    return curl_result(said.done), said.address

@@ -6,12 +6,13 @@ from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
 
-from tests.acceptance.answers import Pulled, Said
+from tests.acceptance.answers import Said
 from tests.acceptance.cluster_pods import pull_by_pod, run_in_pod
 from tests.acceptance.kubectl import Kubectl
 from tests.acceptance.node_shell import run_on_node
 from tests.acceptance.patience import PATIENCE
 from tests.testbed.addresses import Address
+from tests.testbed.container_runtime import PullResult
 from tests.testbed.errors import WorldError
 
 _ROLLOUT_SECONDS = 300
@@ -53,7 +54,7 @@ class ClusterPlace:
         """Run a command in a new pod."""
         return run_in_pod(self._kubectl, node, self._setting.pod_image, command, seconds)
 
-    def pull(self, node: str) -> Pulled:
+    def pull(self, node: str) -> PullResult:
         """Have the kubelet pull for a new pod."""
         return pull_by_pod(self._kubectl, node, self._setting.image, _PULL_SECONDS)
 

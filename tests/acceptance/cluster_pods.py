@@ -9,8 +9,9 @@ from ipaddress import ip_address
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from tests.acceptance.answers import Pulled, Said
+from tests.acceptance.answers import Said
 from tests.acceptance.patience import PATIENCE
+from tests.testbed.container_runtime import PullResult
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
@@ -60,7 +61,7 @@ def run_in_pod(kubectl: Kubectl, node: str, image: str, command: Sequence[str], 
     return Said(done, ip_address(found["status"]["podIP"]))
 
 
-def pull_by_pod(kubectl: Kubectl, node: str, image: str, seconds: float) -> Pulled:
+def pull_by_pod(kubectl: Kubectl, node: str, image: str, seconds: float) -> PullResult:
     """Have the kubelet of a node pull an image: by a new pod that must not start without asking the registry.
 
     Args:
@@ -77,8 +78,8 @@ def pull_by_pod(kubectl: Kubectl, node: str, image: str, seconds: float) -> Pull
     state = _state(found)
     if "terminated" in state:
         ended = state["terminated"]
-        return Pulled(ended["exitCode"] == 0, f"the container ended: {ended}")
-    return Pulled(ok=False, reason=state["waiting"].get("message", ""))
+        return PullResult(ended["exitCode"] == 0, f"the container ended: {ended}")
+    return PullResult(ok=False, reason=state["waiting"].get("message", ""))
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
 
-from tests.acceptance.answers import Curled, curl
+from tests.acceptance.answers import curl
 from tests.acceptance.cluster_place import ClusterPlace
 from tests.acceptance.load import PAUSE_SECONDS, requests
 from tests.acceptance.remains import Remains, look
-from tests.testbed.addresses import SITE
+from tests.testbed.addresses import SITE, Address
 from tests.testbed.errors import NotObservedError
+from tests.testbed.http import CurlResult
 from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Screen, Step
 
@@ -72,8 +73,8 @@ def all_are_served(scene: Scene) -> None:
     for node in scene.place.nodes:
         for pod in (False, True):
             for url in URLS:
-                _served(curl(scene.place, node, url, pod=pod))
-                _served(curl(scene.place, node, url, pod=pod, resolve=scene.place.load_balancer))
+                for resolve in (None, scene.place.load_balancer):
+                    _served(*curl(scene.place, node, url, pod=pod, resolve=resolve))
             scene.screen.observed(f"{_who(node, pod=pod)} is served, and known by its own address")
 
 
@@ -90,7 +91,7 @@ def self_check_succeeds(scene: Scene) -> None:
     """A pod does what cert-manager does before it asks the ACME server: read the token's key."""
     for node in scene.place.nodes:
         token = token_urlsafe(16)
-        answer = curl(scene.place, node, f"http://{SITE}{CHALLENGE}{token}", pod=True).answer
+        answer, _ = curl(scene.place, node, f"http://{SITE}{CHALLENGE}{token}", pod=True)
         if not answer.ok or answer.body != token + KEY_SUFFIX:
             raise NotObservedError(f"the key {token}{KEY_SUFFIX}", str(answer))
         scene.screen.observed(f"the self check succeeds from a pod of {node}")
@@ -138,14 +139,13 @@ STEPS = (
 )
 
 
-def _served(curled: Curled) -> None:
-    answer = curled.answer
-    if not answer.ok or not answer.body.startswith(f"client={curled.asker} "):
-        raise NotObservedError(f"200, and the client known as {curled.asker}", str(answer))
+def _served(answer: CurlResult, asker: Address) -> None:
+    if not answer.ok or not answer.body.startswith(f"client={asker} "):
+        raise NotObservedError(f"200, and the client known as {asker}", str(answer))
 
 
 def _cut(scene: Scene, node: str, url: str, *, pod: bool) -> None:
-    answer = curl(scene.place, node, url, pod=pod).answer
+    answer, _ = curl(scene.place, node, url, pod=pod)
     if not answer.cut:
         raise NotObservedError(f"{_who(node, pod=pod)}: {url}: {_CUT}", str(answer))
 

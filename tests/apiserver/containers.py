@@ -22,6 +22,7 @@ from .routes import Asked
 PROTOCOL = "v4.channel.k8s.io"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _NORMAL_CLOSURE = (1000).to_bytes(2)
+_PIECE = 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +77,12 @@ def accept(key: str) -> str:
     return base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()  # noqa: S324 - the RFC's
 
 
-def messages(ended: Ended, piece: int = 32768) -> bytes:
+def messages(ended: Ended) -> bytes:
     """Give the frames of an exec's answer, the close among them; a stream comes in pieces."""
     frames = bytearray()
     for channel, data in ((1, ended.stdout), (2, ended.stderr)):
-        for start in range(0, len(data), piece):
-            frames += _frame(websocket.ABNF.OPCODE_BINARY, bytes([channel]) + data[start : start + piece])
+        for start in range(0, len(data), _PIECE):
+            frames += _frame(websocket.ABNF.OPCODE_BINARY, bytes([channel]) + data[start : start + _PIECE])
     frames += _frame(websocket.ABNF.OPCODE_BINARY, b"\x03" + msgspec.json.encode(_status(ended.exit_code)))
     return bytes(frames + _frame(websocket.ABNF.OPCODE_CLOSE, _NORMAL_CLOSURE))
 

@@ -42,7 +42,7 @@ def answer(resources: Sequence[Resource], path: str) -> Object:
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": of_version,
-        "resources": [entry for row in found for entry in _entries(row)],
+        "resources": [_entry(row) for row in found],
     }
 
 
@@ -67,18 +67,11 @@ def _group(resources: Sequence[Resource], group: str) -> Object:
     return {"name": group, "versions": entries, "preferredVersion": entries[0]}
 
 
-def _entries(row: Resource) -> list[Object]:
-    entry = {
+def _entry(row: Resource) -> Object:
+    return {
         "name": row.plural,
         "singularName": row.kind.lower(),
         "namespaced": row.namespaced,
         "kind": row.kind,
         "verbs": _VERBS,
     }
-    status = {
-        **entry,
-        "name": f"{row.plural}/status",
-        "singularName": "",
-        "verbs": ["get", "patch", "update"],
-    }
-    return [entry, status] if row.has_status else [entry]

@@ -9,6 +9,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+_SECONDS = 5.0
+
 
 class Listener(ThreadingHTTPServer):
     """A threaded HTTP server that knows its connections and can cut them; without `tls`, plain HTTP."""
@@ -40,7 +42,7 @@ class Listener(ThreadingHTTPServer):
         self._thread.join()
         self.server_close()
 
-    def drop_connections(self, timeout: float = 5.0) -> None:
+    def drop_connections(self) -> None:
         """Cut all open connections and wait until their threads are done with them."""
         with self._idle:
             for connection in self._connections:
@@ -51,8 +53,10 @@ class Listener(ThreadingHTTPServer):
                     # The client, or the connection's own thread, was faster.
                     if error.errno not in {errno.ENOTCONN, errno.EBADF}:
                         raise
-            if not self._idle.wait_for(lambda: not self._connections, timeout):
-                raise TimeoutError(f"{len(self._connections)} connection(s) did not end within {timeout} s")
+            if not self._idle.wait_for(lambda: not self._connections, _SECONDS):
+                raise TimeoutError(
+                    f"{len(self._connections)} connection(s) did not end within {_SECONDS:g} s"
+                )
 
     def reset_when_closed(self, connection: socket.socket) -> None:
         """Let a connection end with a TCP reset (the connection's own thread calls this)."""

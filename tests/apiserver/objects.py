@@ -144,20 +144,14 @@ def gateway(name: str, namespace: str = "default", *, addresses: Sequence[str] =
     }
 
 
-def http_route(
-    name: str,
-    namespace: str = "default",
-    *,
-    hostnames: Sequence[str] = ("www.example.com",),
-    version: str = "v1",
-) -> Object:
-    """Build an HTTPRoute that wants to be attached to the Gateway `public` of its namespace."""
+def http_route(name: str, *, hostnames: Sequence[str] = ("www.example.com",), version: str = "v1") -> Object:
+    """Build an HTTPRoute in the namespace default, to be attached to the Gateway `public` there."""
     reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public"}
     accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 1}
     return {
         "kind": "HTTPRoute",
         "apiVersion": f"gateway.networking.k8s.io/{version}",
-        "metadata": {"name": name, "namespace": namespace, "generation": 1},
+        "metadata": {"name": name, "namespace": "default", "generation": 1},
         "spec": {
             "parentRefs": [reference],
             "hostnames": list(hostnames),
@@ -231,8 +225,8 @@ def endpoint_slice(
     }
 
 
-def daemon_set(name: str, namespace: str = "kube-system", *, finalizers: Sequence[str] = ()) -> Object:
-    """Build a DaemonSet; with finalizers a delete leaves it with a deletionTimestamp."""
+def daemon_set(name: str, namespace: str = "kube-system") -> Object:
+    """Build a DaemonSet."""
     labels = {"app.kubernetes.io/name": name}
     return {
         "kind": "DaemonSet",
@@ -242,7 +236,6 @@ def daemon_set(name: str, namespace: str = "kube-system", *, finalizers: Sequenc
             "namespace": namespace,
             "labels": labels,
             "generation": 1,
-            **({"finalizers": list(finalizers)} if finalizers else {}),
         },
         "spec": {
             "selector": {"matchLabels": labels},

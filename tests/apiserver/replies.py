@@ -10,7 +10,7 @@ from . import discovery, listing, statuses
 from .resources import Object, Resource
 from .routes import Asked
 from .selecting import Selector
-from .store import Part, Store
+from .store import Store
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
@@ -58,16 +58,15 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
     assert resource is not None, "plain paths have no objects"
     if asked.query.get("dryRun"):
         raise statuses.bad_request("dryRun: this simulated server does not imitate it")
-    part = Part.STATUS if asked.subresource else Part.MAIN
     match asked.verb:
         case "list":
             return Reply(200, listing.page(store, resource, asked.namespace, selector, asked.query))
         case "get":
             return Reply(200, store.version(resource, asked.namespace, asked.name).typed(resource))
         case "create":
-            return json_reply(201, _created(store, _object(resource, asked, body), part))
+            return json_reply(201, _created(store, _object(resource, asked, body)))
         case "update":
-            return json_reply(200, store.update(_object(resource, asked, body), part=part))
+            return json_reply(200, store.update(_object(resource, asked, body)))
         case "patch":
             return _patched(store, resource, asked, body, content_type)
         case "delete":
@@ -75,11 +74,11 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
     raise statuses.method_not_allowed()
 
 
-def _created(store: Store, obj: Object, part: Part) -> Object:
+def _created(store: Store, obj: Object) -> Object:
     namespace = obj["metadata"].get("namespace", "")
     if namespace and namespace not in _BUILT_IN and not store.has_namespace(namespace):
         raise statuses.not_found(namespace, store.resource("namespaces"))
-    return store.create(obj, part=part)
+    return store.create(obj)
 
 
 def _patched(store: Store, resource: Resource, asked: Asked, body: bytes, content_type: str) -> Reply:
@@ -88,10 +87,9 @@ def _patched(store: Store, resource: Resource, asked: Asked, body: bytes, conten
     if content_type != _MERGE_PATCH:
         # The real one takes JSON patches and strategic merge patches as well.
         raise statuses.bad_request(f"{content_type}: this simulated server does not imitate it")
-    part = Part.STATUS if asked.subresource else Part.MAIN
     change = _decoded(body)
     _check_place(asked, change.get("metadata") or {})
-    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change, part=part))
+    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change))
 
 
 def _applied(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
@@ -108,9 +106,9 @@ def _applied(store: Store, resource: Resource, asked: Asked, body: bytes) -> Rep
     try:
         store.version(resource, asked.namespace, asked.name)
     except statuses.ApiError:
-        return json_reply(201, _created(store, obj, Part.MAIN))
+        return json_reply(201, _created(store, obj))
     change = _no_longer_named(before, obj)
-    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change, part=Part.MAIN))
+    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change))
 
 
 def _no_longer_named(before: Object, now: Object) -> Object:
@@ -128,10 +126,9 @@ def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Repl
     options = _decoded(body) if body else {}
     # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
     foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
-    exact = options.get("preconditions")
-    last = store.delete(
-        resource.plural, asked.name, asked.namespace, preconditions=exact, foreground=foreground
-    )
+    if options.get("preconditions"):
+        raise statuses.bad_request("preconditions: this simulated server does not imitate it")
+    last = store.delete(resource.plural, asked.name, asked.namespace, foreground=foreground)
     if last["metadata"].get("finalizers"):
         return json_reply(200, last)
     # Of some kinds, among them Service, the real server answers with the last version all the same.

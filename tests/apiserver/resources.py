@@ -20,7 +20,6 @@ class Resource:
     Attributes:
         group: API group, empty for the core group.
         plural: name in paths and in RBAC rules.
-        has_status: whether `status` is a subresource: then a plain PUT or POST cannot write it.
         fields: field labels for selectors beside metadata.name and metadata.namespace, each with the value
             an object has that does not carry the field.
         custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
@@ -33,7 +32,6 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
-    has_status: bool = False
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
     connects: tuple[str, ...] = ()
@@ -66,31 +64,29 @@ RESOURCES: tuple[Resource, ...] = (
         "v1",
         "services",
         "Service",
-        has_status=True,
         # Since Kubernetes 1.31 (kubernetes/kubernetes#123905).
         fields={"spec.type": "ClusterIP"},
     ),
-    Resource("", "v1", "nodes", "Node", namespaced=False, has_status=True),
-    Resource("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True),
+    Resource("", "v1", "nodes", "Node", namespaced=False),
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False),
     Resource("", "v1", "events", "Event"),
     Resource("", "v1", "configmaps", "ConfigMap"),
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-    Resource("", "v1", "resourcequotas", "ResourceQuota", has_status=True),
+    Resource("", "v1", "resourcequotas", "ResourceQuota"),
     Resource(
         "",
         "v1",
         "pods",
         "Pod",
-        has_status=True,
         fields={"spec.nodeName": ""},
         connects=("exec", "log"),
     ),
-    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True),
-    Resource("apps", "v1", "deployments", "Deployment", has_status=True),
-    Resource("batch", "v1", "jobs", "Job", has_status=True),
+    Resource("apps", "v1", "daemonsets", "DaemonSet"),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("batch", "v1", "jobs", "Job"),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress"),
     Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
     Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", namespaced=False),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
@@ -106,7 +102,7 @@ def custom(group: str, versions: str, *kinds: str) -> tuple[Resource, ...]:
     A kind's plural is its name in lower case with an `s`.
     """
     return tuple(
-        Resource(group, version, f"{kind.lower()}s", kind, has_status=True, custom=True)
+        Resource(group, version, f"{kind.lower()}s", kind, custom=True)
         for kind in kinds
         for version in versions.split()
     )

@@ -26,7 +26,7 @@ class Asked:
         resource: what it is about; None for a path that is no resource, such as /version or /apis.
         namespace: empty for all namespaces and for what has none.
         name: the object's name, empty for a collection.
-        subresource: `status`, one of the resource's `connects`, or empty.
+        subresource: one of the resource's `connects`, or empty.
         missing: that there is no such resource; `resource` has the names that were asked for.
         unknown: that no API group is at this path: the real server answers plain text, not a Status.
     """
@@ -65,10 +65,7 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         row = Resource(base.split("/")[2] if base.startswith("/apis/") else "", "", plural, "")
     missing = (
         not row.kind
-        or (
-            bool(subresource and not (subresource == "status" and row.has_status))
-            and subresource not in row.connects
-        )
+        or bool(subresource and subresource not in row.connects)
         or (row.namespaced and bool(name) and not namespace)
     )
     exact = _exact_verb(verb, name, query)

@@ -3,11 +3,14 @@
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import yaml
+
+from tests.testbed.certificates import make_certificate
 
 from .access import Access
 from .containers import Containers
@@ -27,6 +30,13 @@ class Tls:
     certificate: Path
     key: Path
     authority: Path
+
+
+def self_signed(folder: Path, address: str) -> Tls:
+    """Make a certificate for an IP address, and its key, in a folder; clients verify it with itself."""
+    certificate, key = folder / "kube-apiserver.crt", folder / "kube-apiserver.key"
+    make_certificate(certificate, key, address)
+    return Tls(certificate, key, certificate)
 
 
 class ApiListener(Listener):
@@ -141,14 +151,18 @@ class ApiServer:
         cluster: dict[str, str] = {"server": self.url}
         if self._tls is not None:
             cluster["certificate-authority"] = str(self._tls.authority)
-        given = token or self.access.a_token()
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "simulated", "cluster": cluster}],
-            "users": [{"name": "nodeagent", "user": {"token": given} if given else {}}],
-            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "nodeagent"}}],
-            "current-context": "simulated",
-        }
-        path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return path
+        return write_kubeconfig(path, cluster, token or self.access.a_token())
+
+
+def write_kubeconfig(path: Path, cluster: Mapping[str, object], token: str | None) -> Path:
+    """Write a kubeconfig of one cluster and one user, whose bearer token may be none; give its path."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": dict(cluster)}],
+        "users": [{"name": "u", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path

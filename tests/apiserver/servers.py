@@ -162,4 +162,4 @@ def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
         try:
             yield process
         finally:
-            process.terminate()
+            process.kill()

@@ -7,9 +7,8 @@ versions"). A write is seen by all readers at once or not at all. Objects go in 
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from enum import Enum
 
 import msgspec
 
@@ -18,14 +17,6 @@ from .history import Change, Receiver, Shelf, Snapshot, Version, encode
 from .resources import RESOURCES, Object, Resource
 
 _decode = msgspec.json.Decoder().decode
-
-
-class Part(Enum):
-    """What a write may change of an object whose status is a subresource."""
-
-    WHOLE = "whole"
-    MAIN = "main"
-    STATUS = "status"
 
 
 def merged(target: object, patch: object) -> object:
@@ -167,19 +158,19 @@ class Store:
 
     # Writing
 
-    def create(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
+    def create(self, obj: Object) -> Object:
         """Add an object with kind and apiVersion; gives it as stored. Raises ApiError 409 when it exists."""
         resource = self.resource_of(obj)
         with self._lock:
-            return self._add(resource, obj, part).copy(resource)
+            return self._add(resource, obj).copy(resource)
 
     def create_many(self, objects: Iterable[Object]) -> None:
         """Add many objects in one go."""
         with self._lock:
             for obj in objects:
-                self._add(self.resource_of(obj), obj, Part.WHOLE)
+                self._add(self.resource_of(obj), obj)
 
-    def update(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
+    def update(self, obj: Object) -> Object:
         """Replace an object; gives it as stored.
 
         Where the object names a resourceVersion or uid, it must be the current one. A write that changes
@@ -188,18 +179,16 @@ class Store:
         """
         resource = self.resource_of(obj)
         with self._lock:
-            return self._replace(resource, _decode(encode(obj)), part).copy(resource)
+            return self._replace(resource, _decode(encode(obj))).copy(resource)
 
-    def patch(
-        self, plural: str, name: str, namespace: str, change: Object, *, part: Part = Part.WHOLE
-    ) -> Object:
+    def patch(self, plural: str, name: str, namespace: str, change: Object) -> Object:
         """Change an object by a JSON merge patch; gives it as stored. Raises as `update` does."""
         with self._lock:
             current = self.get(plural, name, namespace)
             del current["metadata"]["resourceVersion"]
             result = merged(current, change)
             assert isinstance(result, dict), "a merge patch of an object is an object"
-            return self.update(result, part=part)
+            return self.update(result)
 
     def apply(self, obj: Object) -> Object:
         """Create the object, or replace the one there is, whatever its version."""
@@ -216,32 +205,17 @@ class Store:
             for obj in objects:
                 self.apply(obj)
 
-    def delete(
-        self,
-        plural: str,
-        name: str,
-        namespace: str = "",
-        *,
-        preconditions: Mapping[str, str] | None = None,
-        foreground: bool = False,
-    ) -> Object:
+    def delete(self, plural: str, name: str, namespace: str = "", *, foreground: bool = False) -> Object:
         """Delete an object; gives its last version.
 
-        Raises ApiError 404 when there is none, 409 when its `uid` or `resourceVersion` is not the given one.
-        An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
+        Raises ApiError 404 when there is none. An object with finalizers stays with a deletionTimestamp until
+        an update takes the last one away.
         `foreground` adds the one that the garbage collector takes away after the object's dependents.
         """
         resource = self.resource(plural)
         with self._lock:
             version = self.version(resource, namespace, name)
             metadata = version.obj["metadata"]
-            for field, wanted in (preconditions or {}).items():
-                if wanted != metadata[field]:
-                    word = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
-                    record = f"the {word} in record ({metadata[field]})"
-                    why = f"the {word} in the precondition ({wanted}) does not match {record}"
-                    text = f'Operation cannot be fulfilled on {resource.kind} "{name}": {why}'
-                    raise statuses.ApiError(409, "Conflict", text)
             finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
             if not finalizers:
                 last = self._remove(resource, version)
@@ -279,7 +253,7 @@ class Store:
         self._shelves[resource.qualified].record(Change(self._revision, version, None))
         return version.at(self._revision)
 
-    def _add(self, resource: Resource, obj: Object, part: Part) -> Version:
+    def _add(self, resource: Resource, obj: Object) -> Version:
         metadata = dict(obj.get("metadata", {}))
         if "name" not in metadata and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{uuid.uuid4().hex[:5]}"
@@ -293,16 +267,14 @@ class Store:
             metadata["namespace"] = "default"
         if _key(resource, metadata) in self._shelves[resource.qualified].current:
             raise statuses.ApiError(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists')
-        dropped = "status" if part is Part.MAIN and resource.has_status else ""
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
         metadata.pop("deletionTimestamp", None)
         if resource.kind == "Namespace":
             metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
-        new = {key: value for key, value in obj.items() if key != dropped}
-        return self._write(resource, None, new | {"metadata": metadata})
+        return self._write(resource, None, obj | {"metadata": metadata})
 
-    def _replace(self, resource: Resource, obj: Object, part: Part) -> Version:
+    def _replace(self, resource: Resource, obj: Object) -> Version:
         metadata = obj["metadata"]
         name = metadata["name"]
         old = self.version(resource, metadata.get("namespace", ""), name)
@@ -313,7 +285,7 @@ class Store:
             )
             text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
             raise statuses.ApiError(409, "Conflict", text)
-        new = self._allowed(resource, old.obj, obj, part)
+        new = self._allowed(old.obj, obj)
         if new == old.obj:
             return old
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
@@ -321,11 +293,8 @@ class Store:
         return self._write(resource, old, new)
 
     @staticmethod
-    def _allowed(resource: Resource, old: Object, obj: Object, part: Part) -> Object:
+    def _allowed(old: Object, obj: Object) -> Object:
         """Give the object that the write makes: what it may not change stays as it is in `old`."""
-        if part is Part.STATUS:
-            new = {key: value for key, value in old.items() if key != "status"}
-            return new | ({"status": obj["status"]} if "status" in obj else {})
         kept = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
         new = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         new["metadata"] = {
@@ -333,8 +302,4 @@ class Store:
             **{key: old["metadata"][key] for key in kept if key in old["metadata"]},
             "resourceVersion": old["metadata"]["resourceVersion"],
         }
-        if part is Part.MAIN and resource.has_status:
-            new.pop("status", None)
-            if "status" in old:
-                new["status"] = old["status"]
         return new

@@ -303,12 +303,6 @@ def test_an_update_from_an_old_version_conflicts(server: Server, place: str) -> 
 
 def test_deletions(server: Server, place: str) -> None:
     created(server, f"{place}/configmaps", config_map("a"))
-    for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        exact = {"preconditions": {field: "1"}}
-        status, refused = request(server.admin, "DELETE", f"{place}/configmaps/a", exact)
-        assert (status, refused["reason"]) == (409, "Conflict")
-        why = f"the {word} in the precondition (1) does not match the {word} in record ("
-        assert refused["message"].startswith(f'Operation cannot be fulfilled on ConfigMap "a": {why}')
     _, deleted = request(server.admin, "DELETE", f"{place}/configmaps/a")
     assert (deleted["kind"], deleted["status"], deleted["details"]["name"]) == ("Status", "Success", "a")
     assert request(server.admin, "GET", f"{place}/configmaps/a")[0] == 404
@@ -326,21 +320,6 @@ def test_a_deletion_in_the_foreground_waits_for_the_garbage_collector(server: Se
     assert request(server.admin, "GET", f"{path}/a")[0] == 404
     created(server, path, daemon_set("b"))
     assert request(server.admin, "DELETE", f"{path}/b")[1]["kind"] == "Status"
-
-
-def test_status_and_the_rest_are_written_apart(server: Server, place: str) -> None:
-    path = f"{place}/services"
-    told = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}}
-    made = created(server, path, service("a", "LoadBalancer") | {"status": told})
-    assert not made.get("status", {}).get("loadBalancer"), "a create does not write it"
-    change = {"status": told, "spec": {"type": "ClusterIP"}}
-    code, patched = request(server.admin, "PATCH", f"{path}/a/status", change)
-    assert (code, patched["status"], patched["spec"]["type"]) == (200, told, "LoadBalancer")
-    changed = patched | {"status": {}, "spec": patched["spec"] | {"sessionAffinity": "ClientIP"}}
-    code, put = request(server.admin, "PUT", f"{path}/a", changed)
-    assert (code, put["status"], put["spec"]["sessionAffinity"]) == (200, told, "ClientIP")
-    code, put = request(server.admin, "PUT", f"{path}/a/status", put | {"status": {"loadBalancer": {}}})
-    assert (code, put["status"]) == (200, {"loadBalancer": {}})
 
 
 def test_apply_creates_and_merges(server: Server, place: str) -> None:
@@ -382,7 +361,6 @@ def test_groups_versions_and_resources_are_told(server: Server) -> None:
         ("servicecidrs", "ServiceCIDR", False),
     ):
         assert told[name] == (kind, namespaced, verbs)
-    assert told["ingresses/status"] == ("Ingress", True, ["get", "patch", "update"])
     assert request(server.admin, "GET", "/api/v1")[1]["groupVersion"] == "v1"
     assert request(server.admin, "GET", "/apis/apps")[1]["preferredVersion"]["groupVersion"] == "apps/v1"
     assert request(server.admin, "GET", "/version")[1]["gitVersion"].startswith("v1.")

@@ -11,6 +11,8 @@ from .resources import Resource
 if TYPE_CHECKING:
     from .watches import Ending
 
+_SECONDS = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -77,15 +79,15 @@ class Traffic:
         with self._changed:
             return [watch for watch in self._watches if fnmatchcase(watch.resource.plural, resource)]
 
-    def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 20.0) -> None:
+    def wait_for_requests(self, verb: str, path: str, count: int = 1) -> None:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""
-        self._wait(lambda: len(self.seen(verb, path)) >= count, f"{count} x {verb} {path}", timeout)
+        self._wait(lambda: len(self.seen(verb, path)) >= count, f"{count} x {verb} {path}")
 
-    def wait_for_watch(self, resource: str, timeout: float = 20.0) -> None:
+    def wait_for_watch(self, resource: str) -> None:
         """Return when a stream on a resource is open; TimeoutError when none is."""
-        self._wait(lambda: bool(self.watches(resource)), f"an open watch on {resource}", timeout)
+        self._wait(lambda: bool(self.watches(resource)), f"an open watch on {resource}")
 
-    def _wait(self, done: Callable[[], bool], what: str, timeout: float) -> None:
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
         with self._changed:
-            if not self._changed.wait_for(done, timeout):
-                raise TimeoutError(f"waited {timeout} s for {what}")
+            if not self._changed.wait_for(done, _SECONDS):
+                raise TimeoutError(f"waited {_SECONDS} s for {what}")

@@ -18,16 +18,14 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node.api_servers import ApiServers
 from release.schemas import CHART
 from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
-from tests.apiserver.server import Tls
+from tests.apiserver.server import self_signed
 from tests.charts.rendering import IMAGE, helm
 from tests.coredns import cluster
-from tests.testbed.certificates import make_certificate
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -145,9 +143,7 @@ class Cluster:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Iterator[Cluster]:
-    certificate, key = tmp_path / "api.crt", tmp_path / "api.key"
-    make_certificate(certificate, key, "127.0.0.1")  # Helm sends no token without TLS
-    with ApiServer(tls=Tls(certificate, key, certificate)) as api:
+    with ApiServer(tls=self_signed(tmp_path, "127.0.0.1")) as api:  # Helm sends no token without TLS
         api.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         found = Cluster(api, tmp_path)
         yield found
@@ -162,15 +158,6 @@ def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: 
     release.await_deletion("daemonsets", "nodeagent")
     assert release.an_agent_knows_that_it_leaves()
     release.end_well(job, done)
-
-
-def test_without_the_hook_they_would_not(release: Cluster) -> None:
-    """Why there is a hook: Helm deletes the rights right after the DaemonSet."""
-    release.install({"uninstall": {"cleanUp": False}})
-    release.begin_uninstall().result(timeout=60)
-    assert release.names() == set()
-    with pytest.raises(ForbiddenError):
-        release.an_agent_knows_that_it_leaves()
 
 
 @pytest.mark.long

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from release.schemas import CHART
 from tests.apiserver import ApiServer
-from tests.apiserver.server import Tls
+from tests.apiserver.server import self_signed, write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
 from tests.apiserver.wire import Peer, request
 from tests.charts.rendering import IMAGE, helm
 from tests.charts.test_chart import EVERYTHING
 from tests.daemonset.kustomize import Object
-from tests.testbed.certificates import make_certificate
 
 _PLACES = (
     *("api/v1/configmaps", "api/v1/serviceaccounts", "apis/apps/v1/daemonsets", "apis/apps/v1/deployments"),
@@ -37,11 +35,10 @@ def admin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Each API server in turn, as its administrator."""
     folder = tmp_path_factory.mktemp("api")
     if request.param == "simulated":
-        certificate, key = folder / "api.crt", folder / "api.key"
-        make_certificate(certificate, key, "127.0.0.1")  # Helm sends no token without TLS
-        with ApiServer(tls=Tls(certificate, key, certificate)) as api:
+        tls = self_signed(folder, "127.0.0.1")  # Helm sends no token without TLS
+        with ApiServer(tls=tls) as api:
             api.access.require_token(ADMIN, "admin")
-            yield Peer(api.port, ADMIN, ssl.create_default_context(cafile=str(certificate)))
+            yield Peer(api.port, ADMIN, ssl.create_default_context(cafile=str(tls.authority)))
     elif not (KUBE_APISERVER and ETCD):
         pytest.skip("KUBE_APISERVER= and ETCD= are not given: no real kube-apiserver")
     else:
@@ -51,22 +48,11 @@ def admin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def engine(admin: Peer, tmp_path: Path) -> Iterator[Any]:
-    """Helm, in a cluster with the namespaces that the values name."""
-    for name in ("nodeagent",):
-        request(admin, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    """Helm, in a cluster with the release's namespace."""
+    request(admin, "POST", "/api/v1/namespaces", {"metadata": {"name": "nodeagent"}})
     server = {"server": f"https://127.0.0.1:{admin.port}", "insecure-skip-tls-verify": True}
-    kubeconfig: Object = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": server}],
-        "users": [{"name": "u", "user": {"token": admin.token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
-    config = helm.Config(
-        kubeconfig_path=str(tmp_path / "kubeconfig"), namespace="nodeagent", storage_driver="memory"
-    )
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server, admin.token)
+    config = helm.Config(kubeconfig_path=str(kubeconfig), namespace="nodeagent", storage_driver="memory")
     yield config
     config.close()
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Self
 
 from nodeagent.sources.kubernetes.credentials import ACCOUNT
-from tests.apiserver import ApiServer, Tls
+from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
+from tests.apiserver.server import self_signed
 from tests.testbed.addresses import LB
-from tests.testbed.certificates import make_certificate
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.world import MANIFESTS
@@ -26,9 +26,9 @@ class ClusterApi(ApiServer):
     """
 
     def __init__(self, host: Host, directory: Path) -> None:
-        self.certificate, key = directory / "kube-apiserver.crt", directory / "kube-apiserver.key"
-        make_certificate(self.certificate, key, str(LB))
-        super().__init__(str(LB), _PORT, tls=Tls(self.certificate, key, self.certificate))
+        tls = self_signed(directory, str(LB))
+        self.certificate = tls.certificate
+        super().__init__(str(LB), _PORT, tls=tls)
         self._host = host
         self._listens = False
         self.kubeconfig = directory / "kubeconfig"

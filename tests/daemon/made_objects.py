@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network
 
 from tests.apiserver import ApiError, Object, Store, objects
@@ -18,7 +19,7 @@ def ingress(name: str, hosts: Sequence[str], address: str = str(LOAD_BALANCER_IP
     return objects.ingress(name, hosts=hosts, addresses=[address])
 
 
-def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str = "") -> Object:
+def made_service(number: int, *, ports: Sequence[int] = (80, 443)) -> Object:
     """Build one of the Services that the agents' configuration lists; nothing answers behind it."""
     return objects.service(
         f"lb-{number}",
@@ -26,7 +27,7 @@ def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str 
         kind="LoadBalancer",
         cluster_ips=[str(MADE_CLUSTER_IPS[number + 1])],
         ports=[Port(f"p{port}", port, port, 30000 + port) for port in ports],
-        addresses=[address or made_address(number)],
+        addresses=[made_address(number)],
     )
 
 
@@ -41,15 +42,9 @@ def change_cluster(store: Store, dice: random.Random) -> None:
             hosts = [f"n{dice.randrange(40)}.example.test" for _ in range(3)]
             store.apply(ingress(f"flow-{number}", list(dict.fromkeys(hosts)), made_address(number)))
         case _:
-            _delete(store, "services", f"lb-{number}", MADE_NAMESPACE)
-
-
-def _delete(store: Store, plural: str, name: str, namespace: str) -> None:
-    try:
-        store.delete(plural, name, namespace)
-    except ApiError as error:
-        if error.code != 404:
-            raise
+            # It may not be there.
+            with suppress(ApiError):
+                store.delete("services", f"lb-{number}", MADE_NAMESPACE)
 
 
 def made_address(number: int) -> str:

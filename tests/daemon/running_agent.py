@@ -57,11 +57,6 @@ class RunningAgent:
             forked=True,
         )
 
-    @property
-    def telemetry(self) -> str:
-        """Where it serves its pages, on its node."""
-        return f"{self._listen[0]}:{self._listen[1]}"
-
     # What it says
 
     def lines(self, message: str = "", **fields: object) -> list[Line]:

@@ -10,12 +10,9 @@ from tests.daemon.connections import OpenConnection, SlowDownload, new_connectio
 from tests.daemon.managed_state import hosts_inode, read_managed_state, table
 from tests.daemon.running_agent import RunningAgent
 from tests.testbed import addresses
-from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _BOUND_SECONDS = 5.0
 _LAYER_MIB = 32

@@ -10,7 +10,6 @@ from ipaddress import IPv4Address
 import pytest
 
 from tests.apiserver import Object
-from tests.apiserver.store import Part
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import ingress
@@ -19,10 +18,7 @@ from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.endtoend.asking import assert_served
 from tests.testbed.addresses import REGISTRY, SITE, Address
-from tests.testbed.fixtures import needs_root
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _OWN = "lb-1.elb.example.test"
 _NEW = "new.example.test"
@@ -49,7 +45,7 @@ def agent(world: World, api: ClusterApi, agents: Agents) -> Iterator[RunningAgen
     ):
         published = api.store.get(kind, name, namespace)
         published["status"] = _STATUS
-        api.store.update(published, part=Part.STATUS)
+        api.store.update(published)
     services = [
         {"namespace": "ingress-nginx", "name": "ingress-nginx-controller", "hostnameOnly": True},
     ]

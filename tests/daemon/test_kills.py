@@ -3,9 +3,7 @@
 import random
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,14 +15,11 @@ from tests.daemon.made_objects import change_cluster
 from tests.daemon.managed_state import names, redirects, structure, user_lines
 from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
-from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
-from tests.testbed.waiting import wait_until
+from tests.testbed.waiting import meanwhile, wait_until
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _SEED = 4711
 _BATCHES = 2
@@ -47,13 +42,8 @@ _USERS = [
 
 @dataclass
 class Tally:
-    """What happened on one node: kills, and how many of them hit the agent before it worked, or in a pass.
+    """What happened on one node: kills that hit the agent in a pass, and DNAT elements tried after kills."""
 
-    `redirects` is how many DNAT elements were tried after kills.
-    """
-
-    kills: int = 0
-    early: int = 0
     in_a_pass: int = 0
     redirects: int = 0
 
@@ -82,7 +72,9 @@ def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:  # noqa:
         dice = [random.Random(f"{_SEED} {agents.node.name}") for agents in both]  # noqa: S311 - a test's dice
         tallies = [Tally(), Tally()]
         for batch in range(_BATCHES):
-            with _flow(api, random.Random(f"{_SEED} {batch}")):  # noqa: S311 - a test's dice
+            flow = random.Random(f"{_SEED} {batch}")  # noqa: S311 - a test's dice
+            # Load balancers and their Ingresses come, change and go.
+            with meanwhile(partial(change_cluster, api.store, flow), _FLOW_SECONDS):
                 done = [
                     threads.submit(_kill_often, agents, kills, dice, tally, whole)
                     for agents, dice, tally in zip(both, dice, tallies, strict=True)
@@ -96,7 +88,6 @@ def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:  # noqa:
             assert list(node.etc.glob("*nodeagent*")) == [], (
                 "nothing half-written is left beside the hosts file"
             )
-        assert sum(tally.kills for tally in tallies) == 2 * _BATCHES * kills
         assert all(tally.in_a_pass > 0 and tally.redirects > 0 for tally in tallies)
 
 
@@ -110,11 +101,8 @@ def _kill_often(agents: Agents, kills: int, dice: random.Random, tally: Tally, w
         else:
             agent.await_line(_WRITES)
             pause.wait(dice.uniform(0, _WORKING_SECONDS))
-        doing = _doing(agent)
+        tally.in_a_pass += "in a pass" in _doing(agent)
         agent.kill()
-        tally.kills += 1
-        tally.early += not doing
-        tally.in_a_pass += "in a pass" in doing
         tried = _assert_sound(agents.node, whole, _START_SECONDS if relay_may_start else 0.0)
         tally.redirects += tried
         relay_may_start = relay_may_start and tried == 0
@@ -170,21 +158,3 @@ def _converge(agents: Agents) -> None:
     assert names(agents.node)
     for target in redirects(agents.node).values():
         assert _accepts(agents.node, target)
-
-
-@contextmanager
-def _flow(api: ClusterApi, dice: random.Random) -> Iterator[None]:
-    """Let load balancers and their Ingresses come, change and go as long as this lasts."""
-    ended = threading.Event()
-
-    def write() -> None:
-        while not ended.wait(_FLOW_SECONDS):
-            change_cluster(api.store, dice)
-
-    with ThreadPoolExecutor(1) as thread:
-        writing = thread.submit(write)
-        try:
-            yield
-        finally:
-            ended.set()
-            writing.result()

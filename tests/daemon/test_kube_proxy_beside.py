@@ -1,26 +1,20 @@
 """kube-proxy in legacy iptables mode next to an agent with the iptables backend: both keep their rules."""
 
 import statistics
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
+from tests.daemon.legacy_rules import is_on_top, legacy_rules, push_down, restore_legacy
 from tests.daemon.made_objects import made_address, made_service
 from tests.daemon.settings import MADE_NAMESPACE, write_config
 from tests.testbed import addresses
-from tests.testbed.fixtures import needs_root
-from tests.testbed.kube_proxy_iptables import JUMPS
 from tests.testbed.namespaces import Host
-from tests.testbed.waiting import wait_until
+from tests.testbed.waiting import meanwhile, wait_until
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _SECONDS = 6.0
 _LEAST = 5
@@ -39,29 +33,6 @@ def world(as_root: None) -> Iterator[World]:
         yield standing
 
 
-@contextmanager
-def _restores(node: Host) -> Iterator[list[bool]]:
-    """Run iptables-restore over and over, each with another mark; yields whether each mark was there then."""
-    ended = threading.Event()
-    kept: list[bool] = []
-
-    def restore() -> None:
-        while not ended.is_set():
-            mark = f"generation {len(kept)}"
-            rule = f'-A {_GENERATION} -m comment --comment "{mark}" -j RETURN'
-            script = f"*nat\n:{_GENERATION} - [0:0]\n{rule}\nCOMMIT\n"
-            node.run(["iptables-legacy-restore", "--wait", "5", "--noflush"], stdin=script)
-            kept.append(mark in _saved(node))
-
-    with ThreadPoolExecutor(1) as thread:
-        restoring = thread.submit(restore)
-        try:
-            yield kept
-        finally:
-            ended.set()
-        restoring.result()
-
-
 def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     world: World,
     soak: bool,  # noqa: FBT001
@@ -73,22 +44,31 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     node = world.node1
     config = write_config(world.tmp / "nodeagent.yaml", dnat={"backend": "iptables"})
     took: list[float] = []
+    kept: list[bool] = []
+
+    def restore() -> None:
+        """Restore another mark, and see whether it is there then."""
+        mark = f"generation {len(kept)}"
+        rule = f'-A {_GENERATION} -m comment --comment "{mark}" -j RETURN'
+        restore_legacy(node, f":{_GENERATION} - [0:0]\n{rule}\n")
+        kept.append(mark in legacy_rules(node))
+
     with (
         ClusterApi(world.lb, world.tmp) as api,
         Agents(node, api, config) as agents,
-        _restores(node) as kept,
+        meanwhile(restore),
     ):
         agent = agents.start_ready()
-        wait_until(lambda: _on_top(node), "our jumps standing on top", seconds=_BOUND_SECONDS)
+        wait_until(lambda: is_on_top(node), "our jumps standing on top", seconds=_BOUND_SECONDS)
         entries = _entries(node)
         assert str(addresses.LOAD_BALANCER_IP) in "".join(entries)
         until = time.monotonic() + (_SECONDS_OF_A_SOAK if soak else _SECONDS)
         while time.monotonic() < until or len(took) < _LEAST:
             api.store.create(made_service(0))
-            wait_until(lambda: made_address(0) in _saved(node), "a new entry", seconds=10)
-            _push_down(node)
+            wait_until(lambda: made_address(0) in legacy_rules(node), "a new entry", seconds=10)
+            push_down(node)
             began = time.monotonic()
-            wait_until(lambda: _on_top(node), "our jumps back on top", seconds=_BOUND_SECONDS)
+            wait_until(lambda: is_on_top(node), "our jumps back on top", seconds=_BOUND_SECONDS)
             took.append(time.monotonic() - began)
             api.store.delete("services", "lb-0", MADE_NAMESPACE)
             wait_until(lambda: _entries(node) == entries, "the entry gone, and no other", seconds=10)
@@ -98,28 +78,6 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     assert statistics.median(took) < _PROMISED_SECONDS, took
 
 
-def _push_down(node: Host) -> None:
-    """Put kube-proxy's jumps at the top, as it does when it starts."""
-    script = "*nat\n" + "".join(
-        f'-D {chain} -m comment --comment "{comment}" -j {target}\n'
-        f'-I {chain} -m comment --comment "{comment}" -j {target}\n'
-        for chain, comment, target in JUMPS
-    )
-    node.run(["iptables-legacy-restore", "--wait", "5", "--noflush"], stdin=f"{script}COMMIT\n")
-
-
-def _saved(node: Host) -> str:
-    return node.run(["iptables-legacy-save", "-t", "nat"]).stdout
-
-
-def _on_top(node: Host) -> bool:
-    lines = _saved(node).splitlines()
-    return all(
-        next(line for line in lines if line.startswith(f"-A {chain} ")).endswith(f"-j NODEAGENT-{chain}")
-        for chain in ("OUTPUT", "PREROUTING")
-    )
-
-
 def _entries(node: Host) -> list[str]:
     """Our own rules in our own chains."""
-    return [line for line in _saved(node).splitlines() if line.startswith("-A NODEAGENT")]
+    return [line for line in legacy_rules(node).splitlines() if line.startswith("-A NODEAGENT")]

@@ -24,11 +24,8 @@ from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed import addresses
-from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _BY_NAME = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/")
 _BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
@@ -87,34 +84,22 @@ def test_dnat_moves_when_its_endpoint_goes(world: World, api: ClusterApi, beside
         assert kept.ask().startswith("client=")
 
 
-def test_dnat_is_withdrawn_when_no_endpoint_is_ready(
-    world: World, api: ClusterApi, beside: RunningAgent
-) -> None:
-    """The log says why; the names stay at the ClusterIP, and DNAT is restored with the first ready pod."""
+def test_nothing_points_at_what_is_not_there(world: World, api: ClusterApi, beside: RunningAgent) -> None:
+    """Without a ready pod there is no DNAT, without the Service no name either: with the reason, and back."""
     node = world.node1
     _endpoints(api, ready=[])
     beside.await_that(lambda: redirects(node) == {}, "DNAT being withdrawn")
-    told = beside.await_line("Load balancer served", 2)
-    assert _NONE_READY in told["remarks"]
+    assert _NONE_READY in beside.await_line("Load balancer served", 2)["remarks"]
     assert names(node) == dict.fromkeys((addresses.REGISTRY, addresses.SITE), str(CLUSTER_IP))
     assert beside.plan().exit_code == 0
-    _endpoints(api, ready=[addresses.POD2])
-    beside.await_that(lambda: redirects(node) == _redirected_to(addresses.POD2), "DNAT being back")
-    _assert_served(world)
-
-
-def test_without_the_relay_service_nothing_points_at_it(
-    world: World, api: ClusterApi, beside: RunningAgent
-) -> None:
-    """Hairpin-proxy is uninstalled: names and DNAT go, with the reason; they return with it."""
-    node = world.node1
     gone = api.store.delete("services", NAME, NAMESPACE)
-    beside.await_that(lambda: redirects(node) == {} and names(node) == {}, "everything being withdrawn")
+    beside.await_that(lambda: names(node) == {}, "everything being withdrawn")
     told = beside.await_line("Load balancer refused")
     assert f"the relay Service {NAMESPACE}/{NAME} is missing" in told["reason"]
     api.store.apply(gone)
+    _endpoints(api, ready=[addresses.POD2])
     beside.await_that(
-        lambda: redirects(node) == _redirected_to(POD) and bool(names(node)), "everything being back"
+        lambda: redirects(node) == _redirected_to(addresses.POD2) and bool(names(node)), "all being back"
     )
     _assert_served(world)
 

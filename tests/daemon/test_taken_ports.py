@@ -9,14 +9,11 @@ from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.managed_state import names, redirects
 from tests.testbed import addresses
 from tests.testbed.errors import WorldError
-from tests.testbed.fixtures import needs_root
 from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.squatter import squatting
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-pytestmark = needs_root
 
 _TAKEN = f"{addresses.LOAD_BALANCER_IP}:8443"
 
@@ -41,7 +38,7 @@ def test_a_taken_port_is_reported_as_an_event_and_used_again_when_free(
 
 
 def test_the_agent_holds_the_ports_while_haproxy_is_dead(world: World, agents: Agents) -> None:
-    """Also one that found everything as desired; the older one, on standby, holds nothing."""
+    """Also one that found everything as desired; the older one holds nothing until it takes over again."""
     node = world.node1
     older = agents.start_ready()
     newer = agents.start_ready()

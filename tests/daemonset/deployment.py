@@ -97,16 +97,8 @@ class Deployment:
         """Delete the DaemonSet; the pods are the caller's."""
         self.api.store.delete("daemonsets", "nodeagent", NAMESPACE)
 
-    def pod(
-        self,
-        template: Object | None = None,
-        node: Host | None = None,
-        hosts: Mapping[str, object] | None = None,
-    ) -> Pod:
-        """Make a pod, not started; of another template, or on another node than node1, if one is given.
-
-        Options of the section `hosts`, if given, replace those that an administrator of this world would set.
-        """
+    def pod(self, template: Object | None = None, node: Host | None = None) -> Pod:
+        """Make a pod, not started; of another template, or on another node than node1, if one is given."""
         template = template or self.template
         pod = Pod(
             node or self.node,
@@ -114,7 +106,7 @@ class Deployment:
             self._directory,
             image=(self._image.path, self._image.environment),
             contents={
-                "config": {"nodeagent.yaml": self._config(hosts)},
+                "config": {"nodeagent.yaml": self._config()},
                 "token": {
                     "token": _TOKEN,
                     "ca.crt": self.api.certificate.read_text(),
@@ -126,18 +118,17 @@ class Deployment:
         self._pods.append(pod)
         return pod
 
-    def ready_pod(self, **options: object) -> Pod:
-        """Start a pod and wait until it is ready; `options` of the section hosts replace the usual ones."""
-        pod = self.pod(hosts=options or None)
+    def ready_pod(self) -> Pod:
+        """Start a pod and wait until it is ready."""
+        pod = self.pod()
         pod.start()
         pod.await_ready()
         return pod
 
-    def _config(self, hosts: Mapping[str, object] | None) -> str:
+    def _config(self) -> str:
         (config_map,) = [one for one in self._objects if one["kind"] == "ConfigMap"]
         document = yaml.safe_load(config_map["data"]["nodeagent.yaml"])
-        sections = {**self._options, "hosts": hosts} if hosts is not None else self._options
-        for section, options in sections.items():
+        for section, options in self._options.items():
             document.setdefault(section, {}).update(options)
         return yaml.safe_dump(document)
 

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from typing import Any
 
+from tests.daemonset.kustomize import Object
 from tests.testbed.agent import Answer
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.namespaces import Host
 from tests.testbed.processes import Process, children
 from tests.testbed.waiting import wait_until
-
-Object = dict[str, Any]
 
 # $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then four
 # words a mount: file or directory, source, place, ro or rw; then -- and the command.

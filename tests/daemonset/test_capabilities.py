@@ -11,8 +11,6 @@ from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
-
 _ADDED = [
     (spec["name"], name)
     for spec in pod_template()["spec"]["containers"]

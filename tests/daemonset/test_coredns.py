@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from nodeagent import __version__
-from nodeagent.cli.coredns import run
 from nodeagent.config.options import Config, CoreDnsOptions
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
@@ -55,6 +54,7 @@ def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert [list(volume) for volume in spec["volumes"]] == [["name", "configMap"]]
+    assert spec["dnsPolicy"] == "Default", "CoreDNS knows nodeagent's own lines"
     (container,) = containers(spec).values()
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -63,10 +63,6 @@ def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
     }
     assert container["image"] == f"nodeagent:{__version__}"
     assert container["resources"]["limits"]["memory"]
-
-
-def test_verification_queries_servers_that_do_not_know_nodeagents_lines(objects: list[Object]) -> None:
-    assert _pod(objects)["dnsPolicy"] == "Default"
 
 
 def test_one_replica_which_another_node_starts_soon(objects: list[Object]) -> None:
@@ -78,12 +74,6 @@ def test_one_replica_which_another_node_starts_soon(objects: list[Object]) -> No
     assert deployment["spec"]["selector"]["matchLabels"] == labels
     # The DaemonSet must not take these pods for its own.
     assert the(objects, "DaemonSet")["spec"]["selector"]["matchLabels"].items() - labels.items()
-
-
-def test_what_the_environment_calls_an_option_is_one(objects: list[Object]) -> None:
-    (container,) = containers(_pod(objects)).values()
-    used = {one["name"] for one in container["env"] if one["name"].startswith("NODEAGENT_")}
-    assert used <= {str(option.envvar) for option in run.params}
 
 
 def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Object]) -> None:

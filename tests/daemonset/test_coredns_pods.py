@@ -17,8 +17,6 @@ from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
-
 _WORKLOAD = ("Deployment", "nodeagent", "nodeagent-coredns")
 _SECONDS = 40.0
 _COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN\n    }\n    reload\n}\n"

@@ -148,7 +148,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     ] == []
 
 
-def test_the_monitors_find_the_pods(tmp_path: Path) -> None:
+def test_monitors_and_alerts_name_what_is_deployed(tmp_path: Path) -> None:
     monitors = list(yaml.safe_load_all(Path(_MONITORING, "podmonitor.yaml").read_text("utf-8")))
     deployed = render(with_components(tmp_path, "base", "../coredns"))
     for monitor, kind in zip(monitors, ("DaemonSet", "Deployment"), strict=True):
@@ -157,14 +157,9 @@ def test_the_monitors_find_the_pods(tmp_path: Path) -> None:
         wanted = monitor["spec"]["selector"]["matchLabels"]
         assert wanted.items() <= template["metadata"]["labels"].items()
         assert monitor["metadata"]["namespace"] == workload["metadata"]["namespace"]
-    # `job` is made of these two by the operator.
-    job = f"{monitors[0]['metadata']['namespace']}/{monitors[0]['metadata']['name']}"
-    assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)
-
-
-def test_the_alerts_name_the_workloads_that_are_deployed(tmp_path: Path) -> None:
-    deployed = render(with_components(tmp_path, "base", "../coredns"))
-    for kind in ("DaemonSet", "Deployment"):
         pattern = rf'namespace="([^"]+)",{kind.lower()}="([^"]+)"'
         ((namespace, name),) = re.findall(pattern, " ".join(query for _, query in QUERIES))
         assert the(deployed, kind, name)["metadata"]["namespace"] == namespace
+    # `job` is made of these two by the operator.
+    job = f"{monitors[0]['metadata']['namespace']}/{monitors[0]['metadata']['name']}"
+    assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
@@ -56,7 +54,6 @@ def test_it_may_read_all_that_the_agents_read() -> None:
     assert wanted <= granted
 
 
-@pytest.mark.timeout(600)  # the first test of a worker builds the image
 def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
     world: World, image: ImageRoot, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.apiserver.server import write_kubeconfig
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import containers, the
 from tests.root import needs_root
@@ -20,12 +21,6 @@ from tests.testbed.waiting import wait_until
 pytestmark = needs_root
 
 _TREE = Path(__file__).parents[2]
-_KUBECONFIG = """\
-current-context: c
-contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {token: t}}]
-"""
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def arguments(tmp_path: Path) -> list[str]:
     """Options with which a daemon stays off the machine, and finds no API server."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
-    (tmp_path / "kubeconfig").write_text(_KUBECONFIG, encoding="ascii")
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", {"server": "http://127.0.0.1:1"}, "t")
     config = tmp_path / "nodeagent.yaml"
     config.write_text(
         f"relay: {{launch: true, runDir: {tmp_path}/run}}\n"
@@ -42,7 +37,7 @@ def arguments(tmp_path: Path) -> list[str]:
         f"hosts: {{file: {tmp_path}/etc/hosts, verify: allow}}\n",
         encoding="ascii",
     )
-    return ["--config", str(config), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    return ["--config", str(config), "--kubeconfig", str(kubeconfig)]
 
 
 def test_the_signal_is_not_lost(arguments: list[str], tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from tests.testbed.addresses import SITE
 from tests.testbed.agent import Answer
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
-pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
-
 _LARGEST_MEGABYTES = 250
 _NOBODY = 65532
 RELAYED = Endpoint(ip_address("203.0.113.77"), 443)
@@ -139,20 +137,6 @@ def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, on
         assert '"nodeagent"' in world.node2.run(["nft", "--json", "list", "ruleset"]).stdout
     finally:
         world.node2.run(["nft", "delete table inet nodeagent; delete table ip others"])
-
-
-@pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
-def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: Once, program: str) -> None:
-    """And the lock that all who change these tables hold."""
-    target = "203.0.113.10" if program == "iptables-legacy" else "2001:db8::10"
-    rules = f"{program} -t nat -N TRIAL; {program} -t nat -A TRIAL -p tcp -j DNAT --to-destination {target}"
-    command = f"{rules}; {program} -t nat -S TRIAL; {program} -t nat -F TRIAL; {program} -t nat -X TRIAL"
-    world.node2.run(["touch", "/run/xtables.lock"])
-    lock = [Mount("/run/xtables.lock", "/run/xtables.lock", directory=False, writable=True)]
-    for capabilities, suffices in ((["NET_ADMIN"], False), (["NET_ADMIN", "NET_RAW"], True)):
-        answer = once(["sh", "-ec", command], user=0, capabilities=capabilities, mounts=lock)
-        assert (answer.exit_code == 0) is suffices, answer
-        assert (f"--to-destination {target}" in answer.text) is suffices, answer
 
 
 def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot) -> None:

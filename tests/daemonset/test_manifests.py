@@ -1,12 +1,14 @@
 """The manifests are ones that Kubernetes takes, and say what the design demands of them."""
 
 import json
-import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from nodeagent.cli.coredns import run as controller
+from nodeagent.cli.run import run as agent
 from nodeagent.config.reading import parse_config
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, render
@@ -71,15 +73,21 @@ def test_the_example_of_a_service_is_right(deployment: str) -> None:
     assert [one.proxy_protocol for one in config.load_balancers.services] == ["v1"]
 
 
-def test_what_the_environment_calls_an_option_is_one() -> None:
+@pytest.mark.parametrize("command", [agent, controller])
+def test_what_the_environment_calls_an_option_is_one(command: click.Command, objects: list[Object]) -> None:
     """NODEAGENT_... is passed over in silence when no option has that name."""
-    from nodeagent.cli.run import run  # noqa: PLC0415 - click and its command only here
-
-    known = {str(one.envvar) for one in run.params}
-    spec = pod(render(DAEMONSET))
-    used = {one["name"] for one in containers(spec)["agent"]["env"] if one["name"].startswith("NODEAGENT_")}
-    component = (DAEMONSET / "components/metrics/kustomization.yaml").read_text("utf-8")
-    assert used | set(re.findall(r"NODEAGENT_\w+", component)) <= known
+    name = "agent" if command is agent else "controller"
+    used = {
+        variable["name"]
+        for one in objects
+        if "template" in one.get("spec", {})
+        for container in containers(one["spec"]["template"]["spec"]).values()
+        if container["name"] == name
+        for variable in container["env"]
+    }
+    assert used
+    known = {str(one.envvar) for one in command.params}
+    assert {variable for variable in used if variable.startswith("NODEAGENT_")} <= known
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -35,18 +35,9 @@ def test_the_rendered_file_is_the_base() -> None:
 
 
 @_needs_kubectl
-@pytest.mark.parametrize("name", KUSTOMIZATIONS)
-def test_kubectl_renders_the_same(name: str) -> None:
-    _assert_kubectl_agrees(DAEMONSET / name)
-
-
-@_needs_kubectl
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_kubectl_renders_each_component_the_same(component: str, tmp_path: Path) -> None:
-    _assert_kubectl_agrees(with_components(tmp_path, "base", component))
-
-
-def _assert_kubectl_agrees(directory: Path) -> None:
+@pytest.mark.parametrize("name", [*KUSTOMIZATIONS, *COMPONENTS])
+def test_kubectl_renders_the_same(name: str, tmp_path: Path) -> None:
+    directory = with_components(tmp_path, "base", name) if name in COMPONENTS else DAEMONSET / name
     told = subprocess.run(
         ["kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", str(directory)],
         capture_output=True,
@@ -55,5 +46,4 @@ def _assert_kubectl_agrees(directory: Path) -> None:
         # Its few megabytes of garbage are not worth a quarter of its time.
         env=os.environ | {"GOGC": "off"},
     )
-    theirs = _by_identity(documents(told.stdout))
-    assert theirs == _by_identity(render(directory))
+    assert _by_identity(documents(told.stdout)) == _by_identity(render(directory))

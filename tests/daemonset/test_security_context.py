@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.managed_state import hosts_inode, metadata_of, names, read_managed_state
+from tests.daemon.managed_state import metadata_of, names, read_managed_state
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
-
 _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 """linux/capability.h."""
 _CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hosts_file_before(world: World) -> tuple[int, str]:
-    """The inode of node1's hosts file and what else must stay, before there is a pod."""
-    return hosts_inode(world.node1)[0], metadata_of(world.node1, "/etc/hosts")
 
 
 def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:
@@ -38,21 +30,13 @@ def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:
     assert pod.agent.probe("startupProbe").exit_code == 0
     assert '"level": "ERROR"' not in pod.agent.log()
     assert '"level": "WARNING"' not in pod.agent.log()
-    # The directory is mounted and not the file: a tool of the node replaces it, and the agent sees that.
+    # The directory is mounted and not the file: the agent replaces it; and sees that a tool of the node did.
+    assert "hosts written (rename)" in pod.agent.log()
+    assert metadata_of(node, "/etc/hosts").startswith("644 0:0")
+    assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
     node.run(["sh", "-c", "grep -v example.test /etc/hosts >/etc/hosts.new; mv /etc/hosts.new /etc/hosts"])
     wait_until(lambda: SITE in names(node), "the name standing again")
     pod.await_ready()
-
-
-def test_the_hosts_file_is_replaced_by_a_rename(
-    world: World, hosts_file_before: tuple[int, str], pod: Pod
-) -> None:
-    node = world.node1
-    inode, metadata = hosts_file_before
-    assert hosts_inode(node)[0] != inode
-    assert metadata_of(node, "/etc/hosts") == metadata
-    assert "hosts written (rename)" in pod.agent.log()
-    assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
 
 
 @pytest.mark.parametrize("name", _CONTAINERS)

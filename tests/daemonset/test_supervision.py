@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +20,8 @@ from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.processes import children
-from tests.testbed.waiting import wait_until
+from tests.testbed.waiting import meanwhile, wait_until
 from tests.testbed.world import World
-
-pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
 
 _HEALED_SECONDS = 20.0
 
@@ -36,22 +33,15 @@ def _kubelet(pod: Pod) -> Iterator[dict[str, int]]:
     At once: the first time a kubelet does so, later it backs off. No container has a liveness probe.
     """
     restarts = dict.fromkeys(pod.containers, 0)
-    ending = threading.Event()
 
     def keep() -> None:
-        while not ending.wait(0.05):
-            for name, container in [*pod.containers.items()]:
-                if not container.running:
-                    pod.restart(name)
-                    restarts[name] += 1
+        for name, container in [*pod.containers.items()]:
+            if not container.running:
+                pod.restart(name)
+                restarts[name] += 1
 
-    with ThreadPoolExecutor(1) as thread:
-        keeping = thread.submit(keep)
-        try:
-            yield restarts
-        finally:
-            ending.set()
-        keeping.result()
+    with meanwhile(keep, 0.05):
+        yield restarts
 
 
 def _program(container: Container) -> int:

@@ -12,8 +12,8 @@ import pytest
 from tests.apiserver import Rule, custom, objects
 from tests.daemon.cluster_api import ClusterApi
 from tests.doctor.states import Scene
+from tests.root import needs_root
 from tests.testbed.addresses import LB
-from tests.testbed.fixtures import needs_root
 from tests.testbed.namespaces import Host
 
 pytestmark = needs_root

@@ -1,19 +1,24 @@
 """In iptables mode, too, kube-proxy and the short circuit are read from the kernel."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.doctor.states import stage
-from tests.testbed.fixtures import world
+from tests.testbed.addresses import Stack
+from tests.testbed.kube_proxy import KubeProxyKind
 from tests.testbed.world import World
 
-__all__ = ["world"]
+
+@pytest.fixture(params=[("iptables-nft", 6), ("iptables-legacy", "dual")], ids=str)
+def world(as_root: None, request: pytest.FixtureRequest) -> Iterator[World]:
+    """One of each shape of its rules."""
+    chosen: tuple[KubeProxyKind, Stack] = request.param
+    with World(*chosen) as standing:
+        yield standing
 
 
-@pytest.mark.parametrize(
-    "world", [("iptables-nft", 6), ("iptables-legacy", "dual")], indirect=True, scope="module", ids=str
-)
 def test_the_mode_and_the_short_circuit(world: World, tmp_path: Path) -> None:
     scene = stage(world, tmp_path)
     broken = scene.agent.run("doctor")

@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.doctor.findings import Code
 from tests.doctor.states import GOLDEN, SHOWN, STATES, Scene, State, shown
-from tests.testbed.fixtures import needs_root
+from tests.root import needs_root
 from tests.testbed.node_state import read_state
 
 pytestmark = needs_root

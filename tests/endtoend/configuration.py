@@ -1,10 +1,14 @@
-"""Changes to the configuration that a test's nodeagent reads."""
+"""A test's own nodeagent on a node, and changes to the configuration that it reads."""
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 import yaml
 
 from tests.testbed.agent import Agent
+from tests.testbed.namespaces import Host
+from tests.testbed.world import NODEAGENT_CONFIG
 
 
 def configure(agent: Agent, **sections: Mapping[str, object]) -> None:
@@ -13,3 +17,14 @@ def configure(agent: Agent, **sections: Mapping[str, object]) -> None:
     for name, options in sections.items():
         document.setdefault(name, {}).update(options)
     agent.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def agent_on(
+    node: Host, manifests: Path, directory: Path, *, forked: bool = True, **sections: Mapping[str, object]
+) -> Agent:
+    """Nodeagent for a node, with manifests and the testbed's configuration copied into a directory."""
+    made = Agent(node, directory / "manifests", directory / "nodeagent.yaml", forked=forked)
+    shutil.copytree(manifests, made.manifests)
+    shutil.copy(NODEAGENT_CONFIG, made.config)
+    configure(made, **sections)
+    return made

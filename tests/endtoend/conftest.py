@@ -1,18 +1,17 @@
 """Fixtures: a world, and nodeagent on node1 with objects and a configuration that a test may change."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.endtoend.configuration import configure
+from tests.endtoend.configuration import agent_on
 from tests.endtoend.matrix import Combination
 from tests.endtoend.second_service import SECOND_SERVICE, write_manifest
 from tests.testbed.agent import RUN_DIRECTORY, Agent
 from tests.testbed.node_state import living_processes, read_state
-from tests.testbed.world import NODEAGENT_CONFIG, World
+from tests.testbed.world import World
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +48,7 @@ def kept_agent(
 def _on_node1(world: World, combination: Combination, directory: Path) -> Iterator[Agent]:
     node = world.node1
     before = read_state(node)
-    manifests = directory / "manifests"
-    shutil.copytree(world.manifests, manifests)
-    config = directory / "nodeagent.yaml"
-    shutil.copy(NODEAGENT_CONFIG, config)
-    made = Agent(node, manifests, config)
-    configure(made, dnat={"backend": combination.backend})
+    made = agent_on(node, world.manifests, directory, dnat={"backend": combination.backend})
     yield made
     answer = made.cleanup()
     assert answer.exit_code == 0, answer

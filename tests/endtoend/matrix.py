@@ -9,19 +9,17 @@ run over nine in which any two values meet (`in_pairs`), and the others over fou
 (`in_a_few`), or two, or one: the rest has the mark `matrix`, which is not chosen by default.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 
 import pytest
 
 from tests.testbed.addresses import STACKS, Stack
-from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 
 Backend: TypeAlias = Literal["nftables", "iptables"]
-Test = TypeVar("Test", bound="Callable[..., Any]")
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
@@ -60,23 +58,12 @@ _PAIRS = (
 )
 
 
-def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
-    """Marks that run a module's tests over the matrix, by default over these combinations of it."""
+def _over(usual: Collection[Combination]) -> pytest.MarkDecorator:
+    """A mark that runs tests, or a module's, over the matrix, by default over these combinations of it."""
     params = [
         pytest.param(each, id=str(each), marks=() if each in usual else pytest.mark.matrix) for each in MATRIX
     ]
-    return [needs_root, pytest.mark.parametrize("combination", params, indirect=True, scope="module")]
-
-
-def each_over(marks: Collection[pytest.MarkDecorator]) -> Callable[[Test], Test]:
-    """Run one test over `in_pairs`, `in_a_few` or others, in a module whose tests differ in this."""
-
-    def marked(test: Test) -> Test:
-        for mark in marks:
-            test = mark(test)
-        return test
-
-    return marked
+    return pytest.mark.parametrize("combination", params, indirect=True, scope="module")
 
 
 in_pairs = _over(_PAIRS)

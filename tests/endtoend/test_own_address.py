@@ -16,17 +16,13 @@ from tests.endtoend.matrix import Combination
 from tests.endtoend.second_service import SECOND_IP_6, SECOND_SERVICE, write_manifest
 from tests.testbed.addresses import bracketed
 from tests.testbed.agent import RUN_DIRECTORY, Agent
-from tests.testbed.fixtures import needs_root
 from tests.testbed.world import World
 
 COMBINATIONS = (
     Combination("nftables", "dual", "nftables"),
     Combination("iptables", 6, "iptables-legacy"),
 )
-pytestmark = [
-    needs_root,
-    pytest.mark.parametrize("combination", COMBINATIONS, ids=str, indirect=True, scope="module"),
-]
+pytestmark = pytest.mark.parametrize("combination", COMBINATIONS, ids=str, indirect=True, scope="module")
 
 _INFO = """
 import socket, sys

@@ -45,30 +45,28 @@ def test_plan_status_and_a_second_apply_agree_with_the_first(world: World, agent
     assert answers == [True] * 3 * len(world.families)
 
 
-def test_cleanup_stops_the_haproxy_that_was_launched_with_another_configuration(agent: Agent) -> None:
+def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
+    """The HAProxy that was launched with another configuration is stopped, too."""
     assert agent.apply().exit_code == 0
-    answer = agent.host.run(
+    first = agent.host.run(
         [sys.executable, "-P", "-m", "nodeagent", "cleanup"],
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    assert "stop HAProxy: nothing is to be relayed" in answer.stdout
-    assert living_processes(agent.host, "haproxy") == []
-    assert agent.host.run(["ls", "-A", RUN_DIRECTORY], check=False).stdout == ""
-
-
-def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
-    assert agent.apply().exit_code == 0
-    first, second = agent.cleanup(), agent.cleanup()
-    assert first.exit_code == second.exit_code == 0
+    assert "stop HAProxy: nothing is to be relayed" in first.stdout
     for part in ("hosts", "dnat", "relay", "addresses"):
         assert re.search(rf"^{part} +\S", first.stdout, re.MULTILINE), part
     assert re.search(r": [24] lines removed", first.stdout)
-    assert second.text == "node node1: nothing of nodeagent is left here\n"
+    assert living_processes(agent.host, "haproxy") == []
+    assert agent.host.run(["ls", "-A", RUN_DIRECTORY], check=False).stdout == ""
+    second = agent.cleanup()
+    assert (second.exit_code, second.text) == (0, "node node1: nothing of nodeagent is left here\n")
 
 
 def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     world: World, agent: Agent, second_service: Path
 ) -> None:
+    """And without any, nothing is left."""
+    before = read_state(agent.host)
     manifest = second_service.read_text(encoding="utf-8")
     second_service.unlink()
     assert agent.apply().exit_code == 0
@@ -89,14 +87,8 @@ def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     assert all(f"{url[7:-1]}:80 -> " in answer.stdout for url in by_address), answer
     assert_cut(world, world.node1, *by_address)
     assert_served(world, world.node1, NAMED[0])
-
-
-def test_without_load_balancers_nothing_is_left(agent: Agent) -> None:
-    before = read_state(agent.host)
-    assert agent.apply().exit_code == 0
     (agent.manifests / "service.yaml").unlink()
-    answer = agent.apply()
-    assert answer.exit_code == 0, answer
+    assert agent.apply().exit_code == 0
     assert before.differences(read_state(agent.host)) == []
     assert living_processes(agent.host, "haproxy") == []
     assert agent.host.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0

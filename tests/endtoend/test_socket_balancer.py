@@ -4,7 +4,6 @@ DNAT alone serves no program there. With the overlay's configuration hosts lines
 controllers give CoreDNS serves pods.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -25,18 +24,15 @@ from tests.coredns.real import answer_of
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import configuration
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.configuration import configure
+from tests.endtoend.configuration import agent_on, configure
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
-from tests.testbed.fixtures import needs_root
 from tests.testbed.socket_balancer import socket_balancer
-from tests.testbed.world import NODEAGENT_CONFIG, World
-
-pytestmark = needs_root
+from tests.testbed.world import World
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world in which node1 has no kube-proxy: the socket load balancer takes its place."""
     with World(kube_proxy="nftables") as standing, ExitStack() as stack:
         standing.node1.kube_proxy.remove(standing.service.key)
@@ -47,10 +43,8 @@ def world() -> Iterator[World]:
 @pytest.fixture
 def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
     """Nodeagent on node1."""
-    config = tmp_path / "nodeagent.yaml"
-    shutil.copy(NODEAGENT_CONFIG, config)
     # What the fork server starts is in the control group of the server.
-    made = Agent(world.node1, world.manifests, config, forked=False)
+    made = agent_on(world.node1, world.manifests, tmp_path, forked=False)
     yield made
     answer = made.cleanup()
     assert answer.exit_code == 0, answer
@@ -72,13 +66,6 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
         told = {one["code"]: one["status"] for one in agent.run("doctor", "-o", "json").document["findings"]}
     assert bypassed <= told.keys()
     assert not told.keys() & {"DataPlaneKnown", "PodsServed", "RelayDown"}
-
-
-def test_what_nothing_measured_and_no_sign_shows_is_unknown(world: World, agent: Agent) -> None:
-    with _unseen(world):
-        answer = agent.run("doctor", "-o", "json")
-    found = {finding["code"]: finding["status"] for finding in answer.document["findings"]}
-    assert found["DataPlaneUnclear"] == "cannot-tell"
 
 
 @contextmanager
@@ -111,17 +98,6 @@ def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Ag
     told = {finding["code"] for finding in agent.run("doctor", "-o", "json").document["findings"]}
     assert {"PodsUnclear", "RemediedByHosts", "DataPlaneKnown"} <= told
     assert "SocketBalancer" not in told
-
-
-def test_hosts_lines_alone_leave_pods_without_help_and_that_is_said(world: World, agent: Agent) -> None:
-    configure(agent, dnat={"backend": "none"})
-    assert agent.apply().exit_code == 0
-    assert_served(world, world.node1, *NAMED)
-    assert_cut(world, world.pod1, *NAMED)
-    for told in (agent.plan(), agent.status()):
-        assert "pods are not served, cert-manager among them: dnat.backend is none" in told.text
-    findings = agent.run("doctor", "-o", "json").document["findings"]
-    assert "PodsNotServed" in {finding["code"] for finding in findings}
 
 
 def _what_coredns_answers(world: World, agent: Agent, directory: Path) -> IPv4Address | IPv6Address:

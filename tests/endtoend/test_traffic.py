@@ -1,17 +1,13 @@
 """With nodeagent, node and pods reach what the load balancer serves, under their own addresses."""
 
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import USUAL, Combination, each_over, in_a_few, in_pairs
-from tests.testbed.addresses import SITE, bracketed
+from tests.endtoend.matrix import USUAL, Combination, in_a_few, in_pairs
 from tests.testbed.agent import Agent
-from tests.testbed.ingress_nginx import PROTECTED
 from tests.testbed.world import World
 
 _Sections = dict[str, dict[str, object]]
@@ -23,13 +19,14 @@ _LAYER_MIB = 64
 _SMALL_LAYER_MIB = 8
 
 
-@each_over(in_pairs)
+@in_pairs
 @pytest.mark.parametrize(
     "sections", [_BOTH, _DNAT, _HOSTS], ids=["dnat and hosts", "dnat alone", "hosts alone"]
 )
 def test_the_node_and_its_pods_are_served(
     world: World, kept_agent: Agent, combination: Combination, sections: Mapping[str, Mapping[str, object]]
 ) -> None:
+    """Pod1 is one of the ingress controller's own, as if it asked for its auth-url."""
     _apply(kept_agent, combination, sections)
     assert_served(world, world.node1, *NAMED)
     if sections is not _HOSTS:
@@ -43,17 +40,17 @@ def test_the_node_and_its_pods_are_served(
 
 
 # By which rules the connection came to HAProxy is nothing to it, and asserted by the others.
-@each_over(in_a_few)
+@in_a_few
 def test_a_large_layer_is_pulled_whole(world: World, kept_agent: Agent, combination: Combination) -> None:
     # How much can matter to HAProxy alone, and to it in one combination as in all.
     image = world.push_image(_LAYER_MIB if combination == USUAL else _SMALL_LAYER_MIB)
     _apply(kept_agent, combination, _BOTH)
     pulled = world.node1.pull(image)
-    assert pulled.ok, pulled.stderr
+    assert pulled.ok, pulled.reason
     world.node1.containers.remove(image)
 
 
-@each_over(in_pairs)
+@in_pairs
 def test_traffic_from_outside_is_not_touched(
     world: World, kept_agent: Agent, combination: Combination
 ) -> None:
@@ -68,30 +65,7 @@ def test_traffic_from_outside_is_not_touched(
         assert_cut(world, world.client, *NAMED)
 
 
-@each_over(in_a_few)
-def test_the_controller_reaches_a_hostname_of_its_own(
-    world: World, kept_agent: Agent, combination: Combination
-) -> None:
-    """As with auth-url of ingress-nginx: its subrequest goes to its own load balancer."""
-
-    def statuses() -> list[int]:
-        return [
-            world.node1.curl(
-                f"http://{SITE}{PROTECTED}",
-                resolve=world.address(world.pod1, address.version),
-                proxy_protocol=True,
-                extra=["--header", f"X-Auth-At: {bracketed(address)}"],
-            ).status
-            for address in world.service.load_balancer_ips
-        ]
-
-    assert kept_agent.cleanup().exit_code == 0
-    assert set(statuses()) == {500}
-    _apply(kept_agent, combination, _BOTH)
-    assert set(statuses()) == {204}, combination
-
-
-@each_over(in_pairs)
+@in_pairs
 def test_kube_proxy_rewriting_its_rules_changes_nothing(
     world: World, kept_agent: Agent, combination: Combination
 ) -> None:
@@ -100,28 +74,6 @@ def test_kube_proxy_rewriting_its_rules_changes_nothing(
     for host in (world.node1, world.pod1):
         assert_served(world, host, NAMED[0])
     assert kept_agent.status().exit_code == 0
-
-
-@each_over(in_pairs)
-def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
-    world: World, kept_agent: Agent, combination: Combination, tmp_path: Path
-) -> None:
-    """As with kube-proxy before Kubernetes 1.30: its rules, of each shape, name the address all the same."""
-    if combination.family != "dual":
-        pytest.skip("both families at once tell as much as each of them")
-    agent = Agent(kept_agent.host, tmp_path / "manifests", kept_agent.config)
-    shutil.copytree(kept_agent.manifests, agent.manifests)
-    for file in agent.manifests.iterdir():
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("ipMode: VIP", "ipMode: Proxy"), encoding="utf-8")
-    assert agent.cleanup().exit_code == 0
-    assert_cut(world, world.node1, NAMED[0])
-    _apply(agent, combination, _BOTH)
-    assert_served(world, world.node1, NAMED[0])
-    (decision,) = agent.status("-o", "json").document["loadBalancers"]
-    assert {remark.partition(": ")[2] for remark in decision["remarks"]} == {
-        "ipMode Proxy, but this node's own rules short-circuit it nevertheless"
-    }
 
 
 def _apply(agent: Agent, combination: Combination, sections: Mapping[str, Mapping[str, object]]) -> None:

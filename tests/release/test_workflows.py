@@ -22,14 +22,12 @@ def _make_targets(command: str) -> list[str]:
     return re.findall(r"(?:^|&& |; |sudo )make (?:--\S+ )*([a-z-]+)", command, re.MULTILINE)
 
 
-def test_every_make_target_exists_and_is_documented() -> None:
+def test_every_make_target_is_one_that_make_lists() -> None:
     called = {
         target for file in WORKFLOWS for step in _steps(file) for target in _make_targets(step.get("run", ""))
     }
     assert {"lint", "test", "chart", "release-check", "release-assets"} <= called
     assert called <= _TARGETS
-    page = (_ROOT / "docs" / "development.md").read_text("utf-8")
-    assert called <= set(re.findall(r"`(?:make )?([a-z-]+)[ `]", page))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))

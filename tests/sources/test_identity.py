@@ -19,12 +19,6 @@ def test_the_node_is_named_as_kubelet_would_and_answers_to_its_long_and_short_na
     assert own_names("Node1.internal") == names
 
 
-def test_there_is_at_most_one_source_address_a_family() -> None:
-    """On any machine, whatever its routes."""
-    versions = [address.version for address in source_addresses()]
-    assert versions in ([], [4], [6], [4, 6])
-
-
 def test_a_machine_without_a_route_has_no_source_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """A family that is switched off is left out."""
 

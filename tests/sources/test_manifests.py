@@ -225,7 +225,7 @@ def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, obje
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
-    """`--manifests <(kubectl get ... -o yaml)`."""
+    """`--manifests <(kubectl get ... -o yaml)`: one file, whatever its suffix."""
     os.mkfifo(tmp_path / "pipe")
     writer = Thread(target=(tmp_path / "pipe").write_text, args=(json.dumps(load_balancer()),))
     writer.start()
@@ -239,10 +239,3 @@ def test_only_manifests_of_the_directory_itself_are_read(tmp_path: Path) -> None
     for place in ("a.yaml", "b.yml", "c.json", "README.md", "d.yaml.bak", "below/e.yaml"):
         (tmp_path / place).write_text(json.dumps(load_balancer(place[0])), encoding="utf-8")
     assert names(read_manifests(tmp_path, "node1")) == ["a", "b", "c"]
-
-
-def test_one_file_may_be_named_instead(tmp_path: Path) -> None:
-    """Whatever its suffix."""
-    file = tmp_path / "dump"
-    file.write_text(json.dumps(load_balancer("one")), encoding="utf-8")
-    assert names(read_manifests(file, "node1")) == ["one"]

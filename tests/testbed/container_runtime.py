@@ -24,10 +24,10 @@ _PULL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class PullResult:
-    """The result of a pull: `ok` only if the layer is there completely, with the right digest and size."""
+    """The result of a pull: `ok` only if all of the image arrived; else the reason in the runtime's words."""
 
     ok: bool
-    stderr: str
+    reason: str
 
 
 class ContainerRuntime:
@@ -83,11 +83,11 @@ class ContainerRuntime:
             check=False,
         )
         if done.returncode != 0:
-            return PullResult(ok=False, stderr=done.stderr)
+            return PullResult(ok=False, reason=done.stderr)
         arrived = read_blob(self._blob(image))
         if arrived != image.layer:
-            return PullResult(ok=False, stderr=f"expected {image.layer}, found {arrived}")
-        return PullResult(ok=True, stderr=done.stderr)
+            return PullResult(ok=False, reason=f"expected {image.layer}, found {arrived}")
+        return PullResult(ok=True, reason=done.stderr)
 
     def pull_command(self, image: Image) -> list[str | Path]:
         """Return the command that pulls an image, on the node."""

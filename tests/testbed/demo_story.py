@@ -83,7 +83,7 @@ def pull_works(scene: Scene) -> None:
     scene.screen.command(node.name, f"ctr images pull {scene.image.reference}")
     result = node.pull(scene.image)
     if not result.ok:
-        raise NotObservedError("the image pulled whole", result.stderr, node.containers.process.log)
+        raise NotObservedError("the image pulled whole", result.reason, node.containers.process.log)
     node.containers.remove(scene.image)
     mib = scene.image.layer.size // 2**20
     scene.screen.observed(f"the layer of {mib} MiB arrived whole, sha256:{scene.image.layer.digest[:12]}")
@@ -147,7 +147,7 @@ def _await_request(scene: Scene, address: addresses.Address, before: int) -> Non
 
 
 def _requests_from(scene: Scene, address: addresses.Address) -> int:
-    return sum(access.client == str(address) for access in scene.world.accesses())
+    return scene.world.clients().count(str(address))
 
 
 def _cut(scene: Scene, host: Host) -> None:
@@ -184,7 +184,7 @@ def _pull_fails(scene: Scene, node: Node) -> None:
     result = node.pull(scene.image)
     if result.ok:
         raise NotObservedError("a pull that fails", "the image was pulled", node.containers.process.log)
-    reason = result.stderr.rstrip().splitlines()[-1] if result.stderr.strip() else "(silence)"
+    reason = result.reason.rstrip().splitlines()[-1] if result.reason.strip() else "(silence)"
     if "reset" not in reason and "EOF" not in reason:
         raise NotObservedError("a pull whose connection is cut", reason, node.containers.process.log)
     scene.screen.said(reason)

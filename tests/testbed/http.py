@@ -11,14 +11,11 @@ from tests.testbed.addresses import Address
 _SEPARATOR, _END = "\x1e", "\x1f"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-EMPTY_REPLY = 52
-"""curl's exit code for a connection closed without an answer."""
-TLS_CONNECT_ERROR = 35
-"""curl's exit code for a TLS handshake that was cut."""
-RESET = 56
-"""curl's exit code for a connection that was reset while it read."""
-CUT = frozenset({EMPTY_REPLY, TLS_CONNECT_ERROR, RESET})
-"""curl's exit codes if the ingress controller did not receive the PROXY header."""
+CUT = frozenset({35, 52, 56})
+"""curl's exit codes if the ingress controller did not receive the PROXY header.
+
+The TLS handshake was cut, the connection was closed without an answer, or it was reset.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,7 @@ class CurlResult:
         return self.exit_code in CUT and self.status == 0
 
 
-def curl_command(
-    url: str, resolve: Address | None, source: Address | None, timeout: float, *, proxy_protocol: bool
-) -> list[str]:
+def curl_command(url: str, resolve: Address | None, timeout: float, *, proxy_protocol: bool) -> list[str]:
     """Return curl's command line up to the URL.
 
     The status follows the body on a line of its own, where `curl_result` finds it.
@@ -54,8 +49,6 @@ def curl_command(
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         command += ["--resolve", f"{parts.hostname}:{port}:{resolve}"]
-    if source is not None:
-        command += ["--interface", str(source)]
     if proxy_protocol:
         command.append("--haproxy-protocol")
     return command

@@ -5,9 +5,8 @@ from typing import Literal, TypeAlias, get_args
 
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.addresses import Address, Family, Network
-from tests.testbed.host_programs import ON_HOST
 from tests.testbed.namespaces import Host
-from tests.testbed.services import ServiceRules
+from tests.testbed.services import ON_HOST, ServiceRules
 
 KubeProxyKind: TypeAlias = Literal["nftables", "iptables-nft", "iptables-legacy"]
 KUBE_PROXY_KINDS: tuple[KubeProxyKind, ...] = get_args(KubeProxyKind)

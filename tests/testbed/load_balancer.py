@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
-from tests.testbed.host_programs import ON_HOST
+from tests.testbed.services import ON_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

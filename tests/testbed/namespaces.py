@@ -31,6 +31,7 @@ _ENVIRONMENT = {
 _FOR_THE_MAIN_THREAD = {signal.SIGINT, signal.SIGTERM}
 # The kernel's numbers for a TCP socket that listens and a UDP socket that is bound.
 _LISTENS = {"tcp": "0A", "udp": "07"}
+_CURL_SECONDS = 10.0
 
 
 class Host:
@@ -257,14 +258,13 @@ class Host:
                 if state == _LISTENS[protocol]:
                     yield int(local.rpartition(":")[2], 16)
 
-    def curl(  # noqa: PLR0913 - each is one thing a request can differ in
+    def curl(
         self,
         url: str,
         *,
         resolve: Address | None = None,
         proxy_protocol: bool = False,
-        timeout: float = 10.0,
-        source: Address | None = None,
+        timeout: float = _CURL_SECONDS,
         extra: Sequence[str] = (),
     ) -> CurlResult:
         """Ask for a page, as a user of this host would.
@@ -274,29 +274,26 @@ class Host:
             resolve: The address to use in place of looking the name up.
             proxy_protocol: Whether curl itself sends the PROXY header.
             timeout: Seconds for the whole request.
-            source: The address to connect from.
             extra: Further options of curl.
 
         Returns:
             The answer; a failed request is a result, not an error.
         """
-        command = curl_command(url, resolve, source, timeout, proxy_protocol=proxy_protocol)
+        command = curl_command(url, resolve, timeout, proxy_protocol=proxy_protocol)
         return curl_result(self.run([*command, *extra, url], timeout=timeout + 5, check=False))
 
-    def curl_all(
-        self, requests: Sequence[tuple[str, Sequence[str]]], *, timeout: float = 10.0
-    ) -> list[CurlResult]:
+    def curl_all(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[CurlResult]:
         """Ask for pages one after the other, with one start of curl.
 
         Args:
             requests: URLs that differ in name, port or address family, each with further options of curl.
-            timeout: Seconds for each request.
 
         Returns:
             The answers; a failed request is a result, not an error.
         """
-        command = curl_all_command(requests, timeout)
-        answers = curl_all_results(self.run(command, timeout=timeout * len(requests) + 5, check=False).stdout)
+        command = curl_all_command(requests, _CURL_SECONDS)
+        seconds = _CURL_SECONDS * len(requests) + 5
+        answers = curl_all_results(self.run(command, timeout=seconds, check=False).stdout)
         if len(answers) != len(requests):
             raise WorldError(f"{self.name}: {command}: {len(answers)} answers")
         return answers

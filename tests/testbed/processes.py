@@ -51,11 +51,11 @@ class Process:
         """Send a signal to the program."""
         os.kill(self.pid, number)
 
-    def stop(self, number: Signals = SIGTERM, *, seconds: float = 10.0) -> int:
+    def stop(self, number: Signals = SIGTERM) -> int:
         """End the program by a signal, and by SIGKILL when that is not enough in time; returns as `wait`."""
         if self.running:
             self.signal(number)
-        return self.wait(seconds=seconds)
+        return self.wait()
 
     def wait(self, *, seconds: float = 10.0) -> int:
         """Wait for the end; a program that takes longer than `seconds` is killed.

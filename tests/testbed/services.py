@@ -1,5 +1,6 @@
-"""What kube-proxy knows of a Service."""
+"""What kube-proxy knows of a Service, and by which programs it and the load balancer act."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,10 @@ from tests.testbed.addresses import (
     Family,
     within,
 )
+
+ON_HOST = tuple(os.environ.get("ON_HOST", "").split())
+"""What comes before programs that are not those of nodeagent's image in a cluster: kube-proxy's and the load
+balancer's. Empty, unless they are to be others (tests/testbed/kernels/on-host)."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,6 @@ class ServiceRules:
     def key(self) -> str:
         """The Service as Kubernetes writes it: namespace/name."""
         return f"{self.namespace}/{self.name}"
-
-    @property
-    def cluster_ip(self) -> Address:
-        """The first of its ClusterIPs."""
-        return self.cluster_ips[0]
 
     def within(self, families: Iterable[Family]) -> "ServiceRules":
         """The same Service without the addresses that are of no such family."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.root import needs_root
 from tests.testbed.demo_story import STORY
-from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.processes import HEARS_CTRL_C
 from tests.testbed.telling import INTERRUPTED

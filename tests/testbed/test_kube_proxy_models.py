@@ -15,13 +15,14 @@ import pytest
 
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node.service_proxy import read_kube_proxy
+from tests.apiserver import objects
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.resources import Object
+from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
 from tests.apiserver.wire import Peer, request
 from tests.testbed.addresses import CLUSTER_CIDRS, EVERY_LOAD_BALANCER_IP, LB, SERVICE_CIDRS, SITE
 from tests.testbed.errors import WorldError
-from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.namespaces import Host
@@ -31,13 +32,10 @@ from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
 KUBE_PROXY = os.environ.get("KUBE_PROXY", "")
-pytestmark = [
-    needs_root,
-    pytest.mark.skipif(
-        not (KUBE_PROXY and KUBE_APISERVER and ETCD),
-        reason="KUBE_PROXY, KUBE_APISERVER and ETCD name no programs to compare with: docs/development.md",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (KUBE_PROXY and KUBE_APISERVER and ETCD),
+    reason="KUBE_PROXY, KUBE_APISERVER and ETCD name no programs to compare with: docs/development.md",
+)
 
 Rules = dict[str, list[str]]
 
@@ -115,7 +113,15 @@ def _fill(api: Peer, world: World) -> None:
             where = f"/namespaces/{namespace}" if obj["kind"] == "Service" else ""
             _create(api, f"/api/v1{where}/{obj['kind'].lower()}s", obj)
     for family in world.families:
-        found = _endpoint_slice(INGRESS_SERVICE.within((family,)), family)
+        service = INGRESS_SERVICE.within((family,))
+        pods = zip(service.endpoints, world.nodes, strict=True)
+        found = objects.endpoint_slice(
+            f"{service.name}-{family}",
+            service.name,
+            namespace,
+            endpoints=[objects.Endpoint(str(pod), node.name) for pod, node in pods],
+            ports={port.name: port.target_port for port in service.ports},
+        )
         _create(api, f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", found)
 
 
@@ -132,15 +138,7 @@ def _create(api: Peer, path: str, obj: Object) -> None:
 
 def _start(world: World, node: Host, mode: str, api: Peer) -> Process:
     cluster = {"server": f"https://{LB}:{api.port}", "insecure-skip-tls-verify": True}
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "real",
-        "clusters": [{"name": "real", "cluster": cluster}],
-        "users": [{"name": "admin", "user": {"token": ADMIN}}],
-        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
-    }
-    (world.tmp / "kubeconfig").write_text(json.dumps(kubeconfig), encoding="ascii")
+    write_kubeconfig(world.tmp / "kubeconfig", cluster, ADMIN)
     programs = world.tmp / "iptables"
     if not programs.exists():
         programs.mkdir()
@@ -227,18 +225,3 @@ def _assert_read_as(node: Host, mode: str) -> None:
     assert [each for each, _ in seen.modes] == [mode]
     assert seen.held is not None
     assert seen.held >= set(EVERY_LOAD_BALANCER_IP)
-
-
-def _endpoint_slice(service: ServiceRules, family: int) -> Object:
-    return {
-        "metadata": {
-            "name": f"{service.name}-{family}",
-            "labels": {"kubernetes.io/service-name": service.name},
-        },
-        "addressType": f"IPv{family}",
-        "endpoints": [
-            {"addresses": [str(pod)], "conditions": {"ready": True}, "nodeName": node}
-            for pod, node in zip(service.endpoints, ("node1", "node2"), strict=True)
-        ],
-        "ports": [{"name": port.name, "port": port.target_port} for port in service.ports],
-    }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.testbed.fixtures import needs_root
+from tests.root import needs_root
 from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World

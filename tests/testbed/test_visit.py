@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.testbed.fixtures import needs_root
+from tests.root import needs_root
 
 pytestmark = needs_root
 
@@ -61,10 +61,8 @@ def test_what_is_printed_leads_into_the_world() -> None:
 
         assert on_node("hostname").stdout == "node1\n"
         assert on_node("curl -sS https://site.example.test/").returncode != 0
-        assert on_node(pull[1]).returncode != 0
         assert on_node("nodeagent plan").returncode == _PENDING
         assert on_node("nodeagent apply").returncode == 0
-        assert on_node("nodeagent status").returncode == 0
         assert on_node("curl -sS https://site.example.test/").stdout.startswith("client=192.0.2.11 ")
         assert on_node(pull[1]).returncode == 0
         repaired = on_node(
@@ -72,7 +70,5 @@ def test_what_is_printed_leads_into_the_world() -> None:
             "until nft list table inet nodeagent; do kill -0 $agent || exit; done; kill $agent; wait $agent"
         )
         assert repaired.returncode == 0, repaired.stderr
-        assert on_node("nodeagent cleanup").returncode == 0
-        assert on_node("curl -sS https://site.example.test/").returncode != 0
         assert list(Path(logs[1]).glob("pod1-nginx-error*"))
     assert not Path(logs[1]).exists()

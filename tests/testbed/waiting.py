@@ -1,7 +1,10 @@
 """Waiting for a condition, never for a length of time."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from tests.testbed.errors import WorldError
 
@@ -27,3 +30,26 @@ def wait_until(
         if time.monotonic() > deadline:
             raise WorldError(f"gave up after {seconds:g} s waiting for: {what}")
         time.sleep(every)
+
+
+@contextmanager
+def meanwhile(step: Callable[[], object], pause: float = 0.0) -> Iterator[None]:
+    """Do something again and again in a thread, as long as this lasts; raises in the end what that raised.
+
+    Args:
+        step: What is done.
+        pause: Seconds before each time.
+    """
+    ending = threading.Event()
+
+    def repeat() -> None:
+        while not ending.wait(pause):
+            step()
+
+    with ThreadPoolExecutor(1) as thread:
+        repeating = thread.submit(repeat)
+        try:
+            yield
+        finally:
+            ending.set()
+        repeating.result()

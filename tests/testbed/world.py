@@ -20,7 +20,7 @@ from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.dns_server import DnsServer
 from tests.testbed.errors import WorldError
-from tests.testbed.ingress_nginx import Access, IngressController
+from tests.testbed.ingress_nginx import IngressController
 from tests.testbed.kube_proxy import KubeProxy, KubeProxyKind
 from tests.testbed.load_balancer import LoadBalancer
 from tests.testbed.namespaces import Host
@@ -109,9 +109,9 @@ class World:
         """List what the ingress controller said about connections without a PROXY header."""
         return [line for controller in self.ingress for line in controller.broken_headers()]
 
-    def accesses(self) -> list[Access]:
-        """List the requests that the ingress controller answered, pod by pod."""
-        return [access for controller in self.ingress for access in controller.accesses()]
+    def clients(self) -> list[str]:
+        """List the clients of the requests that the ingress controller answered, pod by pod."""
+        return [client for controller in self.ingress for client in controller.clients()]
 
     def address(self, host: Host, family: Family | None = None) -> Address:
         """A host's address in a family; without one, that by which others know it."""

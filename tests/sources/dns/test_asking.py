@@ -29,6 +29,11 @@ def zone(*records: str, rcode: str = "NOERROR") -> Replying:
     return replying
 
 
+def alike(rcode: str = "NOERROR", flags: int = dns.flags.RA) -> Replying:
+    """A server that answers every question so, without a record."""
+    return lambda query, _transport: (answer(query, rcode=rcode, flags=flags).to_wire(),)
+
+
 def truncating(records: list[str], cut: str = "") -> Replying:
     """A server whose answer does not fit into a packet: over UDP, there is only what was cut off so far."""
 
@@ -134,22 +139,18 @@ def test_a_hostname_that_does_not_exist_and_one_without_addresses_are_distinguis
 @pytest.mark.parametrize("rcode", ["NOERROR", "NXDOMAIN"])
 def test_nothing_without_a_ttl_has_none(rcode: str) -> None:
     """Simple servers leave the SOA out: then it is not known for how long there is nothing."""
-
-    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
-        yield answer(query, rcode=rcode).to_wire()
-
-    assert ask(replying).ttl == 0
+    assert ask(alike(rcode)).ttl == 0
 
 
 @pytest.mark.parametrize("rcode", ["NXDOMAIN", "SERVFAIL"])
 def test_addresses_count_though_the_other_query_is_answered_badly(rcode: str) -> None:
     """Some load balancers' DNS knows no AAAA and says so in a wrong way (RFC 4074)."""
 
-    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+    def replying(query: Message, transport: Transport) -> Iterable[bytes]:
         if query.question[0].rdtype == dns.rdatatype.A:
             yield answer(query, f"{NAME}. 60 A 192.0.2.1").to_wire()
         else:
-            yield answer(query, rcode=rcode).to_wire()
+            yield from alike(rcode)(query, transport)
 
     reply = ask(replying)
     assert (reply.outcome, addresses(reply)) == (DnsOutcome.ADDRESSES, ["192.0.2.1"])
@@ -168,11 +169,7 @@ def test_addresses_count_though_the_other_query_is_answered_badly(rcode: str) ->
 )
 def test_an_error_says_nothing_of_the_name(rcode: str, outcome: DnsOutcome, trouble: str) -> None:
     """The problem has the server's own words. An empty answer without recursion means: ask elsewhere."""
-
-    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
-        yield answer(query, rcode=rcode, flags=0).to_wire()
-
-    reply = ask(replying)
+    reply = ask(alike(rcode, flags=0))
     assert (reply.outcome, reply.outcome.tells) == (outcome, False)
     assert reply.trouble.startswith(f"127.0.0.1: {trouble}")
 

@@ -8,7 +8,6 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.reflector import Timing
 from tests.apiserver import ApiServer, Ending, Rule, faults, objects
-from tests.apiserver.store import Part
 
 from .watching import NODE, QUICK, Watched, until, watching
 
@@ -76,7 +75,7 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
         api.traffic.wait_for_requests("get", "/apis", 2)
         before = watched.changes
         heartbeat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}
-        api.store.patch("nodes", NODE, "", heartbeat, part=Part.STATUS)
+        api.store.patch("nodes", NODE, "", heartbeat)
         api.store.patch("nodes", "other", "", {"spec": {"podCIDRs": ["10.9.0.0/24"]}})
         api.store.patch(
             "ingresses", "a", "default", {"metadata": {"annotations": {"cert-manager.io/x": "y"}}}

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection, connect
@@ -21,6 +20,7 @@ from nodeagent.sources.kubernetes.pod_exec import Container, execute
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
 from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
 from tests.apiserver import objects
+from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
 from tests.apiserver.wire import request as requested
 from tests.testbed.waiting import wait_until
@@ -44,15 +44,7 @@ def _connected(server: tuple[Server, Path], token: str) -> Connection:
         "certificate-authority": "apiserver.crt",
         "tls-server-name": "kubernetes.default.svc",
     }
-    document = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    file = folder / f"{token}.kubeconfig"
-    file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return connect(file)
+    return connect(write_kubeconfig(folder / f"{token}.kubeconfig", cluster, token))
 
 
 def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, Path]) -> None:

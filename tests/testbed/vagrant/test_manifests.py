@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -14,10 +13,8 @@ from tests.daemonset.kustomize import render
 from tests.daemonset.manifests import configuration, containers, pod
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
-from tests.testbed.vagrant.manifests import manifests
+from tests.testbed.vagrant.manifests import Object, manifests
 from tests.testbed.vagrant.render import settings
-
-Object = dict[str, Any]
 
 _TESTBED = Path(__file__).parents[1]
 _AGENT = _TESTBED / "vagrant" / "nodeagent"
