@@ -206,7 +206,7 @@ class CoreDnsReporter:
         """Report a pass."""
         served = sum(decision.status is DecisionStatus.SERVED for decision in done.edits.decisions)
         for path in done.written:
-            fields = {"configmap": path, "names": served, "way": str(done.edits.way)}
+            fields = {"configmap": path, "names": served, "way": done.edits.way}
             _LOG.info("Wrote a ConfigMap", extra={"fields": fields})
         decided = replace(done.desired, names=done.edits.decisions)
         self._decisions.log(decided)

@@ -33,24 +33,16 @@ def path_of(config: Config, config_map: str) -> str:
     return f"{config.coredns.namespace}/{config_map}"
 
 
-class Way(Struct, frozen=True):
-    """The chosen way. `key` is nodeagent's in the import ConfigMap; None: it is the Corefile itself."""
-
-    key: str | None
-    remarks: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the value as in the configuration."""
-        return "corefile" if self.key is None else "import"
-
-
-def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
-    """Choose by `coredns.mode`, and return what a person should know.
+def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str | None, list[str]]:
+    """Choose by `coredns.mode`.
 
     Args:
         corefile: The Corefile, without nodeagent's block.
         config: The configuration.
         importable: Whether the import ConfigMap exists.
+
+    Returns:
+        nodeagent's key in the import ConfigMap, None for the Corefile itself; and what a person should know.
 
     Raises:
         CorefileError: the configuration requires something that this cluster does not have.
@@ -66,7 +58,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
         )
     key = _import_key(corefile)
     if options.mode == "corefile":
-        return Way(None, tuple(remarks))
+        return None, remarks
     make = f"kubectl -n {options.namespace} create configmap {options.import_config_map}"
     if options.mode == "import" and key is None:
         raise CorefileError(
@@ -80,7 +72,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
             f"{imported}: no such ConfigMap, though the Corefile imports one; so nodeagent edits the "
             f"Corefile itself, which its owner might revert. Create it: {make}"
         )
-    return Way(key if importable else None, tuple(remarks))
+    return key if importable else None, remarks
 
 
 def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[Source]:
@@ -153,9 +145,9 @@ def _beyond(lines: Iterable[str], others: Iterable[str]) -> Iterator[str]:
 
 
 class Edits(Struct, frozen=True):
-    """All changes, in the order in which they are written, and the reasons."""
+    """All changes, in the order in which they are written, and the reasons; `way` is as in `coredns.mode`."""
 
-    way: Way
+    way: str
     edits: tuple[Edit, ...]
     decisions: tuple[NameDecision, ...]
     remarks: tuple[str, ...] = ()
@@ -201,17 +193,16 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
 
     with _about(path):
         corefile = parse(_user_text(main, adopt=adopt))
-    way = choose(corefile, config, importable=import_path in standing)
+    own_key, remarks = choose(corefile, config, importable=import_path in standing)
     with _about(path):
-        target = _Target(corefile, main if way.key is None else imported, way.key, options.max_bytes)
+        target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
         answers, decisions = named(target, [Source(corefile), *imported_sources(corefile, imported)])
         text = target.written(answers)
-    edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if way.key else text)]
-    if way.key:
-        edits.append(Edit(import_path, way.key, imported.get(way.key), text or None))
-    others = sorted(key for key in imported if key.startswith("nodeagent.") and key != way.key)
+    edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)]
+    if own_key:
+        edits.append(Edit(import_path, own_key, imported.get(own_key), text or None))
+    others = sorted(key for key in imported if key.startswith("nodeagent.") and key != own_key)
     edits += [Edit(import_path, key, imported[key], without_blocks(imported[key]) or None) for key in others]
-    remarks = [*way.remarks]
     path = path_of(config, options.node_local_config_map)
     if path in standing:
         # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.
@@ -224,7 +215,7 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
                 edits.append(Edit(path, COREFILE, data[COREFILE], text))
         except CorefileError as error:
             remarks.append(str(error))
-    return Edits(way, tuple(edits), decisions, tuple(remarks))
+    return Edits("import" if own_key else "corefile", tuple(edits), decisions, tuple(remarks))
 
 
 def decide_removal(config_maps: Mapping[str, Mapping[str, str]]) -> tuple[Edit, ...]:

@@ -48,7 +48,7 @@ def imported_answer(text: str | None, question: Question) -> str:
 def test_a_pod_is_answered_by_every_corefile_and_removal_restores_it(name: str) -> None:
     edits = decide(PLAN, standing(name), CONFIG, adopt=False)
     (edit,) = edits.pending
-    assert (edit.config_map, edit.key, str(edits.way)) == (MAIN, "Corefile", "corefile")
+    assert (edit.config_map, edit.key, edits.way) == (MAIN, "Corefile", "corefile")
     assert edit.after is not None
     assert block_names([edit.after]).keys() == {"app.example.com", "*.apps.example.com"}
     (removal,) = decide_removal({MAIN: {"Corefile": edit.after}})
@@ -60,7 +60,7 @@ def test_a_pod_is_answered_by_every_corefile_and_removal_restores_it(name: str) 
 def test_where_the_corefile_imports_a_key_of_the_other_config_map_holds_the_names(name: str) -> None:
     edits = decide(PLAN, standing(name, {"log.override": "log\n"}), CONFIG, adopt=False)
     (edit,) = edits.pending
-    assert (str(edits.way), edit.config_map, edit.key, edit.before) == (
+    assert (edits.way, edit.config_map, edit.key, edit.before) == (
         "import",
         CUSTOM,
         "nodeagent.override",
@@ -80,7 +80,7 @@ def test_where_the_corefile_imports_a_key_of_the_other_config_map_holds_the_name
 
 def test_without_the_import_config_map_the_corefile_is_edited_and_it_is_said() -> None:
     edits = decide(PLAN, standing("k3s"), CONFIG, adopt=False)
-    assert str(edits.way) == "corefile"
+    assert edits.way == "corefile"
     assert "kubectl -n kube-system create configmap coredns-custom" in " ".join(edits.remarks)
 
 

@@ -37,9 +37,6 @@ _LOG = logging.getLogger(__name__)
 PAGE = 500
 """Objects per page, as in kubectl and client-go: about 1 MB of Ingresses, so that memory stays low."""
 
-LARGEST_OBJECT = 2 * 1024 * 1024
-"""Bytes of an object as JSON; a larger one is skipped. etcd takes 1.5 MiB (its `--max-request-bytes`)."""
-
 
 class Listing(Struct, frozen=True):
     """A collection at one moment.
@@ -180,9 +177,6 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
     if not meta.name:
         return None, Item(0, Unreadable(describe(raw, resource.kind), "it has no name"))
     key = (intern(meta.namespace), intern(meta.name))
-    if len(raw) > LARGEST_OBJECT:
-        reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
-        return key, Item(version, Unreadable(describe(raw, resource.kind), reason))
     try:
         return key, Item(version, resource.decode(raw))
     except DecodingError as error:

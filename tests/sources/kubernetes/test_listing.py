@@ -6,7 +6,7 @@ import pytest
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
-from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_event, read_list
+from nodeagent.sources.kubernetes.listing import read_event, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
 
@@ -138,17 +138,6 @@ def test_large_objects_come_a_few_at_a_time(
     limits = [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)]
     assert limits[:3] == ["500", "50", "5"]
     assert set(limits[2:]) == {"5"}
-
-
-def test_an_object_that_is_too_large_is_skipped_alone(api: ApiServer, connection: Connection) -> None:
-    made = list(objects.ingresses(3))
-    made[1]["metadata"]["annotations"] = {"example.com/ballast": "x" * LARGEST_OBJECT}
-    api.store.create_many(made)
-    items = read_list(connection, resource()).items
-    unreadable = [item.value for item in items.values() if isinstance(item.value, Unreadable)]
-    assert [entry.where for entry in unreadable] == ["Ingress default/site-00001"]
-    assert f"of which {LARGEST_OBJECT} are read; skipped" in unreadable[0].reason
-    assert len(items) == 3
 
 
 def test_an_answer_without_end_is_given_up(api: ApiServer, connection: Connection) -> None:
