@@ -1,12 +1,14 @@
 """What the agent counts and measures, and what is computed of its status at each scrape."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from nodeagent import __version__
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
+from nodeagent.model.desired import Decision
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.metric_set import Family, Metric, Metrics
@@ -121,18 +123,21 @@ class AgentMetrics(Metrics):
         )
 
     def _of_the_plan(self) -> Iterator[Family]:
-        status, failing = self.status, self.failing_since()
-        desired, labels = status.desired, ("state", "reason")
+        desired, failing = self.status.desired, self.failing_since()
+        labels = ("state", "reason")
         # Hostnames that were never verified don't count.
         kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
         yield self.family(
             "load_balancers",
             "Number of Services of type LoadBalancer, by decision and reason.",
-            status.load_balancers,
+            _by_reason(desired.load_balancers),
             labels,
         )
         yield self.family(
-            "names", "Number of claimed hostnames, by decision and reason.", status.names, labels
+            "names",
+            "Number of claimed hostnames, by decision and reason.",
+            _by_reason(desired.names),
+            labels,
         )
         yield self.family(
             "unreadable_objects",
@@ -164,6 +169,10 @@ class AgentMetrics(Metrics):
         for name, meaning, value in _OF_UPSTREAMS:
             samples = {(load_balancer.path,): value(its) for load_balancer, its in servers.items()}
             yield self.family(name, meaning, samples, ["load_balancer"])
+
+
+def _by_reason(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
+    return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
 
 
 _OF_UPSTREAMS: tuple[tuple[str, str, Callable[[list[ServerState]], int]], ...] = (

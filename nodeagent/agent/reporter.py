@@ -45,7 +45,7 @@ class Reporter:
         desired = done.desired
         self._decisions.log(desired)
         log_pass(done)
-        self._status.decided(desired)
+        self._status.desired = desired
         for event in pending_events(desired):
             self._events.record(event)
         self._status.component_ok(PLAN)

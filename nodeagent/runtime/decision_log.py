@@ -82,10 +82,12 @@ def _load_balancers(before: Desired, after: Desired) -> Iterator[_Line]:
 
 def _names(before: Desired, after: Desired) -> Iterator[_Line]:
     """Yield the decisions on hostnames that differ; a planner keeps the others."""
-    kept = {id(one) for one in before.names} & {id(one) for one in after.names}
-    known = {(one.name, one.claimed_by): one for one in before.names if id(one) not in kept}
-    now = {(one.name, one.claimed_by): one for one in after.names if id(one) not in kept}
-    for key, decision in now.items():
+    if before.names is after.names:
+        return
+    old, new = (dict(zip(map(id, names), names, strict=True)) for names in (before.names, after.names))
+    known = {(old[each].name, old[each].claimed_by): old[each] for each in old.keys() - new.keys()}
+    now = {(new[each].name, new[each].claimed_by): new[each] for each in new.keys() - old.keys()}
+    for key, decision in sorted(now.items()):
         earlier = known.get(key)
         # DNS only confirms an existing line, as for every hostname after the agent's start.
         confirmed = earlier is not None and (earlier.code, decision.code) == ("KeptUnasked", "Verified")

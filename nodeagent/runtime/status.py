@@ -10,8 +10,7 @@ and logs report it. The answer's lines show each component's state in either cas
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -20,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodeagent import __version__
-from nodeagent.model.desired import Decision, Desired
+from nodeagent.model.desired import Decision, DecisionStatus, Desired
 from nodeagent.printable import printable
 from nodeagent.typed_values import from_json
 
@@ -108,7 +107,6 @@ class Status:
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
         conflicts: The components that another program keeps reverting.
         desired: The last plan.
-        load_balancers: The number of its decisions on load balancers by status and code; likewise `names`.
 
     Args:
         components: Those whose state is shown: the components and others such as `api`.
@@ -123,8 +121,6 @@ class Status:
         self.synced_at: float | None = None
         self.conflicts: frozenset[str] = frozenset()
         self.desired = Desired()
-        self.load_balancers: Mapping[tuple[str, str], int] = {}
-        self.names: Mapping[tuple[str, str], int] = {}
         self._role_note = ""
         # The loop's last sign of life: when it came, and whether it was within a pass.
         self._sign = (clock(), False)
@@ -153,14 +149,6 @@ class Status:
         self._failing_since.setdefault(name, self._clock())
         reason = printable("; ".join(filter(None, map(str.strip, error.splitlines()))))
         self._components[name] = ComponentStatus("failed", reason[:_LONGEST_REASON])
-
-    def decided(self, desired: Desired) -> None:
-        """Note the plan of a pass; decisions that stay are not counted again."""
-        before, self.desired = self.desired, desired
-        if desired.load_balancers is not before.load_balancers:
-            self.load_balancers = _counted(desired.load_balancers)
-        if desired.names is not before.names:
-            self.names = _counted(desired.names)
 
     def became(self, role: Role, note: str = "") -> None:
         """Note the role; of a standby, `note` says which other process writes."""
@@ -209,20 +197,14 @@ class Status:
             last_sync_seconds=None if synced_at is None else round(self._clock() - synced_at, 2),
             components=self.components,
             conflicts=sorted(self.conflicts),
-            load_balancers=_by_status(self.load_balancers),
-            names=_by_status(self.names),
+            load_balancers=_counts(self.desired.load_balancers),
+            names=_counts(self.desired.names),
         )
 
 
-def _counted(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
-    return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
-
-
-def _by_status(counts: Mapping[tuple[str, str], int]) -> DecisionCounts:
-    totals: Counter[str] = Counter()
-    for (status, _), count in counts.items():
-        totals[status] += count
-    return DecisionCounts(**totals)
+def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
+    statuses = [decision.conclusion.status for decision in decisions]
+    return DecisionCounts(**{status.value: statuses.count(status) for status in DecisionStatus})
 
 
 class UnreadableStatusError(ValueError):

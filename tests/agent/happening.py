@@ -39,14 +39,10 @@ def everything() -> AgentMetrics:
     metrics = new_metrics()
     metrics.status.became(Role.WRITER)
     metrics.resources = lambda: [ResourceState("services", synced=True, objects=3)]
-    metrics.status.decided(
-        Desired(
-            load_balancers=(
-                LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),
-            ),
-            names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
-            unreadable=(Unreadable("Service ingress/odd", "no name"),),
-        )
+    metrics.status.desired = Desired(
+        load_balancers=(LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),),
+        names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
+        unreadable=(Unreadable("Service ingress/odd", "no name"),),
     )
     metrics.statistics = lambda: (server(BLUE, 443, up=True),)
     return metrics

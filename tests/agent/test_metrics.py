@@ -65,17 +65,15 @@ def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_se
 def test_decisions_are_counted_by_state_and_reason() -> None:
     """Names and addresses are no labels: their number has no bound."""
     metrics = new_metrics()
-    metrics.status.decided(
-        Desired(
-            load_balancers=(
-                LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed")),
-                LoadBalancerDecision(GREEN, Conclusion(DecisionStatus.SKIPPED, "NotProxy", "no annotation")),
-            ),
-            names=(
-                *(name(f"{number}.example.com", DecisionStatus.SERVED, "Allowed") for number in range(3)),
-                name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
-            ),
-        )
+    metrics.status.desired = Desired(
+        load_balancers=(
+            LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed")),
+            LoadBalancerDecision(GREEN, Conclusion(DecisionStatus.SKIPPED, "NotProxy", "no annotation")),
+        ),
+        names=(
+            *(name(f"{number}.example.com", DecisionStatus.SERVED, "Allowed") for number in range(3)),
+            name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
+        ),
     )
 
     found = scrape(metrics)
@@ -86,11 +84,11 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
     assert b"evil" not in metrics.exposition()
 
     # An alert on refused names ends with the last of them.
-    metrics.status.decided(Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),)))
+    metrics.status.desired = Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),))
     found = scrape(metrics)
     assert found.value("nodeagent_names", state="refused", reason="NotVerified") is None
     assert found.value("nodeagent_names", state="served", reason="Allowed") == 1
-    metrics.status.decided(Desired())
+    metrics.status.desired = Desired()
     assert scrape(metrics).families["nodeagent_names"].samples == {}
 
 
@@ -103,8 +101,8 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     ]
     metrics.statistics = lambda: (*servers, *intruders)
     listed = Conclusion(DecisionStatus.SERVED, "Listed", "listed")
-    metrics.status.decided(
-        Desired(load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN)))
+    metrics.status.desired = Desired(
+        load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN))
     )
 
     found = scrape(metrics)
@@ -155,8 +153,8 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     kept = (
         name(text, DecisionStatus.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example")
     )
-    metrics.status.decided(
-        Desired(names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout")))
+    metrics.status.desired = Desired(
+        names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout"))
     )
 
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")

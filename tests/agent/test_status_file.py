@@ -13,6 +13,8 @@ from jsonschema import Draft202012Validator
 
 from nodeagent.agent import status_file
 from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
+from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
+from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import Role, Status, UnreadableStatusError, parse_status
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
@@ -49,8 +51,14 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     path = tmp_path / "made" / "agent"
     board = _writer()
     file = StatusFile(path, "node1", board)
-    board.load_balancers = {("served", "Listed"): 1, ("skipped", "NotProxy"): 1}
-    board.names = {("served", "Verified"): 1}
+    board.desired = Desired(
+        load_balancers=(
+            LoadBalancerDecision(ObjectRef("Service", "ingress", "a"), served("Listed", "listed")),
+            LoadBalancerDecision(
+                ObjectRef("Service", "ingress", "b"), skipped("NotProxy", "nothing says so")
+            ),
+        )
+    )
     board.conflicts = frozenset({"hosts"})
     board.component_ok("api")
     board.component_failed("hosts", "first line\n\x1b[31msecond")
@@ -64,7 +72,7 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     assert document["components"]["api"] == {"state": "ok"}
     assert document["components"]["hosts"]["reason"] == "first line; \\x1b[31msecond"
     assert document["loadBalancers"] == {"served": 1, "skipped": 1, "refused": 0}
-    assert document["names"]["served"] == 1
+    assert document["names"]["served"] == 0
     assert 7 <= document["lastSyncSeconds"] < 60
     assert abs(document["writtenAt"] - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60
     assert parse_status(path.read_bytes()).role is Role.WRITER
