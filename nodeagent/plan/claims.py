@@ -92,7 +92,7 @@ def claims_of_controller_route(route: ControllerRoute, classes: IngressClasses) 
 def claims_of_service(service: Service) -> tuple[Claim, ...]:
     """Return the claim to the hostnames that external-dns leads to it."""
     hosts = tuple(filter(None, map(str.strip, service.annotations[EXTERNAL_DNS].split(","))))
-    return (_claim(service, hosts, one_of(LoadBalancerHints(points=service.points))),)
+    return (_claim(service, hosts, one_of(LoadBalancerHints(service=service.ref.path))),)
 
 
 def _claim(
@@ -161,8 +161,7 @@ class ClaimCollector:
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
         routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
-        # A Service without an address leads nowhere yet.
-        services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations and each.points]
+        services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations]
         claimed = self._claimed.results(
             lambda _, each, __: _claims_of(each, classes, parents),
             _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),

@@ -41,7 +41,8 @@ class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
     `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
-    the object is attached to: a Service may have its name. `unattached` says why nothing serves it, if so.
+    the object is attached to: a Service may have its name. `service` is the path of the object itself, if it
+    is the load balancer's own Service. `unattached` says why nothing serves it, if so.
     """
 
     points: tuple[LoadBalancerPoint, ...] = ()
@@ -50,6 +51,7 @@ class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
     ingress_class: str | None = None
     controller: str | None = None
     gateway: ObjectRef | None = None
+    service: str = ""
     unattached: str = ""
 
 
@@ -172,6 +174,8 @@ class LoadBalancerLookup:
         """Return what an object's own hints and the configuration say: the first that says something."""
         if hints.unattached:
             return LoadBalancerMatch(None, skipped("NotAttached", hints.unattached))
+        if hints.service:
+            return LoadBalancerMatch(self._by_path[hints.service])
         return (
             self._by_status(hints)
             or self._by_gateway_name(hints.gateway)

@@ -22,6 +22,7 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
 from nodeagent.model.objects import (
     EXCLUDE,
+    EXTERNAL_DNS,
     GATEWAY_API,
     PROXY_PROTOCOL,
     AllowedNamespaces,
@@ -121,6 +122,8 @@ class Maker:
             annotations[self.chance.choice(odd_values.ANNOTATIONS)] = self.chance.choice(
                 odd_values.ANNOTATION_VALUES
             )
+        if not self.often():
+            annotations[EXTERNAL_DNS] = ",".join(self.hosts())
         ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
         if self.greedy and not self.often():
             ports += range(2000, 2000 + self.chance.choice([50, 500]))
@@ -177,9 +180,21 @@ class Maker:
         )
 
     def controller_route(self) -> ControllerRoute:
-        """Of a kind without a status."""
+        """Of a kind without a status, or with one and a class."""
+        if self.often():
+            return ControllerRoute(
+                self.ref("IngressRoute"),
+                "traefik.io/ingress-controller",
+                created=self.age(),
+                hosts=self.hosts(),
+            )
         return ControllerRoute(
-            self.ref("IngressRoute"), "traefik.io/ingress-controller", created=self.age(), hosts=self.hosts()
+            self.ref("HTTPProxy"),
+            "projectcontour.io/ingress-controller",
+            created=self.age(),
+            class_name=self.chance.choice(CLASSES),
+            hosts=self.hosts(),
+            points=self.points(),
         )
 
     def listener(self) -> GatewayListener:

@@ -50,9 +50,11 @@ kind: Service
 metadata:
   name: nginx
   namespace: web
-  annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com,b.example.com"}
+  annotations:
+    external-dns.alpha.kubernetes.io/hostname: "a.example.com,b.example.com"
+    nodeagent.io/proxy-protocol: v2
 spec: {type: LoadBalancer, clusterIP: 10.96.0.7, ports: [{port: 80}]}
-status: {loadBalancer: {ingress: [{ip: 203.0.113.10}]}}
+status: {loadBalancer: {ingress: [{ip: 203.0.113.30}]}}
 """,
         ["a.example.com", "b.example.com"],
     ),

@@ -336,8 +336,8 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
 def older_for(world: World, decision: NameDecision) -> bool:
     """Whether the tenant has the hostname after all, by an object older than the one that had it."""
     both = world.both
-    claims: tuple[Ingress | Route | ControllerRoute, ...]
-    claims = (*both.ingresses, *both.routes, *both.controller_routes)
+    claims: tuple[Ingress | Route | ControllerRoute | Service, ...]
+    claims = (*both.ingresses, *both.routes, *both.controller_routes, *both.services)
     ages = {each.ref: by_age(each) for each in claims}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]

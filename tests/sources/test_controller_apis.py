@@ -1,4 +1,4 @@
-"""Traefik's and Istio's own objects: which hosts they ask for."""
+"""Traefik's and Istio's own objects: which hosts they ask for, and what is none in them."""
 
 from pathlib import Path
 

@@ -68,8 +68,9 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
 def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[str]:
     """Yield the further hosts of an Ingress that has these: its aliases, and each with or without `www.`."""
     for key in _ALIASES:
-        for text in annotations.get(key, "").split(","):
-            yield from plain(text.strip())
+        if key in annotations:
+            for text in annotations[key].split(","):
+                yield from plain(text.strip())
     if annotations.get(_WWW) == "true":
         for host in hosts:
             yield from plain(host.removeprefix("www.") if host.startswith("www.") else f"www.{host}")
