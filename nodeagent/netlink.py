@@ -69,7 +69,6 @@ class NetlinkRefusedError(ApplyError):
 class Link(Struct, frozen=True):
     """A network interface: `kind` is empty for hardware, `alias` for most."""
 
-    name: str
     kind: str
     alias: str
     up: bool
@@ -101,7 +100,6 @@ class Netlink:
                 return None
             raise
         return Link(
-            name=found.get("ifname"),
             kind=found.get(("linkinfo", "kind")) or "",
             alias=found.get("ifalias") or "",
             up=bool(found["flags"] & _IFF_UP),

@@ -10,7 +10,6 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from msgspec import Struct
 
@@ -69,19 +68,13 @@ _LARGEST = 16 * 1024 * 1024
 _OPEN_TRIES = 5
 
 
-class Stamp(Struct, frozen=True):
-    """What distinguishes one state of a file from another without its content."""
+Stamp = tuple[int, ...]
+"""What distinguishes one state of a file from another without its content; the last one is its links."""
 
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    links: int
 
-    @classmethod
-    def of(cls, status: os.stat_result) -> Self:
-        """Return the stamp from the result of stat(2)."""
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp from the result of stat(2)."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink
 
 
 class Reading(Struct, frozen=True):
@@ -117,7 +110,7 @@ def read(path: Path) -> Reading:
     try:
         for _ in range(_OPEN_TRIES):
             reading = _read_once(path)
-            if reading.stamp is None or reading.stamp.links > 0:
+            if reading.stamp is None or reading.stamp[-1] > 0:
                 return reading
             # No name left: either another program replaced the file just now, then the path leads to the new
             # one, or the path still leads to the old one: a mount that kept it.
@@ -150,7 +143,7 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
     like = None if before.stamp is None else path
     try:
         with drafted(path, after, durable=True, mode=_NEW_FILE_MODE, like=like) as draft:
-            stamp = Stamp.of(draft.stat())
+            stamp = stamp_of(draft.stat())
             if read(path) != before:
                 raise ChangedMeanwhileError(path)
             if before.stamp is None:
@@ -221,7 +214,7 @@ def _read_once(path: Path) -> Reading:
             raise RefusedPathError(
                 f"{path} has more than {_LARGEST} bytes. {AS_IT_WAS}. Set hosts.file to the node's hosts file"
             )
-        return Reading(content, Stamp.of(status))
+        return Reading(content, stamp_of(status))
     finally:
         os.close(descriptor)
 

@@ -13,7 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.atomic_file import replace_file
-from nodeagent.components.hosts.file import AS_IT_WAS, ChangedMeanwhileError, Reading, Stamp, explained, read
+from nodeagent.components.hosts.file import (
+    AS_IT_WAS,
+    ChangedMeanwhileError,
+    Reading,
+    explained,
+    read,
+    stamp_of,
+)
 from nodeagent.typed_values import from_json
 
 
@@ -41,7 +48,7 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
             restore_journal(state_dir, path, earlier)
             raise ChangedMeanwhileError(path)
         _overwrite(descriptor, path, before.content, after)
-        left = Reading(after, Stamp.of(os.fstat(descriptor)))
+        left = Reading(after, stamp_of(os.fstat(descriptor)))
     except OSError as error:
         # Mostly there was no space to grow. The old bytes need none: their blocks belong to the file already
         # (except on a copy-on-write file system).
