@@ -26,7 +26,7 @@ from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
 from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, name_events
+from nodeagent.runtime.event_recorder import EventRecorder, name_events
 from nodeagent.runtime.metric_set import Metrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
@@ -212,11 +212,9 @@ class CoreDnsReporter:
         self._decisions.log(decided)
         for event in name_events(decided, COREDNS_NAME_CODES):
             self._events.record(event)
-        for conflict in done.conflicts:
-            text, where = str(conflict), conflict.config_map
-            _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": text}})
-            uid = where.raw["metadata"].get("uid", "")
-            self._events.record(PendingEvent(where.ref, "CorefilePutBack", text, uid))
+        for event in done.conflicts:
+            _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": event.message}})
+            self._events.record(event)
         self.failed("pass", (*done.edits.remarks, *done.errors.values()))
 
     def failed(self, what: Literal["pass", "sources"], errors: Iterable[str]) -> None:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal, path_of
@@ -27,6 +27,7 @@ from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import Age, by_age
 from nodeagent.runtime.dns_verifier import ask_once
+from nodeagent.runtime.event_recorder import PendingEvent
 from nodeagent.runtime.left_alone import LeftAlone
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -148,20 +149,15 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     return replace(desired, hosts=tuple(line for line in desired.hosts if line.address.version in families))
 
 
-class OwnerConflict(Struct, frozen=True):
-    """Another program keeps reverting a ConfigMap."""
-
-    config_map: CoreDnsConfigMap
-    delay: float
-
-    def __str__(self) -> str:
-        owner = self.config_map.last_writer
-        whom = f"{owner!r}" if owner else "another program"
-        return (
-            f"{whom} keeps reverting ConfigMap {self.config_map}; nodeagent writes its hostnames again in "
-            f"{self.delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a "
-            "ConfigMap of its own (docs/coredns.md)"
-        )
+def _conflict(config_map: CoreDnsConfigMap, delay: float) -> PendingEvent:
+    """Return what to say of another program that keeps reverting a ConfigMap."""
+    whom = repr(config_map.last_writer) if config_map.last_writer else "another program"
+    text = (
+        f"{whom} keeps reverting ConfigMap {config_map}; nodeagent writes its hostnames again in "
+        f"{delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap of "
+        "its own (docs/coredns.md)"
+    )
+    return PendingEvent(config_map.ref, "CorefilePutBack", text, config_map.raw["metadata"].get("uid", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +167,7 @@ class CoreDnsPass:
     desired: Desired
     edits: Edits
     written: tuple[str, ...] = ()
-    conflicts: tuple[OwnerConflict, ...] = ()
+    conflicts: tuple[PendingEvent, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -232,7 +228,7 @@ class CoreDnsReconciler:
             written.append(path)
             self._remember(group)
             if put_back and (delay := self._left_alone.repaired(path)):
-                conflicts.append(OwnerConflict(config_map, delay))
+                conflicts.append(_conflict(config_map, delay))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:
@@ -241,10 +237,7 @@ class CoreDnsReconciler:
 
 
 def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
-    grouped: dict[str, list[Edit]] = {}
-    for edit in edits:
-        grouped.setdefault(edit.config_map, []).append(edit)
-    return list(grouped.items())
+    return [(path, [*group]) for path, group in groupby(edits, lambda edit: edit.config_map)]
 
 
 def decide_once(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> CoreDnsPass:

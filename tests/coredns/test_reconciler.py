@@ -13,10 +13,10 @@ import pytest
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.controller import CoreDnsReporter
-from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict, clean_up
+from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, clean_up
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.runtime.event_recorder import EventRecorder
+from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers
@@ -154,7 +154,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
     api: ApiServer, reconciler: Kept
 ) -> None:
     reconciler.reconcile()
-    conflicts: list[OwnerConflict] = []
+    conflicts: list[PendingEvent] = []
     for _ in range(3):
         put(api, {"Corefile": corpus.corefile("kubeadm")}, manager="helm-controller")
         done = reconciler.reconcile()
@@ -162,7 +162,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
         conflicts += done.conflicts
         reconciler.clock.pass_by(300)
     (conflict,) = conflicts
-    assert str(conflict).startswith(
+    assert conflict.message.startswith(
         "'helm-controller' keeps reverting ConfigMap kube-system/coredns; nodeagent writes its hostnames "
         "again in 60 s at the earliest"
     )
