@@ -154,8 +154,8 @@ def _conflict(config_map: CoreDnsConfigMap, delay: float) -> PendingEvent:
     whom = repr(config_map.last_writer) if config_map.last_writer else "another program"
     text = (
         f"{whom} keeps reverting ConfigMap {config_map}; nodeagent writes its hostnames again in "
-        f"{delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap of "
-        "its own (docs/coredns.md)"
+        f"{delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap "
+        "of its own (docs/coredns.md)"
     )
     return PendingEvent(config_map.ref, "CorefilePutBack", text, config_map.raw["metadata"].get("uid", ""))
 
