@@ -17,31 +17,12 @@ def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[Controll
     return snapshot.controller_routes
 
 
-TRAEFIK = """\
-  entryPoints: [websecure]
-  routes:
-  - {kind: Rule, match: "Host(`a.example.com`) || Host(`b.example.com`)", services: [{name: s, port: 80}]}
-  - {kind: Rule, match: "Host(`a.example.com`) && PathPrefix(`/x`)", services: [{name: s, port: 80}]}
-"""
 ISTIO = """\
   selector: {istio: ingressgateway}
   servers:
   - {port: {number: 443, name: https, protocol: HTTPS}, hosts: [web/a.example.com, "./*.b.example.com"]}
   - {port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", "*/*", a.example.com]}
 """
-
-
-def test_the_hosts_of_an_ingress_route_are_in_its_rules(tmp_path: Path) -> None:
-    (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", TRAEFIK)
-    assert found.hosts == ("a.example.com", "b.example.com")
-    assert (str(found.ref), found.controller) == ("IngressRoute web/site", "traefik.io/ingress-controller")
-
-
-def test_the_hosts_of_an_ingress_route_tcp_are_those_of_tls(tmp_path: Path) -> None:
-    """The catch-all is no name."""
-    spec = '  routes: [{match: "HostSNI(`a.example.com`)"}, {match: "HostSNI(`*`)"}]'
-    (found,) = read(tmp_path, "IngressRouteTCP", "traefik.io/v1alpha1", spec)
-    assert found.hosts == ("a.example.com",)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])

@@ -70,6 +70,18 @@ def test_hosts_of_an_ingress_beyond_the_limit_are_reported_and_left_out() -> Non
     assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
 
 
+def test_aliases_of_an_ingress_count_as_its_hosts() -> None:
+    """Patterns, ports and what has no `www.` are none."""
+    aliases = ",".join([*_hosts(MOST_HOSTS), "~^www", "*", "a.example.com:80", "x" * 300])
+    keys = {"nginx.ingress.kubernetes.io/server-alias": aliases}
+    found = decode_ingress({"metadata": {"name": "many", "annotations": keys}})
+    assert list(found.hosts) == _hosts(MOST_HOSTS)
+    keys = {"nginx.ingress.kubernetes.io/from-to-www-redirect": "true"}
+    rules = [{"host": host} for host in ("www.example.com", "*.example.com", "b.example.com")]
+    found = decode_ingress({"metadata": {"name": "www", "annotations": keys}, "spec": {"rules": rules}})
+    assert found.hosts[3:] == ("example.com", "www.b.example.com")
+
+
 def test_hosts_of_other_kinds_have_the_same_bound() -> None:
     hosts = _hosts(MOST_HOSTS + 5)
     named = {"metadata": {"name": "many"}}
