@@ -15,10 +15,9 @@ import yaml
 from benchmarks.api import LB_NAME, LB_NAMESPACE, ROOT, Api, host_of
 from benchmarks.entering import HttpConnection
 from tests.testbed.agent import RUN_DIRECTORY
-from tests.testbed.node import Node
 from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
-from tests.testbed.world import NODEAGENT_CONFIG
+from tests.testbed.world import NODEAGENT_CONFIG, Node
 
 _TELEMETRY = ("127.0.0.1", 9467)
 _START_SECONDS = 60.0

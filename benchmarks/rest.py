@@ -10,8 +10,8 @@ from benchmarks.daemon import Daemon, cpu_of, running
 from benchmarks.figures import Figure, Goal
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
-from tests.testbed.node import Node
 from tests.testbed.processes import children
+from tests.testbed.world import Node
 
 REST = "CPU time at rest, with DNS, everything together"
 _GOAL = Goal("together", 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.acceptance.patience import PATIENCE
+from tests.acceptance.node_shell import PATIENCE
 from tests.testbed.http import CurlResult, curl_command, curl_result
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from pathlib import Path
 from tests.acceptance.answers import Said
 from tests.acceptance.cluster_pods import pull_by_pod, run_in_pod
 from tests.acceptance.kubectl import Kubectl
-from tests.acceptance.node_shell import run_on_node
-from tests.acceptance.patience import PATIENCE
+from tests.acceptance.node_shell import PATIENCE, run_on_node
 from tests.testbed.addresses import Address
 from tests.testbed.container_runtime import PullResult
 from tests.testbed.errors import WorldError

@@ -10,7 +10,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from tests.acceptance.answers import Said
-from tests.acceptance.patience import PATIENCE
+from tests.acceptance.node_shell import PATIENCE
 from tests.testbed.container_runtime import PullResult
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until

@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.acceptance.patience import PATIENCE
+from tests.acceptance.node_shell import PATIENCE
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:

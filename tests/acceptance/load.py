@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.acceptance.answers import Said
 from tests.acceptance.cluster_place import ClusterPlace
-from tests.acceptance.patience import PATIENCE
+from tests.acceptance.node_shell import PATIENCE
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 

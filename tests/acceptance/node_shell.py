@@ -1,12 +1,15 @@
 """Commands on a node, by whatever command line leads there: ssh, docker, nsenter, kubectl debug."""
 
+import os
 import shlex
 import subprocess
 from collections.abc import Sequence
+from typing import Final
 
-from tests.acceptance.patience import PATIENCE
 from tests.testbed.errors import WorldError
 
+PATIENCE: Final = int(os.environ.get("PATIENCE", "1"))
+"""How many times what it takes on an ordinary machine anything may take."""
 _TIMED_OUT = 124
 NODE, COMMAND = "{node}", "{command}"
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from . import objects
 from .resources import Object
 from .servers import Server
 from .wire import WatchLines, exchange, request
@@ -55,13 +56,6 @@ def service(name: str, kind: str = "ClusterIP", **labels: str) -> Object:
         "metadata": metadata,
         "spec": {"type": kind, "ports": [{"port": 80}]},
     }
-
-
-def daemon_set(name: str) -> Object:
-    """Build a DaemonSet that the server takes."""
-    labels = {"app": "x"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": pod}}
 
 
 def names(listed: Object) -> list[str]:
@@ -309,8 +303,8 @@ def test_deletions(server: Server, place: str) -> None:
 
 
 def test_a_deletion_in_the_foreground_waits_for_the_garbage_collector(server: Server, place: str) -> None:
-    path = f"{grouped(place, 'apps')}/daemonsets"
-    created(server, path, daemon_set("a"))
+    path, namespace = f"{grouped(place, 'apps')}/daemonsets", place.rpartition("/")[2]
+    created(server, path, objects.daemon_set("a", namespace))
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
     for _ in range(2):
         status, marked = request(server.admin, "DELETE", f"{path}/a", options)
@@ -318,7 +312,7 @@ def test_a_deletion_in_the_foreground_waits_for_the_garbage_collector(server: Se
         assert "deletionTimestamp" in marked["metadata"]
     assert request(server.admin, "PATCH", f"{path}/a", {"metadata": {"finalizers": None}})[0] == 200
     assert request(server.admin, "GET", f"{path}/a")[0] == 404
-    created(server, path, daemon_set("b"))
+    created(server, path, objects.daemon_set("b", namespace))
     assert request(server.admin, "DELETE", f"{path}/b")[1]["kind"] == "Status"
 
 

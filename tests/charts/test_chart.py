@@ -149,16 +149,13 @@ def test_the_controller_of_coredns_can_be_placed_as_the_agents_can() -> None:
     assert spec["priorityClassName"] == "system-cluster-critical"
 
 
-def test_one_resource_that_is_set_leaves_the_others() -> None:
-    found = containers(pod(objects({"relay": {"resources": {"limits": {"memory": "2Gi"}}}})))
-    assert found["relay"]["resources"] == {
+def test_what_is_set_in_part_leaves_the_rest() -> None:
+    found = pod(objects({"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}))
+    assert containers(found)["relay"]["resources"] == {
         "requests": {"cpu": "10m", "memory": "48Mi"},
         "limits": {"memory": "2Gi"},
     }
-
-
-def test_no_tolerations_are_none() -> None:
-    assert pod(objects({"tolerations": []}))["tolerations"] == []
+    assert found["tolerations"] == []
 
 
 def test_a_quota_admits_the_pods_priority() -> None:

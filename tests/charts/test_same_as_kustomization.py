@@ -51,15 +51,11 @@ def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
     return result
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_the_base_and_each_overlay(deployment: str) -> None:
-    assert _by_identity(objects(DEPLOYED_BY[deployment])) == _by_identity(render(DAEMONSET / deployment))
-
-
-@pytest.mark.parametrize("component", [*COMPONENTS, "../coredns"])
-def test_each_component(component: str, tmp_path: Path) -> None:
-    theirs = _by_identity(render(with_components(tmp_path, "base", component)))
-    assert _by_identity(objects(ADDED_BY[component])) == theirs
+@pytest.mark.parametrize("name", [*DEPLOYMENTS, *COMPONENTS, "../coredns"])
+def test_the_base_each_overlay_and_each_component(name: str, tmp_path: Path) -> None:
+    deployed = name in DEPLOYED_BY
+    theirs = render(DAEMONSET / name if deployed else with_components(tmp_path, "base", name))
+    assert _by_identity(objects((DEPLOYED_BY if deployed else ADDED_BY)[name])) == _by_identity(theirs)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""The image that a builder makes of the Dockerfile: it holds all that the agent needs, and no more."""
+"""The Dockerfile as a text, and the image that is built of it: all that the agent needs, and no more."""
 
+import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
 from itertools import count
@@ -13,12 +16,14 @@ from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
-from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.image_root import DOCKERFILE, ImageRoot
 from tests.daemonset.pods import Container, Mount, Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Answer
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
+_LINES = re.sub(r"\s*\\\n\s*", " ", re.sub(r"(?m)^\s*#.*\n", "", DOCKERFILE.read_text("utf-8"))).splitlines()
+"""Its instructions, a line each."""
 _LARGEST_MEGABYTES = 250
 _NOBODY = 65532
 RELAYED = Endpoint(ip_address("203.0.113.77"), 443)
@@ -69,21 +74,35 @@ def once(world: World, image: ImageRoot) -> Once:
     return run
 
 
+def test_the_linter_finds_nothing() -> None:
+    """The file lists what the linter ignores, each with its reason."""
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([linter, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_every_package_is_installed_by_its_hash() -> None:
+    """And nothing is fetched to build one: what builds is locked, too."""
+    runs = [part for line in _LINES if line.startswith("RUN ") for part in line.split(" && ")]
+    fetching = [run for run in runs if re.search(r"pip .*\b(install|wheel|download)\b", run)]
+    assert len(fetching) == 4
+    for run in fetching:
+        assert "--require-hashes" in run or "--no-index" in run or "--no-deps" in run, run
+        assert "--no-build-isolation" in run or "build.txt" in run or "--no-index" in run, run
+
+
 def test_its_size(image: ImageRoot, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\nimage: {image.megabytes:.0f} MB of files")
     assert image.megabytes < _LARGEST_MEGABYTES
 
 
-def test_it_says_what_it_is(image: ImageRoot) -> None:
+def test_it_says_what_it_is_and_what_it_runs(image: ImageRoot) -> None:
+    """Not as root, and by a number, so that `runAsNonRoot` can judge it."""
     wanted = {"title", "description", "licenses", "version", "revision"}
     labels = image.config["Labels"]
     assert {f"org.opencontainers.image.{name}" for name in wanted} <= labels.keys()
     assert labels["org.opencontainers.image.version"] == __version__
-
-
-def test_it_runs_the_command_and_not_as_root(image: ImageRoot) -> None:
-    """A number, so that `runAsNonRoot` can judge it."""
     assert (image.config["Entrypoint"], image.config["Cmd"]) == (["nodeagent"], ["--help"])
     assert image.config["User"] == f"{_NOBODY}:{_NOBODY}"
 

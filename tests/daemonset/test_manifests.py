@@ -90,29 +90,24 @@ def test_what_the_environment_calls_an_option_is_one(command: click.Command, obj
     assert {variable for variable in used if variable.startswith("NODEAGENT_")} <= known
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_every_deployment_is_as_secure_as_it_can_be(deployment: str) -> None:
-    _assert_secure(pod(render(DAEMONSET / deployment)), deployment)
-
-
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_every_component_keeps_it_so(component: str, tmp_path: Path) -> None:
-    _assert_secure(pod(render(with_components(tmp_path, "base", component))), "base")
-
-
-def _assert_secure(spec: Object, deployment: str) -> None:
+@pytest.mark.parametrize("name", [*DEPLOYMENTS, *COMPONENTS])
+def test_every_deployment_is_as_secure_as_it_can_be_and_components_keep_it_so(
+    name: str, tmp_path: Path
+) -> None:
     """Least privilege, container by container: these rights, and no others."""
+    directory = with_components(tmp_path, "base", name) if name in COMPONENTS else DAEMONSET / name
+    spec = pod(render(directory))
     added = {"agent": ["NET_ADMIN"], "relay": ["NET_BIND_SERVICE"]}
-    if deployment == "overlays/existing-relay":
+    if name == "overlays/existing-relay":
         del added["relay"]
-    elif deployment == "overlays/iptables":
+    elif name == "overlays/iptables":
         added["agent"].append("NET_RAW")
     assert containers(spec).keys() == added.keys()
     assert not {"hostPID", "hostIPC", "shareProcessNamespace"} & spec.keys()
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
     assert {one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one} <= _HOST_PATHS
-    for name, container in containers(spec).items():
+    for of, container in containers(spec).items():
         context = dict(container["securityContext"])
         assert context.pop("seLinuxOptions", {"type": "spc_t"}) == {"type": "spc_t"}
         assert context == {
@@ -120,13 +115,13 @@ def _assert_secure(spec: Object, deployment: str) -> None:
             "runAsGroup": 0,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"], "add": added[name]},
+            "capabilities": {"drop": ["ALL"], "add": added[of]},
         }
         assert "ports" not in container, "it would be the host's"
         assert container["resources"]["limits"]["memory"]
-        assert container["command"] == _SUPERVISED[name], "or nothing starts it again"
+        assert container["command"] == _SUPERVISED[of], "or nothing starts it again"
         mounted = {one["name"] for one in container["volumeMounts"]}
-        assert {"config", "token"} <= mounted if name == "agent" else mounted == {"relay"}
+        assert {"config", "token"} <= mounted if of == "agent" else mounted == {"relay"}
 
 
 def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) -> None:

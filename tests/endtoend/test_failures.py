@@ -3,7 +3,7 @@
 import re
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.matrix import Combination, in_a_few, in_two
+from tests.endtoend.matrix import Combination, in_two
 from tests.testbed.agent import Agent
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.world import World
@@ -12,7 +12,7 @@ _URL = NAMED[1]
 _LEADS_TO_A_RELAY = re.compile(r"(?: : |--to-destination \[?)(?:169\.254\.66\.|fd68:6169:7270:).*")
 
 
-@in_a_few
+@in_two
 def test_without_nft_the_hosts_file_serves_the_node(
     world: World, agent: Agent, combination: Combination
 ) -> None:

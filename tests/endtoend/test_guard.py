@@ -11,8 +11,7 @@ from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_one, in_two
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
-from tests.testbed.node import Node
-from tests.testbed.world import World
+from tests.testbed.world import Node, World
 
 
 @in_two

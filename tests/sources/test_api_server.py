@@ -108,18 +108,14 @@ def test_a_name_is_kept_and_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "api.example.com can't be resolved" in note
 
 
-def test_an_absent_kubeconfig_is_passed_over(tmp_path: Path) -> None:
-    """A dry run needs none."""
-    assert find_api_servers([tmp_path / "absent", tmp_path / "absent" / "config"], {}) == ApiServers()
-
-
-def test_a_kubeconfig_that_may_not_be_read_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refused", [FileNotFoundError, NotADirectoryError, PermissionError])
+def test_a_kubeconfig_that_is_absent_or_may_not_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: type[OSError]
 ) -> None:
-    """A dry run as an ordinary user can't read kubelet's."""
+    """A dry run needs none, and an ordinary user can't read kubelet's."""
 
     def refuse(*_: object, **__: object) -> str:
-        raise PermissionError(13, "Permission denied")
+        raise refused
 
     monkeypatch.setattr(Path, "read_text", refuse)
     assert find_api_servers([tmp_path / "kubelet.conf"], {}) == ApiServers()

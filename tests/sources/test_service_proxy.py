@@ -10,7 +10,6 @@ import pytest
 from nodeagent import programs
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node import service_proxy
 from nodeagent.sources.node.service_proxy import ServiceRules as KernelRules
 from nodeagent.sources.node.service_proxy import caught_addresses
 from tests.components.relay.namespace import isolated
@@ -104,7 +103,7 @@ def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPat
     """Most clusters have no load balancer in ipMode Proxy."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(programs, "_SEARCH", "")
-    assert caught_addresses([], ()) == service_proxy.ServiceRules()
+    assert caught_addresses([], ()) == KernelRules()
 
 
 def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,11 @@ from tests.testbed.agent import RUN_DIRECTORY, Agent, Answer
 from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.http import CurlResult
 from tests.testbed.namespaces import Host
-from tests.testbed.node import Node
 from tests.testbed.node_state import NodeState, living_processes, read_state
 from tests.testbed.oci_image import Image
 from tests.testbed.telling import Screen, Step
 from tests.testbed.waiting import wait_until
-from tests.testbed.world import World
+from tests.testbed.world import Node, World
 
 URLS = (
     f"http://{addresses.SITE}/",

@@ -17,25 +17,35 @@ from tests.testbed import addresses, private_etc, topology
 from tests.testbed.addresses import Address, Family, Stack
 from tests.testbed.certificates import Certificates, make_certificates
 from tests.testbed.cluster_objects import MANIFESTS, write_manifests
-from tests.testbed.container_runtime import ContainerRuntime
+from tests.testbed.container_runtime import ContainerRuntime, PullResult
 from tests.testbed.dns_server import DnsServer
 from tests.testbed.errors import WorldError
 from tests.testbed.ingress_nginx import IngressController
 from tests.testbed.kube_proxy import KubeProxy, KubeProxyKind
 from tests.testbed.load_balancer import LoadBalancer
 from tests.testbed.namespaces import Host
-from tests.testbed.node import Node
 from tests.testbed.oci_image import Image
 from tests.testbed.registry import Registry
 from tests.testbed.services import INGRESS_SERVICE
 
 KindOfHost = TypeVar("KindOfHost", bound=Host)
 
-__all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "World"]
+__all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "Node", "World"]
 
 _PREFIX = "nodeagent-world-"
 NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 """A configuration of nodeagent for this world."""
+
+
+class Node(Host):
+    """A host that the cluster runs on; the world gives it its parts once its network exists."""
+
+    kube_proxy: KubeProxy
+    containers: ContainerRuntime
+
+    def pull(self, image: Image) -> PullResult:
+        """Pull an image with containerd; `ok` only when its layer arrived whole."""
+        return self.containers.pull(image)
 
 
 class World:

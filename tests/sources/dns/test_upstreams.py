@@ -83,44 +83,44 @@ def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
     ]
 
 
+_RESOLVED = "run/systemd/resolve"
+_REAL = {f"{_RESOLVED}/resolv.conf": "nameserver 192.0.2.53\nnameserver 192.0.2.54\n"}
+_STUBBED = {**_REAL, f"{_RESOLVED}/stub-resolv.conf": STUB}
+
+
 @pytest.mark.parametrize(
-    "target", ["../run/systemd/resolve/stub-resolv.conf", "/run/systemd/resolve/stub-resolv.conf"]
+    ("link", "leads_to", "files"),
+    [
+        # Behind systemd-resolved, whose stub answers from /etc/hosts. A link means the node's /run.
+        ("etc/resolv.conf", f"../{_RESOLVED}/stub-resolv.conf", _STUBBED),
+        ("etc/resolv.conf", f"/{_RESOLVED}/stub-resolv.conf", _STUBBED),
+        # As image builders leave it. The other stub, 127.0.0.54, reads /etc/hosts as well.
+        ("", "", {**_REAL, "etc/resolv.conf": "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"}),
+        # As Flatcar and Container-Optimized OS have it.
+        ("etc/resolv.conf", f"/{_RESOLVED}/resolv.conf", _REAL),
+        # Out of sight: the container's own, which kubelet made from the node's (dnsPolicy: Default).
+        (
+            "etc/resolv.conf",
+            "/run/netconfig/resolv.conf",
+            {"container/etc/resolv.conf": _REAL[f"{_RESOLVED}/resolv.conf"]},
+        ),
+        # A plan made on a laptop with the DaemonSet's configuration, whose hosts file is not there.
+        (
+            "container/etc/resolv.conf",
+            f"../{_RESOLVED}/stub-resolv.conf",
+            {f"container/{path}": text for path, text in _STUBBED.items()},
+        ),
+    ],
+    ids=["stub", "stub from the root", "plain", "real", "out of sight", "laptop"],
 )
-def test_behind_systemd_resolved_its_real_servers_are_asked(node: NodeRoot, target: str) -> None:
-    """Its stub answers from /etc/hosts. The link means the node's /run, not the container's."""
-    node.write("run/systemd/resolve/stub-resolv.conf", STUB)
-    node.write("run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\nnameserver 192.0.2.54\n")
-    node.resolv_conf.symlink_to(target)
+def test_the_real_servers_are_asked_wherever_the_file_leads(
+    node: NodeRoot, link: str, leads_to: str, files: dict[str, str]
+) -> None:
+    for path, text in files.items():
+        node.write(path, text)
+    if link:
+        (node.root / link).symlink_to(leads_to)
     assert node.servers() == ["192.0.2.53:53", "192.0.2.54:53"]
-
-
-def test_a_plain_file_that_names_the_stub_leads_there_too(node: NodeRoot) -> None:
-    """As image builders leave it. The other stub, 127.0.0.54, reads /etc/hosts as well."""
-    node.resolv_conf.write_text("nameserver 127.0.0.54\nnameserver 127.0.0.53\n", encoding="utf-8")
-    node.write("run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\n")
-    assert node.servers() == ["192.0.2.53:53"]
-
-
-def test_a_link_to_the_real_servers_is_followed(node: NodeRoot) -> None:
-    """As Flatcar and Container-Optimized OS have it."""
-    node.write("run/systemd/resolve/resolv.conf", "nameserver 169.254.169.254\n")
-    node.resolv_conf.symlink_to("/run/systemd/resolve/resolv.conf")
-    assert node.servers() == ["169.254.169.254:53"]
-
-
-def test_where_the_nodes_file_is_out_of_sight_the_containers_own_is_read(node: NodeRoot) -> None:
-    """Kubelet made it from the node's (dnsPolicy: Default)."""
-    node.resolv_conf.symlink_to("/run/netconfig/resolv.conf")
-    node.own.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
-    assert node.servers() == ["192.0.2.53:53"]
-
-
-def test_a_plan_made_on_another_machine_asks_the_servers_of_that_machine(node: NodeRoot) -> None:
-    """With the configuration of the DaemonSet, whose hosts file is not there: on a laptop, say."""
-    node.own.symlink_to("../run/systemd/resolve/stub-resolv.conf")
-    node.write("container/run/systemd/resolve/stub-resolv.conf", STUB)
-    node.write("container/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\n")
-    assert node.servers() == ["192.0.2.53:53"]
 
 
 def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
