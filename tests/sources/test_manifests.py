@@ -12,23 +12,14 @@ import pytest
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.sources.manifests import read_manifests
+from tests.apiserver.objects import Port, service
 
 
 def load_balancer(name: str = "controller", **spec: object) -> dict[str, Any]:
     """A Service of type LoadBalancer as the API gives it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": "ingress"},
-        "spec": {
-            "type": "LoadBalancer",
-            "clusterIP": "10.96.0.7",
-            "clusterIPs": ["10.96.0.7"],
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP"}],
-            **spec,
-        },
-        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
-    }
+    given: dict[str, Any] = {"cluster_ips": ["10.96.0.7"], "ports": [Port("https", 443, 443)]}
+    made = service(name, "ingress", kind="LoadBalancer", addresses=["192.0.2.1"], **given)
+    return made | {"spec": made["spec"] | spec}
 
 
 def ingress(**spec: object) -> dict[str, Any]:

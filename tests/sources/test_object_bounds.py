@@ -62,12 +62,22 @@ def _ingress(hosts: list[str]) -> Ingress:
     return decode_ingress({"metadata": {"name": "many"}, "spec": {"rules": rules}})
 
 
-def test_hosts_of_an_ingress_beyond_the_limit_are_reported_and_left_out() -> None:
-    assert len(_ingress(_hosts(MOST_HOSTS)).hosts) == MOST_HOSTS
-    assert _ingress(_hosts(MOST_HOSTS)).problems == ()
-    found = _ingress(_hosts(MOST_HOSTS + 5))
-    assert list(found.hosts) == _hosts(MOST_HOSTS)
-    assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
+def test_hosts_of_an_object_beyond_the_limit_are_reported_and_left_out() -> None:
+    most, hosts = _ingress(_hosts(MOST_HOSTS)), _hosts(MOST_HOSTS + 5)
+    assert (len(most.hosts), most.problems) == (MOST_HOSTS, ())
+    named = {"metadata": {"name": "many"}}
+    ingress = _ingress(hosts)
+    service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})
+    route = decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
+    assert isinstance(service, ControllerRoute)
+    assert list(ingress.hosts) == list(service.hosts) == list(route.hostnames) == hosts[:MOST_HOSTS]
+    for snapshot, ref in (
+        (Snapshot(ingresses=(ingress,)), "Ingress default/many"),
+        (Snapshot(controller_routes=(service,)), "VirtualService default/many"),
+        (Snapshot(routes=(route,)), "HTTPRoute default/many"),
+    ):
+        remark = f"{ref}: more than {MOST_HOSTS} hosts: the rest is not read"
+        assert plan(snapshot, Facts("node1"), Config()).remarks[-1] == remark
 
 
 def test_aliases_of_an_ingress_count_as_its_hosts() -> None:
@@ -80,21 +90,6 @@ def test_aliases_of_an_ingress_count_as_its_hosts() -> None:
     rules = [{"host": host} for host in ("www.example.com", "*.example.com", "b.example.com")]
     found = decode_ingress({"metadata": {"name": "www", "annotations": keys}, "spec": {"rules": rules}})
     assert found.hosts[3:] == ("example.com", "www.b.example.com")
-
-
-def test_hosts_of_other_kinds_have_the_same_bound() -> None:
-    hosts = _hosts(MOST_HOSTS + 5)
-    named = {"metadata": {"name": "many"}}
-    service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})
-    route = decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
-    assert isinstance(service, ControllerRoute)
-    assert list(service.hosts) == list(route.hostnames) == hosts[:MOST_HOSTS]
-    for snapshot, ref in (
-        (Snapshot(controller_routes=(service,)), "VirtualService default/many"),
-        (Snapshot(routes=(route,)), "HTTPRoute default/many"),
-    ):
-        remark = f"{ref}: more than {MOST_HOSTS} hosts: the rest is not read"
-        assert plan(snapshot, Facts("node1"), Config()).remarks[-1] == remark
 
 
 def test_ports_of_a_service_have_a_bound_and_those_of_tcp_come_first() -> None:
