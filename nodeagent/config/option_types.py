@@ -1,7 +1,7 @@
 """The types of options' values: each parses its text, or says what to write instead."""
 
 import re
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
@@ -104,7 +104,8 @@ class RelayRange6(IPv6Network):
         """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
         _reject_host_bits(text)
         network = cls(text)
-        if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
+        loops = IPv6Address("::1") in network
+        if not 64 <= network.prefixlen <= 125 or "%" in text or loops or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
         return network
 

@@ -103,6 +103,7 @@ def test_a_service_without_a_name_is_an_error(entry: str) -> None:
         ("relay.ipv4", "fd00::/64", "'fd00::'"),
         ("relay.ipv4", "10.0.0.0/33", "'33' is not a valid netmask"),
         ("relay.ipv6", "10.0.0.0/8", "'10.0.0.0'"),
+        ("relay.ipv6", "'::/64'", "neither loopback nor multicast"),
         ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
         ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
         ("relay.service", "hairpin-proxy", "must be a mapping of keys"),
