@@ -165,3 +165,15 @@ def test_the_daemonset_that_it_asks_for_is_its_own() -> None:
     named = [f"$(POD_NAMESPACE)/{name}" for name in rule.resource_names]
     assert named == [environment["NODEAGENT_DAEMONSET"]]
     assert rule.namespace == "nodeagent"
+
+
+def test_the_doctors_job_may_list_each_optional_kind() -> None:
+    rules = rules_bound_to(render(DAEMONSET / "doctor"), "nodeagent-doctor", "doctor")
+    listed = {
+        (group, resource)
+        for rule in rules
+        if "list" in rule.verbs
+        for group in rule.api_groups
+        for resource in rule.resources
+    }
+    assert {(kind.group, kind.plural) for kind in OPTIONAL_KINDS} <= listed
