@@ -171,7 +171,7 @@ def test_a_watch_that_fails_for_any_reason_costs_no_more_than_readings(
 @pytest.mark.parametrize(
     ("component", "wanted", "revert"),
     [
-        (Addresses("hairpin0", RANGES), desired(FOUR, SIX), f"ip addr del {FOUR}/32 dev lo"),
+        (Addresses("hairpin0", RANGES), desired(FOUR, SIX), f"ip addr flush to {FOUR}/32"),
         (Dnat("nftables"), Desired(dnat=guarded()), "nft flush ruleset"),
     ],
     ids=["addresses", "nftables"],

@@ -27,7 +27,7 @@ def watch(node: Namespace, on_device: Addresses) -> Iterator[AddressWatch]:
         ([f"addr del {SIX}/128 dev hairpin0"], f"{SIX} was removed"),
         (["link set hairpin0 down"], "the device hairpin0 was changed"),
         (["link del hairpin0"], "the device hairpin0 was changed"),
-        (["link set hairpin0 name mine"], "the device hairpin0 was changed"),
+        (["link set hairpin0 down", "link set hairpin0 name mine"], "the device hairpin0 was changed"),
         (["link set hairpin0 alias somebody"], "the device hairpin0 was changed"),
         # Another program's counts, too: its removal may serve a load balancer.
         (["addr add 169.254.66.77/32 dev lo"], "169.254.66.77 was added"),
