@@ -90,15 +90,10 @@ class Reporter:
     def report_api(self, states: Sequence[ResourceState]) -> None:
         """Report what can't be read from the API server; the loop calls it now and then."""
         failing = {one.name: one.error for one in states if one.error and not _is_done_without(one)}
-        refused = {one.name: one.error for one in states if one.error and _is_done_without(one)}
-        again = "Read from the API server again"
         self._log_problems(
-            "Could not read from the API server; the node keeps what it has", again, failing, "resource"
-        )
-        self._log_problems(
-            "Could not read a resource because RBAC denied it; what was known of it stays",
-            again,
-            refused,
+            "Could not read from the API server; the node keeps what it has",
+            "A resource of the API server fails no longer",
+            {one.name: one.error for one in states if one.error},
             "resource",
         )
         if failing or all(state.synced or _is_done_without(state) for state in states):

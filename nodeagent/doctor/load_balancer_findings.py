@@ -94,7 +94,9 @@ def _code(seen: LoadBalancerObservation) -> Code:
     if seen.detected.code in LEFT_ALONE:
         return Code.Ignored
     vip, absent = _short_circuited(seen.service)
-    if vip and not seen.detected.proxy and certificate_of(seen.service):
+    # On a node, unless it was seen to be reached.
+    reached = set(seen.paths or ()) == {Code.ThroughLoadBalancer}
+    if vip and not seen.detected.proxy and not reached and certificate_of(seen.service):
         return Code.TerminatesTLS
     if seen.paths is None:
         return _off_node(seen, absent=None if vip else absent)

@@ -205,6 +205,7 @@ class DnsVerifier:
             reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
         self._on_reply(reply.outcome)
         with self._lock:
+            self._queue.charge(name, time.thread_time(), time.monotonic())
             self._note(name, reply, began)
 
     def _note(self, name: str, reply: DnsReply, began: float) -> None:
@@ -242,7 +243,7 @@ class DnsVerifier:
             self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
         failing = 0.0 if known.failing_since is None else now - known.failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, len(self._wanted))
+        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self._queue.sharing(name))
         self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing, names))
         self._answered.notify_all()
 

@@ -2,7 +2,8 @@
 
 Thousands of hostnames of one namespace don't delay those of others. Nor do hostnames whose servers take their
 time: of the lookups that are possible at once, a namespace may have as many as it leaves free, half of them
-if it is alone (the dynamic thresholds of Choudhury and Hahne).
+if it is alone (the dynamic thresholds of Choudhury and Hahne). And a namespace pays for the CPU time of its
+lookups, which its DNS servers can make as long as they like.
 
 No clock is read here: every method gets the time, in seconds that never go back.
 """
@@ -10,6 +11,7 @@ No clock is read here: every method gets the time, in seconds that never go back
 import heapq
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,12 +19,17 @@ from nodeagent.model.facts import DnsOutcome, DnsReply
 
 _PER_SECOND: Final = 200.0
 AGAIN_PER_SECOND: Final = 5.0
-"""So many hostnames are looked up again, on average, however many there are and whatever their TTLs say."""
+"""So many hostnames are looked up again, on average, however many there are and whatever their TTLs say; up
+to twice as many if namespaces have very different numbers of them."""
 LONGEST_SECONDS: Final = 3600.0
 _LONGEST_NEGATIVE_SECONDS: Final = 300.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 _LONGEST_RETRY_SECONDS: Final = 60.0
 _SPREAD: Final = 0.2
+_CPU_PART: Final = 0.05
+"""Of a core, what the lookups of one namespace may take in the long run."""
+_CPU_SECONDS: Final = 10.0
+"""What they may take at once: 2,000 lookups of the longest answers."""
 
 
 def pause_after(
@@ -74,6 +81,9 @@ class LookupQueue:
         # Each wanted hostname with its namespace, and those that are being looked up.
         self._wanted: dict[str, str] = {}
         self._asking: dict[str, str] = {}
+        # The number of hostnames of each namespace, and until when it has none looked up.
+        self._counts: Counter[str] = Counter()
+        self._paid_until: dict[str, float] = {}
         # When each waiting hostname is due; one that is being looked up is not in it.
         self._due: dict[str, float] = {}
         # Those that are due again at once, because they changed during their lookup.
@@ -90,6 +100,8 @@ class LookupQueue:
             self._overtaken.discard(name)
         new = sorted(names.keys() - self._wanted.keys())
         self._wanted = dict(names)
+        self._counts = Counter(names.values())
+        self._paid_until = {each: until for each, until in self._paid_until.items() if until > now}
         for name in new:
             self._put(name, now + _chance(self._spread_seconds))
 
@@ -127,6 +139,19 @@ class LookupQueue:
         first = min((self._pause_of(namespace, now) for namespace in self._heaps), default=math.inf)
         return max(0.0, first, self._next_at - now)
 
+    def charge(self, name: str, seconds: float, now: float) -> None:
+        """Note that the lookup of a name, which has just ended, took so much CPU time."""
+        if (namespace := self._asking.get(name)) is not None:
+            since = max(self._paid_until.get(namespace, -math.inf), now - _CPU_SECONDS / _CPU_PART)
+            self._paid_until[namespace] = since + seconds / _CPU_PART
+
+    def sharing(self, name: str) -> int:
+        """Return the number of hostnames with which it shares AGAIN_PER_SECOND, itself included.
+
+        All; but no more than if each namespace had as many as its own: those of others don't delay it.
+        """
+        return min(self._counts.total(), len(self._counts) * self._counts[self._wanted.get(name, "")])
+
     def asked(self, name: str, due: float) -> None:
         """Note that it was looked up; if wanted, it is due again then, or at once if it changed meanwhile."""
         self._asking.pop(name, None)
@@ -139,7 +164,7 @@ class LookupQueue:
         asking = [*self._asking.values()]
         if asking.count(namespace) >= self._at_once - len(asking):
             return math.inf
-        return self._heaps[namespace][0][0] - now
+        return max(self._heaps[namespace][0][0], self._paid_until.get(namespace, -math.inf)) - now
 
     def _put(self, name: str, due: float) -> None:
         self._due[name] = due

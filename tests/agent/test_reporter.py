@@ -216,7 +216,6 @@ def test_what_can_not_be_read_is_logged_when_it_begins_and_when_it_ends(
     reporter = Reporter(new_metrics(), cast("EventRecorder", None))
     for route in (ABSENT, DENIED, DENIED, replace(FAILING, error=None), FAILING, FAILING, DENIED):
         reporter.report_api([route])
-    denied = "Could not read a resource because RBAC denied it; what was known of it stays"
     failing = "Could not read from the API server; the node keeps what it has"
-    again = "Read from the API server again"
-    assert [record.message for record in caplog.records] == [denied, again, failing, again, denied]
+    over = "A resource of the API server fails no longer"
+    assert [record.message for record in caplog.records] == [failing, over, failing]

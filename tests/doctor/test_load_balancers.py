@@ -120,6 +120,8 @@ def test_one_that_terminates_tls_needs_the_detour_and_no_relay() -> None:
         assert "--policy" in told
         assert "uses-proxyprotocol" not in told
         assert "install nodeagent" not in told
+    through = LoadBalancerObservation(found, PLAIN, (Code.ThroughLoadBalancer,), None)
+    assert load_balancer_finding(through, "v1.36.0").code == "NotProxy"
     ignored = Detection(skipped("Ignored", "said so"))
     assert _code(found, detected=ignored) is Code.Ignored
     assert _code(replace(found, points=(point("192.0.2.9", mode="Proxy"),)), detected=PLAIN) is Code.NotProxy

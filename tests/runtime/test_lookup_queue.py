@@ -63,6 +63,29 @@ def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
     assert queue.pause(101) == math.inf
 
 
+def test_a_namespace_pays_for_the_cpu_time_of_its_lookups() -> None:
+    """Answers that take long to read hold up the namespace's own lookups, and no others."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(1000)), NOW)
+    spent = 0.0
+    for name in iter(lambda: queue.take(100), None):
+        queue.charge(name, 0.45, 100)
+        queue.asked(name, due=100)
+        spent += 0.45
+    assert 10 <= spent < 11
+    assert 0 < queue.pause(100) < math.inf
+    queue.want(of_one(*names(1000)) | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
+    assert queue.take(101 + queue.pause(101)) is not None
+
+
+def test_thousands_of_names_of_a_namespace_do_not_delay_others_next_lookups() -> None:
+    queue = LookupQueue()
+    queue.want(of_one(*names(5000)) | {"victim.example.net": "victim"}, NOW)
+    assert queue.sharing("victim.example.net") == 2
+    assert queue.sharing(names(1)[0]) == 5001
+
+
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
     """Not while it is being asked, nor before its time."""
     queue = LookupQueue()
