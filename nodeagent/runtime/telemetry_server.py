@@ -1,6 +1,6 @@
 """The agent's pages by HTTP, at the configured address.
 
-Of all connections, the last eight are open: an older one gives way to a new one, and each has one request.
+At most eight connections are open: the oldest gives way to a new one, and each has one request.
 So idle clients only lose their connections, and a probe of the kubelet is answered. There is no access log:
 a scrape every few seconds is not an event. When idle, the server's thread sleeps in the kernel.
 
@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,7 +88,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self.bound: Endpoint | None = None
         self._endpoint = endpoint
         self._retry_seconds = retry_seconds
-        self._latest: deque[socket.socket] = deque()
+        self._open: list[socket.socket] = []
         self._closing = Event()
         self._thread: Thread | None = None
 
@@ -144,7 +143,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self.bound = None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a connection, and hang up the one that was accepted eight before it, if it is still open."""
+        """Accept a connection, and hang up the oldest if there is one too many."""
         try:
             request, client = super().get_request()
         except OSError:
@@ -153,10 +152,10 @@ class TelemetryServer(ThreadingHTTPServer):
             if not self._closing.is_set():
                 time.sleep(_PAUSE_SECONDS)
             raise
-        self._latest.append(request)
-        if len(self._latest) > _AT_ONCE:
-            with suppress(OSError):  # it has ended
-                self._latest.popleft().shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+        self._open = [*(each for each in self._open if each.fileno() >= 0), request]
+        if len(self._open) > _AT_ONCE:
+            with suppress(OSError):  # it has just ended
+                self._open.pop(0).shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
         return request, client
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
