@@ -168,17 +168,19 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
     told = ", ".join(map(str, of_nodes))
     why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
+    tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
+    hint = (_TRAEFIK,) if tolerant else ()
     if code is Code.ShortCircuitedByObject and of_nodes and seen.detected.code != LISTED:
-        return (why, _SERVICELB)
+        return (*hint, why, _SERVICELB)
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject, Code.TerminatesTLS}:
-        tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
         tls = code is Code.TerminatesTLS
         # Controllers set ipMode by themselves only where PROXY is on, and the last way, a relay, can't help.
         provider = replace(seen.provider, ip_mode="") if tls and seen.provider else seen.provider
         steps = remedies(seen.service, provider, kubernetes, policy_api)
-        return (*((_TRAEFIK,) if tolerant else ()), *(steps[:-1] if tls else steps))
+        return (*hint, *(steps[:-1] if tls else steps))
     if code is Code.ProxyUnknown:
-        return (*((why,) if of_nodes else ()), *_find_out(seen))
+        # To list it would help only if something else were in front.
+        return (why, *_find_out(seen)[:2]) if of_nodes else _find_out(seen)
     if code is Code.LoadBalancerUnclear and not seen.paths:
         return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:
