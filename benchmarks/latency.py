@@ -16,7 +16,7 @@ _GOALS = {
     ("Ingress deleted: hosts file renamed", 1000): Goal("p99", 50.0),
     ("Ingress created: hosts file renamed", 10_000): Goal("p99", 150.0),
     ("Ingress deleted: hosts file renamed", 10_000): Goal("p99", 150.0),
-    ("LB created: DNAT element in the kernel", 1000): Goal("p99", 60.0),
+    ("LB created: DNAT element in the kernel", 1000): Goal("p99", 70.0),
     ("LB deleted: DNAT element gone", 1000): Goal("p99", 45.0),
 }
 # Seconds of rest before an event: lone events are measured, and the agent rests after a pass for as long as

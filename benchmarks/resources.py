@@ -18,9 +18,9 @@ BYTES = "Read from the API"
 
 _MEMORY_GOALS = {1000: Goal("resident", 85.0), 10_000: Goal("resident", 120.0)}
 _IDLE_GOAL = Goal("percent", 0.2)
-_BUSY_GOALS = {10_000: Goal("percent", 30.0)}
+_BUSY_GOALS = {10_000: Goal("percent", 60.0)}
 _STORM_SECONDS, _STORM_STEPS = 10.0, 40
-_STORM_GOAL = Goal("after", 2.0)
+_STORM_GOAL = Goal("after", 5.0)
 _GROWTH_NAMES = 50
 _GROWTH_GOAL = Goal("growth", 5.0)
 _EVENTS_A_SECOND = 10
