@@ -2,12 +2,10 @@
 
 import select
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 from nodeagent.components.component import Component, DiffT, StateT, Watch
 from nodeagent.components.node import Applied, CachedState
-from nodeagent.inotify import ATTRIB, FileEvents
 from nodeagent.model.desired import Desired
 from tests.testbed.waiting import wait_until
 
@@ -53,16 +51,3 @@ def seen(watch: Watch) -> str:
 
     wait_until(says, "a notification")
     return said
-
-
-def said_so_far(watch: Watch, directory: Path) -> str:
-    """Return what a watch of a file in this directory says of all that has happened.
-
-    The process has one reader of such events, a thread, which takes them in order.
-    """
-    mark = directory / "mark"
-    mark.touch()
-    with closing(FileEvents(mark, ATTRIB)) as events:
-        mark.chmod(0o600)
-        wait_until(lambda: bool(events.drain()), "the reader of the kernel's events")
-    return watch.drain()

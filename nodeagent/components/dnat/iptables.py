@@ -11,12 +11,12 @@ import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from nodeagent.components.dnat.state import DnatChange, DnatState
-from nodeagent.components.dnat.watch import XtablesWatch
 from nodeagent.components.dnat.xt_layout import (
     FAMILIES,
     PREFIX,
@@ -31,7 +31,41 @@ from nodeagent.components.dnat.xt_layout import (
 from nodeagent.components.dnat.xt_layout import script as xt_script
 from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
 from nodeagent.errors import ApplyError
+from nodeagent.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import Family
+
+_LOOK_SECONDS = 10.0
+_REST_SECONDS = 0.3
+"""Between two looks, however often programs take the lock: large tables take tens of milliseconds to read."""
+
+
+class XtablesWatch(FileEvents):
+    """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
+
+    The kernel reports no change of a legacy table. But iptables, iptables-restore and with them kube-proxy
+    open the lock file before they change one and close it afterwards. An occasional look finds changes by a
+    program that takes no lock.
+    """
+
+    def __init__(self, lock: Path) -> None:
+        super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)
+        self._looked_at = time.monotonic()
+        self._taken = False
+
+    @property
+    def seconds(self) -> float:  # type: ignore[override]
+        """Until the next look."""
+        rest = _REST_SECONDS if self._taken else _LOOK_SECONDS
+        return max(0.0, self._looked_at + rest - time.monotonic())
+
+    def drain(self) -> str:
+        """See `component.Watch`."""
+        self._taken = bool(super().drain()) or self._taken
+        if self.seconds > 0:
+            return ""
+        taken, self._taken, self._looked_at = self._taken, False, time.monotonic()
+        what = "a program took the lock of" if taken else "an occasional look at"
+        return f"{what} iptables' tables"
 
 
 class _DeniedError(Exception):

@@ -17,10 +17,10 @@ from msgspec import Raw, Struct
 from nodeagent.components.dnat.nft_script import RANGES, TABLE, structure, users_limit
 from nodeagent.components.dnat.nft_script import script as nft_script
 from nodeagent.components.dnat.state import DnatChange, DnatState, in_order, owner_of
-from nodeagent.components.dnat.watch import NftablesWatch
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.netlink import NFTABLES_GROUPS, Notifications, nftables_socket
 from nodeagent.programs import find_program, run_program
 from nodeagent.typed_values import from_json
 
@@ -238,6 +238,43 @@ def _error(message: str, text: str) -> NftError:
     if _DENIED in message:
         return NftPermissionError(f"{text}\n  It needs root or CAP_NET_ADMIN.")
     return NftBusyError(text) if message.endswith(_PASSING) else NftError(text)
+
+
+# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
+_NFPROTO_INET = 1
+_NEWGEN = 15
+_NEEDLE = TABLE.encode() + b"\0"
+
+
+class NftablesWatch(Notifications):
+    """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
+
+    The kernel sends every committed transaction of the network namespace as messages of the netfilter
+    subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the
+    process. The large ones of kube-proxy cost one search for nodeagent's name in each datagram.
+
+    Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
+    """
+
+    def __init__(self) -> None:
+        self._concerned = False
+        # The end of a transaction matters only if it contains something of nodeagent's.
+        super().__init__(
+            nftables_socket(), NFTABLES_GROUPS, lambda datagram: self._concerned or _NEEDLE in datagram
+        )
+
+    def drain(self) -> str:
+        """See `component.Watch`. A transaction is reported when its end has arrived."""
+        programs: dict[str, None] = {}
+        for message in self.messages():
+            if message["header"]["type"] & 0xFF != _NEWGEN:
+                ours = message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE
+                self._concerned = self._concerned or ours
+            elif self._concerned:
+                process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
+                programs[f"{name or 'unknown'}, process {process} of the host"] = None
+                self._concerned = False
+        return f"table inet {TABLE} was changed by {'; '.join(programs)}" if programs else ""
 
 
 class NftablesBackend:

@@ -14,6 +14,7 @@ from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.activation import Activation, RunDirectory
 from nodeagent.components.relay.draining import DrainProgress, drain, trim
 from nodeagent.components.relay.haproxy_sockets import (
+    RelayWatch,
     ServerState,
     Silence,
     Unreachable,
@@ -31,7 +32,6 @@ from nodeagent.components.relay.ports import (
 )
 from nodeagent.components.relay.state import Action, RelayChange, RelayState, action_towards
 from nodeagent.components.relay.steering import responds, steer
-from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint

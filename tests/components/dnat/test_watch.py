@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.dnat import watch as dnat_watch
-from nodeagent.components.dnat.iptables import IptablesBackend
-from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.watch import NftablesWatch, XtablesWatch
-from tests.components.converging import said_so_far, seen
+from nodeagent.components.dnat import iptables
+from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch
+from nodeagent.components.dnat.nftables import NftablesBackend, NftablesWatch
+from tests.components.converging import seen
 from tests.components.dnat.network import Namespace, become_nobody
 from tests.components.dnat.world import apply, guarded
 from tests.isolation import isolated
@@ -92,12 +91,12 @@ def test_every_program_that_takes_the_lock_is_seen(
     for family in (4, 6, 4):
         node.legacy(CHAIN, family=family)
         assert seen(legacy) == LOCKED
-        said_so_far(legacy, own_lock.parent)
+        legacy.drain()
         own_lock.unlink(missing_ok=family == 4)
     other = own_lock.with_suffix(".new")
     other.touch()
     other.rename(own_lock)
-    said_so_far(legacy, own_lock.parent)
+    legacy.drain()
     node.legacy(CHAIN)
     assert seen(legacy) == LOCKED
 
@@ -106,5 +105,5 @@ def test_a_program_that_takes_no_lock_is_found_by_looking(
     legacy: XtablesWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert legacy.drain() == ""
-    monkeypatch.setattr(dnat_watch, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(iptables, "_LOOK_SECONDS", 0.0)
     assert legacy.drain() == "an occasional look at iptables' tables"

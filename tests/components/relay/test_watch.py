@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from nodeagent.components.relay import process
-from nodeagent.components.relay.watch import RelayWatch
+from nodeagent.components.relay.haproxy_sockets import RelayWatch
 from nodeagent.model.desired import Desired
 from tests.components.converging import seen, watching
 from tests.components.relay.namespace import CONFIG, MASTER, RUN, A, B, KeptRelay, isolated, processes
