@@ -112,8 +112,6 @@ class Reconciler:
 
     def reconcile(self, snapshot: Snapshot) -> NodePass:
         """Run one pass. Failures of components are in the result; nothing is raised for them."""
-        for name in COMPONENTS:
-            self.actual[name].begin_pass()
         self.notice()
         seen, self._seen = self._seen, {}
         # Addresses, and the holders of ports; what failed may have failed for one of them.
@@ -148,7 +146,7 @@ class Reconciler:
         """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""
         if not self.left_alone.until(name) or not _same(name, self._desired, desired):
             return False
-        failed = self.left_alone.has_failed(name) and name not in self.left_alone.conflicting()
+        failed = name in self.left_alone.failing and name not in self.left_alone.conflicting()
         return not failed or self._state(name) == self._failed_in[name]
 
     def _count_failures(self, done: NodePass) -> frozenset[ComponentName]:
@@ -167,7 +165,7 @@ class Reconciler:
                 repairs[name] = Repair("it was reverted at once", self.left_alone.repaired(name))
                 continue
             changes = [change for change in done.changes if change.component == name]
-            failed = name in done.recovered or self.left_alone.has_failed(name)
+            failed = name in done.recovered or name in self.left_alone.failing
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue
             # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,

@@ -107,9 +107,10 @@ class CachedState(Generic[StateT, DiffT]):
         self._component = component
         self._clock = clock
         self._state: StateT | None = None
-        self._looked_at = 0.0
         self._watch: Watch | None = None
-        self._retry_at: float | None = None
+        self._opened_at = -math.inf
+        self._look_at = math.inf
+        """When to look even if nothing is reported; infinite if it is not to be watched."""
         self.error = ""
         """Why the component is not watched; empty if it is, or need not be."""
 
@@ -119,7 +120,6 @@ class CachedState(Generic[StateT, DiffT]):
             raise ApplyError("this machine does not run Linux, so nodeagent has nothing on it to read")
         if self._state is None:
             self._state = self._component.read()
-            self._looked_at = self._clock()
         return self._state
 
     def diff(self, desired: Desired, *, keep: bool = False) -> DiffT:
@@ -149,19 +149,14 @@ class CachedState(Generic[StateT, DiffT]):
         done = "\n".join(line for line in str(diff).splitlines() if line not in missing)
         return Applied(done, failure, diff.displaced)
 
-    def begin_pass(self) -> None:
-        """Forget the state if nothing reports its changes now."""
-        if self._watch is None:
-            self._state = None
-
     def start_watching(self) -> None:
-        """From now on, `notice` is to be called, and the state is read again when something has happened."""
-        self._retry_at = 0.0
+        """From now on, the state holds until `notice` sees that something has happened."""
+        self._look_at = 0.0
 
     def stop_watching(self) -> None:
         """End that; the state is read when it is needed next. Idempotent."""
-        self._retry_at = None
         self._close()
+        self._look_at = math.inf
 
     def fileno(self) -> int:
         """Return the descriptor to poll before the next `notice`; -1 for none."""
@@ -169,50 +164,38 @@ class CachedState(Generic[StateT, DiffT]):
 
     def due_at(self) -> float:
         """Return when `notice` is to be called even if nothing happens (the clock's seconds)."""
-        if self._retry_at is None:
-            return math.inf
-        now = self._clock()
-        if self._watch is None:
-            return self._retry_at
-        return min(self._looked_at + _LONGEST_SECONDS, now + self._watch.seconds)
+        return min(self._look_at, self._clock() + self._watch.seconds) if self._watch else self._look_at
 
     def notice(self) -> str:
-        """Take the notifications; forget the state if something may have changed it.
+        """Take the notifications; forget the state if something may have changed it, or nothing reports that.
 
         Returns:
-            What was seen, for a person; empty if the state holds.
+            What was seen, for a person; empty if the state holds, or nothing is known.
         """
-        if self._retry_at is None:
-            return ""
-        now, seen = self._clock(), ""
-        if self._watch is not None:
-            seen = self._drain()
-        if self._watch is None and now >= self._retry_at:
-            seen = seen or self._open(now)
-        if now >= self._looked_at + _LONGEST_SECONDS:
-            seen = seen or "found by a regular look"
-        if seen:
+        if self._watch is None:
+            self._state = None
+        now, seen = self._clock(), self._drain()
+        if now >= self._look_at:
+            seen = seen or ("found by a regular look" if self._watch else self._open(now))
+        if seen and self._watch:
             # Not only when it is read: what can't be read is looked at no more often.
-            self._state, self._looked_at = None, now
+            self._state, self._look_at = None, now + _LONGEST_SECONDS
         return seen
 
     def _open(self, now: float) -> str:
         """Begin to watch, if that is possible; what happened before is unknown either way."""
+        self._opened_at = now
         try:
             self._watch = self._component.watch()
         except Exception as error:  # noqa: BLE001 - of whatever cause: without a watch, the state is read more often
-            self._retry_at, self.error = now + _UNWATCHED_SECONDS, _words(error)
+            self._look_at, self.error = now + _UNWATCHED_SECONDS, _words(error)
             return "found by a regular look"
-        # One that is interrupted soon is not opened again at once, over and over.
-        self._retry_at = now + _UNWATCHED_SECONDS
         interrupted, self.error = self.error, ""
         return f"it could not be watched ({interrupted})" if interrupted else "found by a first look"
 
     def _drain(self) -> str:
-        if self._watch is None:
-            return ""
         try:
-            return self._watch.drain()
+            return self._watch.drain() if self._watch else ""
         except Exception as error:  # noqa: BLE001 - as above
             self._close()
             self.error = _words(error)
@@ -220,6 +203,8 @@ class CachedState(Generic[StateT, DiffT]):
 
     def _close(self) -> None:
         watch, self._watch, self._state = self._watch, None, None
+        # One that is interrupted soon is not opened again at once, over and over.
+        self._look_at = self._opened_at + _UNWATCHED_SECONDS
         if watch is not None:
             watch.close()
 
