@@ -21,7 +21,8 @@ from tests.apiserver.resources import Object
 from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
 from tests.apiserver.wire import Peer, request
-from tests.testbed.addresses import CLUSTER_CIDRS, EVERY_LOAD_BALANCER_IP, LB, SERVICE_CIDRS, SITE
+from tests.testbed.addresses import CLUSTER_CIDRS, EVERY_LOAD_BALANCER_IP, LB, SERVICE_CIDRS, SITE, Address
+from tests.testbed.agent import Agent
 from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
@@ -86,8 +87,11 @@ def test_the_written_rules_are_the_real_ones(compared: tuple[World, Peer]) -> No
     assert node.curl(url, proxy_protocol=True).ok
 
 
-def test_ipvs_is_recognized(compared: tuple[World, Peer]) -> None:
-    """There are no written rules of this mode: what nodeagent reads is compared."""
+def test_ipvs(compared: tuple[World, Peer]) -> None:
+    """No rules of this mode are written here: what nodeagent reads, and does, is seen on the real one's.
+
+    Another namespace's Service with the load balancer's address in `externalIPs` changes nothing.
+    """
     world, api = compared
     if world.kind != KUBE_PROXY_KINDS[0]:
         pytest.skip("once is enough")
@@ -97,12 +101,30 @@ def test_ipvs_is_recognized(compared: tuple[World, Peer]) -> None:
     _forget_rules(node, world.kind)
     process = _start(world, node, "ipvs", api)
 
-    def addressed() -> bool:
-        process.check_running()
-        return str(EVERY_LOAD_BALANCER_IP[0]) in node.run(["ip", "address"]).stdout
+    def await_served(address: Address, port: int) -> None:
+        server = f"{int(address):08X}:{port:04X}"
 
-    wait_until(addressed, "kube-proxy having synced", seconds=_SYNCED_SECONDS, every=0.2)
+        def served() -> bool:
+            process.check_running()
+            return server in node.run(["cat", "/proc/net/ip_vs"]).stdout
+
+        wait_until(served, "kube-proxy serving the address", seconds=_SYNCED_SECONDS, every=0.2)
+
+    address = EVERY_LOAD_BALANCER_IP[0]
+    await_served(address, 443)
     _assert_read_as(node, "ipvs")
+    clients, url = (node, world.pod2), f"https://{SITE}/"
+    assert all(client.curl(url).cut for client in clients)
+    agent = Agent(node)
+    assert agent.apply().exit_code == 0
+    assert all(client.curl(url).ok for client in clients)
+    _create(api, "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    ports = [{"name": name, "port": port} for name, port in (("https", 443), ("own", 4430))]
+    other = {"metadata": {"name": "other"}, "spec": {"ports": ports, "externalIPs": [str(address)]}}
+    _create(api, "/api/v1/namespaces/other/services", other)
+    await_served(address, 4430)
+    assert all(client.curl(url).ok for client in clients)
+    assert agent.cleanup().exit_code == 0
 
 
 def _fill(api: Peer, world: World) -> None:
