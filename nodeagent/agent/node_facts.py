@@ -67,16 +67,19 @@ def with_hosts_file(
 ) -> Facts:
     """Return the facts with the names of the hosts file as it is now.
 
-    If the block is as it was written for the lines that were `wanted` last, it adds nothing to them. A hosts
-    file that can't be read leaves its names unknown; its component then reports the same error, and writes
-    nothing.
+    Of the lines that were `wanted` last, they have the addresses already: a block that is as it was written
+    for these adds nothing. A hosts file that can't be read leaves its names unknown; its component then
+    reports the same error, and writes nothing.
     """
+    standing = facts.standing_names
     user_names: Mapping[str, UserHostsLine] = {}
-    standing_names: Mapping[str, frozenset[IPAddress]] = {}
     with suppress(ApplyError):
-        user_names = actual.hosts.state().user_names
-        if config.hosts.verify == "dns" and (not wanted or actual.hosts.state().lines is not wanted):
-            standing_names = actual.hosts.state().own_names
+        state = actual.hosts.state()
+        user_names = state.user_names
+        if config.hosts.verify == "dns" and (not wanted or state.lines is not wanted):
+            nothing = frozenset[IPAddress]()
+            added = {name: each | standing.get(name, nothing) for name, each in state.own_names.items()}
+            standing = {**standing, **added}
     if adopt:
         user_names = {name: line for name, line in user_names.items() if not line.by_hairpin_proxy}
-    return replace(facts, user_names=user_names, standing_names=standing_names)
+    return replace(facts, user_names=user_names, standing_names=standing)

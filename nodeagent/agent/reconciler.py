@@ -138,9 +138,10 @@ class Reconciler:
 
     def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         wanted = self._desired.hosts if self._desired else ()
+        standing = self._planner.standing if self._config.hosts.verify == "dns" else {}
+        facts = replace(facts, dns=self._read_dns(), standing_names=standing)
         facts = with_hosts_file(facts, self._config, self.actual, adopt=self._adopt, wanted=wanted)
-        lines = self._planner.lines if self._config.hosts.verify == "dns" else {}
-        return self._planner.plan(snapshot, replace(facts, dns=self._read_dns(), wanted_lines=lines))
+        return self._planner.plan(snapshot, facts)
 
     def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:
         """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""

@@ -8,7 +8,6 @@ from ipaddress import IPv4Address, IPv6Address
 from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
-from nodeagent.model.desired import HostsLine
 
 LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """One label of a hostname in lower case, as a regular expression (RFC 1123, 2.1)."""
@@ -68,9 +67,6 @@ class DnsAnswer(Struct, frozen=True):
     last_conclusive: DnsReply | None = None
 
 
-_NOWHERE: frozenset[IPAddress] = frozenset()
-
-
 class InterfaceAddress(Struct, frozen=True):
     """An address on one of the node's interfaces.
 
@@ -102,8 +98,8 @@ class Facts:
     `user_names` maps each hostname that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy short-circuits, among those that were
     checked.
-    `standing_names` are the hostnames of the managed block as it is in the file, each with its addresses;
-    `wanted_lines` are those of the block in the last desired state, by hostname.
+    `standing_names` are the hostnames of the managed block, each with its addresses: as it is in the file,
+    and in an agent, as it was desired last.
     `dns` is what DNS has said so far, by hostname; one that was not queried yet is not in it.
     `takes_wildcards` is true if the hostnames are for something that knows wildcards, which no hosts file
     does: CoreDNS.
@@ -122,15 +118,9 @@ class Facts:
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
-    wanted_lines: Mapping[str, tuple[HostsLine, ...]] = field(default_factory=dict)
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     takes_wildcards: bool = False
     notes: tuple[str, ...] = ()
-
-    def addresses_of(self, name: str) -> frozenset[IPAddress]:
-        """Return the addresses of a hostname's lines, as they are in the file or were desired last."""
-        wanted = (line.address for line in self.wanted_lines.get(name, ()))
-        return self.standing_names.get(name, _NOWHERE).union(wanted)
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:

@@ -6,6 +6,7 @@ before Kubernetes 1.18, and every controller still understands it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -168,7 +169,7 @@ class ClaimCollector:
             considered,
             context=classes,
         )
-        claims = [claim for each in claimed.values() for claim in each]
+        claims = [*chain.from_iterable(claimed.values())]
         claims, of_claims = _within(self._claim_shares, claims, [len(claim.names) for claim in claims])
         return claims, [
             *(
@@ -198,9 +199,9 @@ def _claims_of(
             return claims_of_service(found)
 
 
-def _by_id(objects: Iterable[_Object]) -> dict[int, _Object]:
+def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
     """Return the objects by id, which no other has while a memory holds them: their hashes take longer."""
-    return {id(each): each for each in objects}
+    return dict(zip(map(id, objects), objects, strict=True))
 
 
 def _order(_: int, claim: Claim) -> tuple[object, ...]:
@@ -255,6 +256,10 @@ class MatchedClaim(Struct, frozen=True):
         return (age, self.order(), 0 if self.places is None else self.places[name])
 
 
+ClaimsByName = tuple[Mapping[str, MatchedClaim], Mapping[str, Sequence[MatchedClaim]]]
+"""A claim to each hostname, and the others: most hostnames have only one."""
+
+
 class ClaimMatcher:
     """Finds the load balancer of each claim.
 
@@ -269,15 +274,14 @@ class ClaimMatcher:
         self._lookup = LoadBalancerLookup((), configured)
         self._claims: Sequence[Claim] = ()
         self._matched: Memory[int, MatchedClaim] = Memory()
-        self._matches: Mapping[int, MatchedClaim] = {}
+        self._found: Mapping[int, MatchedClaim] = {}
+        self._by_name: ClaimsByName = ({}, {})
 
-    def match(
-        self, claims: Sequence[Claim], load_balancers: tuple[LoadBalancerPlan, ...]
-    ) -> Mapping[int, MatchedClaim]:
-        """Return each claim with its load balancer, by the claim's id; what stays is the same object."""
+    def match(self, claims: Sequence[Claim], load_balancers: tuple[LoadBalancerPlan, ...]) -> ClaimsByName:
+        """Return each claim with its load balancer, by hostname; what stays is the same object."""
         same = load_balancers is self._lookup.load_balancers
         if same and claims is self._claims:
-            return self._matches
+            return self._by_name
         self._claims = claims
         if not same:
             self._lookup = LoadBalancerLookup(load_balancers, self._configured, self._lookup)
@@ -288,6 +292,17 @@ class ClaimMatcher:
             places = {name: place for place, name in enumerate(claim.names)} if several else None
             return MatchedClaim(claim, lookup.match(claim, evidence), places)
 
-        by_id = {id(claim): claim for claim in claims}
-        self._matches = self._matched.results(matched, by_id, context=(lookup, evidence))
-        return self._matches
+        found = self._matched.results(matched, _by_id(claims), context=(lookup, evidence))
+        if found is not self._found:
+            self._found, self._by_name = found, _by_name(found.values())
+        return self._by_name
+
+
+def _by_name(claims: Iterable[MatchedClaim]) -> ClaimsByName:
+    first: dict[str, MatchedClaim] = {}
+    others: dict[str, list[MatchedClaim]] = {}
+    for matched in claims:
+        for name in matched.claim.names:
+            if first.setdefault(name, matched) is not matched:
+                others.setdefault(name, []).append(matched)
+    return first, others

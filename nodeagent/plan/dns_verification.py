@@ -8,8 +8,8 @@ Fail static: while DNS is not available, its last answer counts. If nothing is r
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
 the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
 differs, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
-A line that a running agent wanted in its last pass counts as existing, too (`wanted_lines`): it is no less
-verified if it was withdrawn because its relay did not answer, or if another program removed it.
+A line that a running agent wanted in its last pass counts as existing, too: it is no less verified if it was
+withdrawn because its relay did not answer, or if another program removed it.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,8 @@ def verify_by_dns(
     `inherits`: an existing line may be this claim's. The line does not show for which load balancer it was
     written: relay addresses can pass from one to another.
     """
-    written = inherits and not facts.addresses_of(name).isdisjoint(load_balancer.hosts_addresses)
+    standing = facts.standing_names.get(name, frozenset())
+    written = inherits and not standing.isdisjoint(load_balancer.hosts_addresses)
     answer = facts.dns.get(name)
     if answer is None or load_balancer.unresolved == "":
         return _KEPT_UNASKED if written else _NOT_ASKED_YET

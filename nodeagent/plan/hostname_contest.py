@@ -62,12 +62,14 @@ class Decided(Struct, frozen=True):
         decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
             and that does not get it.
         lines: its lines of the hosts file, if it is served.
+        addresses: those of its lines.
         question: what to ask DNS; None if it has no say.
         served: the claim for which it is served, if it is.
     """
 
     decisions: tuple[NameDecision, ...]
     lines: tuple[HostsLine, ...] = ()
+    addresses: frozenset[IPAddress] = frozenset()
     question: DnsQuestion | None = None
     served: MatchedClaim | None = None
 
@@ -91,9 +93,11 @@ def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Decide
     losers = [one for one in contenders if one is not winner and one.path != path]
     lost = (one.decided(_lost(one, winner, path, facts, config), one.load_balancer) for one in losers)
     served = conclusion.status is DecisionStatus.SERVED
+    addresses = plan.hosts_addresses if plan and served else ()
     return Decided(
         (winner.decided(conclusion, plan), *lost),
-        tuple(HostsLine(address, winner.name) for address in plan.hosts_addresses) if plan and served else (),
+        tuple(HostsLine(address, winner.name) for address in addresses),
+        intern(frozenset(addresses)),
         _question(asked, winner) if asked else None,
         winner.matched if served else None,
     )
@@ -177,7 +181,7 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     answer = facts.dns.get(contender.name)
     replies = (answer.latest, answer.last_conclusive) if answer else ()
     leads = {address for reply in replies if reply for address in reply.addresses}
-    leads |= facts.addresses_of(contender.name)
+    leads |= facts.standing_names.get(contender.name, frozenset())
     found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
     yield from (
         found[rank] for rank in sorted(found) if found[rank] is not first and found[rank].hosts_addresses

@@ -17,9 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, refused
 from nodeagent.model.facts import Facts
-from nodeagent.plan.claims import MatchedClaim
+from nodeagent.plan.claims import ClaimsByName, MatchedClaim
 from nodeagent.plan.hostname_contest import Contender, Decided, decide, obstacle
 from nodeagent.plan.memory import Memory, Quota
 
@@ -37,13 +38,13 @@ class HostnamePlan(Struct, frozen=True):
     Attributes:
         names: one decision for each hostname, and one for each load balancer that claims it in vain.
         hosts: the lines for all served hostnames, one for each family their load balancer is relayed in.
-        lines: the same, by hostname.
+        standing: their addresses, by hostname: `Facts.standing_names` of the next plan.
         questions: the hostnames that only DNS can decide.
     """
 
     names: tuple[NameDecision, ...] = ()
     hosts: tuple[HostsLine, ...] = ()
-    lines: Mapping[str, tuple[HostsLine, ...]] = {}
+    standing: Mapping[str, frozenset[IPAddress]] = {}
     questions: Mapping[str, DnsQuestion] = {}
 
 
@@ -59,20 +60,16 @@ class HostnamePlanner:
         limits = config.limits
         self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, _place)
         self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, _place)
-        self._claims: Mapping[int, MatchedClaim] = {}
-        self._by_name = _by_name(())
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
         self._collected_from: Mapping[str, Decided] = {}
 
-    def plan(self, claims: Mapping[int, MatchedClaim], facts: Facts) -> HostnamePlan:
+    def plan(self, claims: ClaimsByName, facts: Facts) -> HostnamePlan:
         """Return the decisions; those that are the same as before are the same objects."""
-        if claims is not self._claims:
-            self._claims, self._by_name = claims, _by_name(claims.values())
         contests = self._contests.results(
             lambda name, claim, more, _: self._contest(name, (claim, *(more or ())), facts),
-            *self._by_name,
+            *claims,
             facts.user_names,
             # What can forbid any hostname.
             context=(facts.node_names, facts.api_server_names, facts.takes_wildcards),
@@ -83,7 +80,6 @@ class HostnamePlanner:
             self._left_out_of_shares(contests),
             facts.dns,
             facts.standing_names,
-            facts.wanted_lines,
         )
         return self._collected(self._within_limit(decided))
 
@@ -165,29 +161,17 @@ class HostnamePlanner:
         before, in_order = self._plan, [decided[name] for name in sorted(decided)]
         names = tuple(chain.from_iterable(map(attrgetter("decisions"), in_order)))
         hosts = tuple(chain.from_iterable(map(attrgetter("lines"), in_order)))
-        same = hosts == before.hosts
-        lines = before.lines if same else {each.lines[0].name: each.lines for each in in_order if each.lines}
         questions = {each.decisions[0].name: each.question for each in in_order if each.question}
+        same = hosts == before.hosts
         self._plan = HostnamePlan(
             before.names if names == before.names else names,
             before.hosts if same else hosts,
-            lines,
+            before.standing
+            if same
+            else {each.lines[0].name: each.addresses for each in in_order if each.lines},
             before.questions if questions == before.questions else questions,
         )
         return self._plan
-
-
-def _by_name(
-    claims: Iterable[MatchedClaim],
-) -> tuple[Mapping[str, MatchedClaim], Mapping[str, list[MatchedClaim]]]:
-    """Return a claim to each hostname, and the others: most hostnames have only one."""
-    first: dict[str, MatchedClaim] = {}
-    others: dict[str, list[MatchedClaim]] = {}
-    for matched in claims:
-        for name in matched.claim.names:
-            if first.setdefault(name, matched) is not matched:
-                others.setdefault(name, []).append(matched)
-    return first, others
 
 
 def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:

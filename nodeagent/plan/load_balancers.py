@@ -78,7 +78,7 @@ class LoadBalancerPlanner:
             snapshot.relay_service,
             snapshot.relay_endpoints,
             # Nothing here is about single hostnames but the load balancers' own.
-            replace(facts, user_names={}, standing_names={}, wanted_lines={}, dns={}),
+            replace(facts, user_names={}, standing_names={}, dns={}),
             {name: facts.dns.get(name) for name in own_names},
         )
         if rests_on != self._rested_on:

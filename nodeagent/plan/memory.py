@@ -17,9 +17,10 @@ def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) ->
     """
     if before is after:
         return set()
-    others = compress(after, map(is_not, after.values(), map(before.get, after)))
+    others = [*compress(after, map(is_not, after.values(), map(before.get, after)))]
     changed = {key for key in others if key not in before or before[key] != after[key]}
-    return changed | (before.keys() - after.keys())
+    new = sum(key not in before for key in others)
+    return changed if len(before) + new == len(after) else changed | (before.keys() - after.keys())
 
 
 class Memory(Generic[_Key, _Result]):
@@ -45,26 +46,23 @@ class Memory(Generic[_Key, _Result]):
             context: whatever else the results depend on.
         """
         keyed, known = parts[0], self._results
-        again: Iterable[_Key] = keyed
-        if context == self._context and len(parts) == len(self._parts):
-            pairs = zip(self._parts, parts, strict=True)
-            again = keyed.keys() & set().union(*(changed_keys(before, after) for before, after in pairs))
-        computed = {key: self._computed(function, key, parts) for key in again}
-        gone = known.keys() - keyed.keys()
-        if gone or any(known.get(key) is not result for key, result in computed.items()):
+        if self._parts and context == self._context:
+            again: Iterable[_Key] = set[_Key]().union(*map(changed_keys, self._parts, parts))
+        else:
+            again = [*keyed, *(known.keys() - keyed.keys())]
+        computed: dict[_Key, _Result] = {}
+        for key in filter(keyed.__contains__, again):
+            result = function(key, *(part.get(key) for part in parts))
+            if key not in known or known[key] != result:
+                computed[key] = result
+        gone = [key for key in again if key in known and key not in keyed]
+        if gone or computed:
             # Copied as a whole: most of them stay.
             self._results = {**known, **computed}
             for key in gone:
                 del self._results[key]
         self._parts, self._context = parts, context
         return self._results
-
-    def _computed(
-        self, function: Callable[..., _Result], key: _Key, parts: tuple[Mapping[_Key, object], ...]
-    ) -> _Result:
-        result = function(key, *(part.get(key) for part in parts))
-        before = self._results.get(key)
-        return before if before is not None and before == result else result
 
 
 class Quota(Generic[_Key, _Item]):

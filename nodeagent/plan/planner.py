@@ -5,17 +5,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import (
     DecisionStatus,
     Desired,
     DnatRules,
     DnsQuestion,
-    HostsLine,
     LoadBalancerDecision,
     RelayAddress,
     refused,
@@ -35,7 +36,7 @@ class Planner:
     same object, so that others find changes as cheaply.
 
     Attributes:
-        lines: the lines of the hosts file of the last plan, by hostname: `Facts.wanted_lines` of the next.
+        standing: the addresses of the lines of the last plan, by hostname: for `Facts.standing_names`.
 
     Args:
         config: the configuration.
@@ -48,7 +49,7 @@ class Planner:
         self._matcher = ClaimMatcher(config.load_balancers.ingress_classes)
         self._hostnames = HostnamePlanner(config)
         self._decisions: tuple[LoadBalancerDecision, ...] = ()
-        self.lines: Mapping[str, tuple[HostsLine, ...]] = {}
+        self.standing: Mapping[str, frozenset[IPAddress]] = {}
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
@@ -61,7 +62,7 @@ class Planner:
             self._decisions = decisions
         claims, notes = self._claims.collect(snapshot)
         hostnames = self._hostnames.plan(self._matcher.match(claims, plans), facts)
-        self.lines = hostnames.lines
+        self.standing = hostnames.standing
         listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
         addresses = tuple(RelayAddress(address, ref) for address, ref in held)
@@ -118,11 +119,10 @@ def _questions(
 
 def _problems(snapshot: Snapshot) -> Iterator[str]:
     """Yield what is wrong with objects that claim hostnames, and with Gateways."""
-    objects: list[Gateway | Ingress | Route | ControllerRoute]
-    objects = [*snapshot.gateways, *snapshot.ingresses, *snapshot.routes, *snapshot.controller_routes]
-    for one in objects:
-        for problem in one.problems:
-            yield f"{one.ref}: {problem}"
+    objects: Iterable[Gateway | Ingress | Route | ControllerRoute]
+    objects = chain(snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes)
+    for one in filter(attrgetter("problems"), objects):
+        yield from (f"{one.ref}: {problem}" for problem in one.problems)
 
 
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:

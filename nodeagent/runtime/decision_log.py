@@ -32,12 +32,13 @@ class DecisionLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._before = Desired()
+        self._names: dict[int, NameDecision] = {}
         self._minute = 0
         self._used: Counter[str] = Counter()
 
     def start_again(self) -> None:
         """Log every decision of the next plan."""
-        self._before = Desired()
+        self._before, self._names = Desired(), {}
 
     def log(self, after: Desired) -> None:
         """Log what changed since the last call: load balancers, hostnames, objects that can't be read."""
@@ -46,7 +47,10 @@ class DecisionLog:
         if minute != self._minute:
             self._minute, self._used = minute, Counter()
         self._write(_load_balancers(before, after))
-        self._write(_names(before, after))
+        if after.names is not before.names:
+            # By id, which no other has while a decision is held here: a planner keeps what stays as it is.
+            old, self._names = self._names, dict(zip(map(id, after.names), after.names, strict=True))
+            self._write(_names(old, self._names))
         known = set(before.unreadable)
         for one in after.unreadable:
             if one not in known:
@@ -80,11 +84,8 @@ def _load_balancers(before: Desired, after: Desired) -> Iterator[_Line]:
             yield service.namespace, "Load balancer removed", {"service": service.path}
 
 
-def _names(before: Desired, after: Desired) -> Iterator[_Line]:
-    """Yield the decisions on hostnames that differ; a planner keeps the others."""
-    if before.names is after.names:
-        return
-    old, new = (dict(zip(map(id, names), names, strict=True)) for names in (before.names, after.names))
+def _names(old: Mapping[int, NameDecision], new: Mapping[int, NameDecision]) -> Iterator[_Line]:
+    """Yield the decisions on hostnames that differ."""
     known = {(old[each].name, old[each].claimed_by): old[each] for each in old.keys() - new.keys()}
     now = {(new[each].name, new[each].claimed_by): new[each] for each in new.keys() - old.keys()}
     for key, decision in sorted(now.items()):

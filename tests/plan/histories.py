@@ -31,7 +31,7 @@ from nodeagent.model.objects import (
     Unreadable,
 )
 from tests.plan import odd_values
-from tests.plan.made_up import lines_by_name
+from tests.plan.made_up import standing_names
 from tests.plan.tenant_worlds import ADDRESSES, COLLECTIONS, HOSTS, OTHERS, TENANT, Maker, make_world
 
 _Item = TypeVar("_Item")
@@ -76,7 +76,7 @@ class History:
     def remember(self, desired: Desired) -> None:
         """What was desired is mostly a fact of the next moment, as the agent has it."""
         if self._chance.random() < 0.9:
-            self._facts = replace(self._facts, wanted_lines=lines_by_name(desired))
+            self._facts = replace(self._facts, standing_names=standing_names(desired))
 
     def _change(self) -> None:
         kind = self._chance.choices(

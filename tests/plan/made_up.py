@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
-from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, HostsLine, LoadBalancerDecision, NameDecision
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import (
     ControllerRoute,
@@ -170,11 +170,11 @@ def hosts(planned: Desired) -> list[str]:
     return [f"{line.address} {line.name}" for line in planned.hosts]
 
 
-def lines_by_name(planned: Desired) -> dict[str, tuple[HostsLine, ...]]:
-    """The lines of the managed block, by hostname."""
-    found: dict[str, tuple[HostsLine, ...]] = {}
+def standing_names(planned: Desired) -> dict[str, frozenset[IPAddress]]:
+    """The addresses of the managed block's lines, by hostname."""
+    found: dict[str, frozenset[IPAddress]] = {}
     for line in planned.hosts:
-        found[line.name] = (*found.get(line.name, ()), line)
+        found[line.name] = found.get(line.name, frozenset()) | {line.address}
     return found
 
 

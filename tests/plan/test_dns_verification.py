@@ -20,11 +20,11 @@ from tests.plan.made_up import (
     desired,
     hosts,
     ingress,
-    lines_by_name,
     of_name,
     point,
     relay_of,
     service,
+    standing_names,
 )
 
 NAME = "www.example.net"
@@ -149,7 +149,7 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     desire = planned(None, stands_at=[RELAY])
     assert hosts(defer_until_ready(desire, frozenset())) == []
     for reply, code in ((failed(), "Kept"), (told("198.51.100.4"), "NotVerified"), (failed(), "DnsTimeout")):
-        facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, wanted_lines=lines_by_name(desire))
+        facts = replace(FACTS, dns={NAME: DnsAnswer(reply)}, standing_names=standing_names(desire))
         desire = desired(service(), ingress(NAME), facts=facts, options=DNS)
         assert of_name(desire, NAME).code == code
 

@@ -32,7 +32,6 @@ from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.node_files import hosts_fields
-from nodeagent.plan.memory import Memory
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
@@ -138,9 +137,6 @@ _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
 _ABSENT = b" (file was absent)"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
-_Row = tuple[int, str, int, bytes]
-"""A line as it is written, after what sorts it: the address's family, the name, the address."""
-
 
 class Problem(Struct, frozen=True):
     """Something in the file that a person should know; `line_number` is None if it is about no line."""
@@ -227,32 +223,33 @@ class BlockLines:
     """Writes the block's lines; one that stays is not made again."""
 
     def __init__(self) -> None:
-        self._rows: Memory[int, _Row] = Memory()
+        self._known: dict[int, tuple[HostsLine, bytes]] = {}
 
     def content(self, lines: Iterable[HostsLine]) -> bytes:
-        """Return the lines with their ends, as `assemble` takes them: sorted, each once.
+        """Return the lines in their order and with their ends, as `assemble` takes them.
 
         Raises:
             ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
                 newline.
         """
-        rows = self._rows.results(lambda _, line: _row(line), {id(line): line for line in lines})
-        return b"".join(dict.fromkeys(row[-1] for row in sorted(rows.values())))
+        known = self._known
+        # By id, which no other has while the line is held here.
+        self._known = {id(line): known.get(id(line)) or (line, _written(line)) for line in lines}
+        return b"".join([text for _, text in self._known.values()])
 
 
-def _row(line: HostsLine) -> _Row:
+def _written(line: HostsLine) -> bytes:
     if _SAFE_NAME.fullmatch(line.name) is None:
         raise ApplyError(
             f"not writing the name {line.name!r} into a hosts file: it contains a character that a hostname "
             "can't have, or is longer than 253 characters. The file was left as it was"
         )
-    address = line.address
-    return address.version, line.name, int(address), f"{address}\t{line.name}\n".encode("ascii")
+    return f"{line.address}\t{line.name}\n".encode("ascii")
 
 
 def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
     """Return how many lines of a block are new, and how many are gone, whatever their ends."""
-    old, new = ({*block.replace(b"\r\n", b"\n").split(b"\n")} for block in (before, after))
+    old, new = ({*block.splitlines()} for block in (before, after))
     return len(new - old), len(old - new)
 
 
