@@ -14,7 +14,7 @@ from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
 from tests.testbed.inside import OF_A_HOST, furnish_host, inside
-from tests.testbed.processes import Process, Started
+from tests.testbed.processes import InterruptPutOff, Process, Started
 from tests.testbed.waiting import wait_until
 
 # It holds the namespaces until its standard input, a pipe from the test process, is closed: by the kernel,
@@ -149,8 +149,8 @@ class Host:
         Raises:
             WorldError: It failed and `check` is set, or it took too long.
         """
-        started = self._start(args, env, forked=forked)
-        with started:
+        with InterruptPutOff() as interrupt, self._start(args, env, forked=forked) as started:
+            interrupt.kills(started)
             try:
                 output, errors = started.communicate(stdin, timeout)
             except subprocess.TimeoutExpired as error:
@@ -183,7 +183,7 @@ class Host:
             The program: to be signalled, stopped, read.
         """
         path = self.log_file(log or Path(args[0]).name)
-        with path.open("ab") as output:
+        with path.open("ab") as output, InterruptPutOff():
             started = self._start(args, env, forked=forked, log=output)
         return Process(started, f"{Path(args[0]).name} in {self.name}", path)
 

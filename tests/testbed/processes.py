@@ -1,10 +1,13 @@
 """A program that runs in the background inside a host."""
 
 import os
+import signal
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
-from signal import SIGTERM, Signals
-from typing import TypeAlias
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals
+from typing import Self, TypeAlias
 
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
@@ -20,6 +23,49 @@ leaves it so.
 
 Started: TypeAlias = "subprocess.Popen[str] | Forked"
 """A program that the test process or its fork server has started; it keeps its id until it is waited for."""
+
+
+class InterruptPutOff:
+    """Puts a Ctrl-C off to the end of a block of the main thread, but kills the block's program at once.
+
+    Amid the standard library's code, a KeyboardInterrupt can leave the lock of a future or of a Popen held:
+    one of a thousand did so at random moments of `Host.run`, and the host's end then waited for it forever.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._program: Started | None = None
+        self._numbers: list[Signals] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (SIGINT, SIGTERM, SIGHUP):
+                if signal.getsignal(number) is signal.default_int_handler:
+                    self._numbers.append(number)
+                    signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._numbers:
+            signal.signal(number, signal.default_int_handler)
+        if self._heard:
+            raise KeyboardInterrupt
+
+    def kills(self, program: Started) -> None:
+        """Have this program killed by a Ctrl-C, also by one that came already."""
+        self._program = program
+        if self._heard:
+            self._kill()
+
+    def _hear(self, *_: object) -> None:
+        self._heard = True
+        self._kill()
+
+    def _kill(self) -> None:
+        # Not the program's own method: it may be what was interrupted.
+        if self._program is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._program.pid, SIGKILL)
 
 
 class Process:
