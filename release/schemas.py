@@ -43,7 +43,7 @@ from nodeagent.config.option_types import (
     RelayRange6,
 )
 from nodeagent.config.options import Config
-from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.model.addresses import HOSTNAME, LONGEST_HOSTNAME
 from nodeagent.runtime.status import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 
 CONFIG_SCHEMA_VERSION = "1"

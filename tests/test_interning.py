@@ -2,7 +2,7 @@
 
 import weakref
 
-from nodeagent.interning import intern
+from nodeagent.typed_values import intern
 
 
 def test_equal_values_are_one_object() -> None:

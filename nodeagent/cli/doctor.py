@@ -17,8 +17,8 @@ from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Ov
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet import APP, NodeRow, exit_code, read_fleet, read_own
+from nodeagent.model.addresses import canonical, defect
 from nodeagent.model.facts import Facts
-from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.kubernetes.errors import NotFoundError
 
 _AGENT = "nodeagent"

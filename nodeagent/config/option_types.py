@@ -7,8 +7,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from nodeagent.model.addresses import Endpoint, IPNetwork
-from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.model.addresses import HOSTNAME, LONGEST_HOSTNAME, Endpoint, IPNetwork
 
 DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]

@@ -19,13 +19,11 @@ from nodeagent.coredns.managed_block import block_names, blocks_of
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.errors import ApplyError, ConfigError, NodeagentError, SourceError
-from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.addresses import IPAddress, is_wildcard, sort_key
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
-from nodeagent.model.objects import ObjectRef, Snapshot
-from nodeagent.plan.hostnames import is_wildcard
+from nodeagent.model.objects import Age, ObjectRef, Snapshot, by_age
 from nodeagent.plan.planner import plan
-from nodeagent.plan.precedence import Age, by_age
 from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.runtime.event_recorder import PendingEvent
 from nodeagent.runtime.left_alone import LeftAlone

@@ -14,8 +14,7 @@ from itertools import chain
 from msgspec import Struct
 
 from nodeagent.coredns.parsing import Block, Corefile, CorefileError, Directive, Token, lex, parse
-from nodeagent.model.addresses import IPAddress
-from nodeagent.plan.hostnames import canonical
+from nodeagent.model.addresses import IPAddress, canonical
 
 BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = "# END nodeagent"

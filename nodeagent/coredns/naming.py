@@ -11,11 +11,9 @@ from msgspec import Struct
 
 from nodeagent.coredns.managed_block import OwnLine, own_names
 from nodeagent.coredns.parsing import Corefile
-from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.addresses import IPAddress, covering, is_wildcard, sort_key
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision, skipped
-from nodeagent.model.objects import ObjectRef
-from nodeagent.plan.hostnames import covering, is_wildcard
-from nodeagent.plan.precedence import Age
+from nodeagent.model.objects import Age, ObjectRef
 
 TTL = 30
 """Seconds: CoreDNS's own cache keeps answers as long by default, so a wrong one lasts no longer."""

@@ -9,12 +9,11 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.doctor.paths import Answers, PathObservation, Target, works
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.plan.address_rules import AddressRules
-from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.sources.connection_tests import (
     Probe,
     ProbeOutcome,

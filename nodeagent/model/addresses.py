@@ -1,5 +1,7 @@
-"""Addresses and endpoints, in both families."""
+"""Addresses and endpoints in both families, and hostnames."""
 
+import re
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
@@ -27,3 +29,49 @@ class Endpoint(Struct, frozen=True):
     def sort_key(self) -> tuple[int, int, int]:
         """Return a key that sorts endpoints by family, address, port."""
         return (*sort_key(self.address), self.port)
+
+
+LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""One label of a hostname in lower case, as a regular expression (RFC 1123, 2.1)."""
+HOSTNAME = rf"{LABEL}(\.{LABEL})*"
+LONGEST_HOSTNAME = 253
+_HOSTNAME = re.compile(HOSTNAME)
+
+
+def canonical(host: str) -> str:
+    """Return the host in the form in which it is compared and written.
+
+    Lower case, no final dot (RFC 1035, 2.3.3). A host in this form is returned itself, not a copy.
+    """
+    name = host.lower().removesuffix(".")
+    return host if name == host else name
+
+
+def defect(name: str) -> str | None:
+    """Why `name` (canonical) can't be a hostname in a hosts file; None if it can (RFC 1123, 2.1)."""
+    if len(name) > LONGEST_HOSTNAME:
+        return f"longer than {LONGEST_HOSTNAME} characters"
+    if not _HOSTNAME.fullmatch(name):
+        return "not a DNS name"
+    if name.rpartition(".")[2].isdigit():
+        return "looks like an address, not a name"
+    return None
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether the host matches hostnames below its suffix (`*.example.com`).
+
+    For an Ingress, those one label below it; for the Gateway API, all. No hosts file can hold either.
+    """
+    return name.startswith("*.")
+
+
+def covering(name: str, suffixes: Iterable[str]) -> str | None:
+    """Return the first of `suffixes` that `name` equals or is below, label by label; None without one."""
+    ends = tuple(suffixes)
+    if not name.endswith(ends):  # most names, decided without a loop
+        return None
+    for suffix in ends:
+        if name == suffix or name.endswith(f".{suffix}"):
+            return suffix
+    return None

@@ -9,11 +9,6 @@ from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 
-LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-"""One label of a hostname in lower case, as a regular expression (RFC 1123, 2.1)."""
-HOSTNAME = rf"{LABEL}(\.{LABEL})*"
-LONGEST_HOSTNAME = 253
-
 
 class DnsOutcome(StrEnum):
     """How the lookup of one hostname ended; all but the first three mean that it failed."""

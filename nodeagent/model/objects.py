@@ -2,7 +2,7 @@
 
 Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. The order:
 the annotations that decide, how objects name each other, Kubernetes' own kinds, the Gateway API's and those
-of controllers, and the Snapshot that holds them all.
+of controllers, the Snapshot that holds them all; and which are older, and which their owners exclude.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeagent.errors import quoted
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 
 _DOMAIN = "nodeagent.io"
@@ -331,3 +332,46 @@ class Snapshot:
     api_servers: frozenset[Endpoint] = frozenset()
     unreadable: tuple[Unreadable, ...] = ()
     not_covered: tuple[str, ...] = ()
+
+
+Age = tuple[bool, float, str, str, str]
+"""Sorts the oldest object first: whether its creation time is unknown, that time, then its name."""
+
+
+def by_age(found: Service | Ingress | Route | ControllerRoute | Gateway) -> Age:
+    """Return a key that sorts the oldest first; an object without a creation time counts as the newest.
+
+    If two want the same, the oldest gets it, so that a newer one never displaces another.
+    """
+    created = found.created.timestamp() if found.created else 0.0
+    return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
+
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def parse_bool(text: str) -> bool:
+    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it rejects.
+
+    So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
+    """
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"{quoted(text)} is neither true nor false")
+
+
+def opt_out(annotations: Mapping[str, str]) -> str | None:
+    """Why an object with these annotations is excluded; None if it is not.
+
+    A value that is not a boolean excludes, too: its author wanted something other than the default.
+    """
+    value = annotations.get(EXCLUDE)
+    if value is None:
+        return None
+    try:
+        return f"annotation {EXCLUDE}: {value}" if parse_bool(value) else None
+    except ValueError as error:
+        return f"ignored, because its annotation {EXCLUDE} can't be parsed: {error}"

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical, defect
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.hostnames import canonical, defect
+from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
 
 _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
     (ip_network(text), f"it {what}")
@@ -140,6 +139,22 @@ def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
 
 def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> str | None:
     return next((reason for network, reason in ranges if address in network), None)
+
+
+def by_precedence(services: Iterable[Service], config: Config) -> tuple[Service, ...]:
+    """Return the Services that the administrator listed, then the oldest. Pure.
+
+    A tenant can set neither: the API server sets the creation time, the list is in the configuration file.
+    A Service in `loadBalancers.ignore` counts by its age, even if it is listed, too.
+    """
+    listed = listed_paths(config)
+    return tuple(sorted(services, key=lambda service: (service.ref.path not in listed, by_age(service))))
+
+
+def listed_paths(config: Config) -> frozenset[str]:
+    """`namespace/name` of each Service that `loadBalancers.services` names and `ignore` does not."""
+    ignored = {entry.path for entry in config.load_balancers.ignore}
+    return frozenset(entry.path for entry in config.load_balancers.services) - ignored
 
 
 Publications = Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]

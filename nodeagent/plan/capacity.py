@@ -23,8 +23,14 @@ from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Conclusion, refused
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.address_rules import AddressRules, Publications, own_hostnames, owner, published_addresses
-from nodeagent.plan.precedence import listed_paths
+from nodeagent.plan.address_rules import (
+    AddressRules,
+    Publications,
+    listed_paths,
+    own_hostnames,
+    owner,
+    published_addresses,
+)
 
 
 class Capacity(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from nodeagent.config.options import ClassService, LimitOptions
+from nodeagent.model.addresses import canonical
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXTERNAL_DNS,
@@ -21,8 +22,9 @@ from nodeagent.model.objects import (
     Route,
     Service,
     Snapshot,
+    by_age,
+    opt_out,
 )
-from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancer_lookup import (
     Claim,
     LoadBalancerHints,
@@ -32,7 +34,6 @@ from nodeagent.plan.load_balancer_lookup import (
 )
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Memory, Quota
-from nodeagent.plan.precedence import by_age, opt_out
 from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
 
 

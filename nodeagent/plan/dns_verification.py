@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from enum import Enum
 
 from nodeagent.config.options import HostsOptions
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import IPAddress, covering
 from nodeagent.model.desired import Conclusion, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
-from nodeagent.plan.hostnames import covering
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 
 _MOST_SHOWN = 4

@@ -6,8 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.interning import intern
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import IPAddress, covering, defect, is_wildcard
 from nodeagent.model.desired import (
     Conclusion,
     DecisionStatus,
@@ -21,9 +20,9 @@ from nodeagent.model.desired import (
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims import MatchedClaim
 from nodeagent.plan.dns_verification import NOT_ALLOWED, allowed, verify_by_dns
-from nodeagent.plan.hostnames import covering, defect, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.typed_values import intern
 
 
 class Contender(Struct, frozen=True):

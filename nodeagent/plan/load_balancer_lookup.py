@@ -17,9 +17,8 @@ from msgspec.structs import astuple
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, bounded, skipped
-from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
+from nodeagent.model.objects import Age, LoadBalancerPoint, ObjectRef
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.precedence import Age
 
 _SERVED_OTHERWISE = frozenset(
     {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSupported", "AddressInUse", "PortTaken"}

@@ -11,11 +11,17 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
+from nodeagent.plan.address_rules import (
+    AddressRules,
+    by_precedence,
+    first_at,
+    listed_paths,
+    own_hostnames,
+    publications,
+)
 from nodeagent.plan.capacity import share_out, too_large
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Relayed, examine
-from nodeagent.plan.precedence import by_precedence, listed_paths
 from nodeagent.plan.relaying import ExistingRelay, OwnRelay
 
 

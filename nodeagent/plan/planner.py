@@ -11,7 +11,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical
 from nodeagent.model.desired import (
     DecisionStatus,
     Desired,
@@ -25,7 +25,6 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
 from nodeagent.plan.claims import ClaimCollector, ClaimMatcher
 from nodeagent.plan.hostname_decisions import HostnamePlanner
-from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 
 

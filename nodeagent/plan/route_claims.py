@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from nodeagent.model.addresses import canonical, is_wildcard
 from nodeagent.model.desired import bounded
 from nodeagent.model.objects import (
     GATEWAY_API,
@@ -22,10 +23,10 @@ from nodeagent.model.objects import (
     ObjectRef,
     ParentRef,
     Route,
+    by_age,
+    opt_out,
 )
-from nodeagent.plan.hostnames import canonical, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Claim, LoadBalancerHints, one_of
-from nodeagent.plan.precedence import by_age, opt_out
 
 _KINDS_OF_PROTOCOL = {
     "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),

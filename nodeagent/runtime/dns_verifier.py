@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from nodeagent.config.options import HostsOptions
-from nodeagent.interning import intern
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.plan.memory import changed_keys
 from nodeagent.runtime.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
+from nodeagent.typed_values import intern
 
 if TYPE_CHECKING:
     from nodeagent.sources.dns import Resolver

@@ -36,10 +36,10 @@ from msgspec import Struct
 
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import HostsOptions
-from nodeagent.interning import intern
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.node_files import parse_resolv_conf
+from nodeagent.typed_values import intern
 
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3

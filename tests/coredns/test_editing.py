@@ -12,8 +12,7 @@ from nodeagent.coredns.editing import Edit, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names, without_blocks
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
-from nodeagent.model.objects import ObjectRef
-from nodeagent.plan.precedence import Age
+from nodeagent.model.objects import Age, ObjectRef
 from tests.coredns import corpus
 from tests.coredns.plans import INGRESS, RELAY, SERVICE, desired
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.plan.hostnames import canonical, covering, defect
+from nodeagent.model.addresses import canonical, covering, defect
 
 
 @pytest.mark.parametrize(

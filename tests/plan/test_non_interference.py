@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.config.options import LimitOptions
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import IPAddress, canonical
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
-from nodeagent.model.objects import ControllerRoute, Ingress, LoadBalancerPoint, ObjectRef, Route, Service
+from nodeagent.model.objects import (
+    ControllerRoute,
+    Ingress,
+    LoadBalancerPoint,
+    ObjectRef,
+    Route,
+    Service,
+    by_age,
+)
 from nodeagent.plan.claims import ClaimCollector
-from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
-from nodeagent.plan.precedence import by_age
 from tests.plan.tenant_worlds import TENANT, World, make_world
 
 EXAMPLES = settings(max_examples=5 * settings().max_examples)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.model.objects import Service
+from nodeagent.model.objects import Service, by_age
 from nodeagent.plan.capacity import allocate
-from nodeagent.plan.precedence import by_age
 from tests.plan.made_up import service
 
 networks: st.SearchStrategy[IPv4Network | IPv6Network] = st.sampled_from(

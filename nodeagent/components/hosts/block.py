@@ -27,11 +27,11 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.errors import ApplyError
-from nodeagent.interning import intern
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.node_files import hosts_fields
+from nodeagent.typed_values import intern
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""

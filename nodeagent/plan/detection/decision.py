@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from nodeagent.config.options import LoadBalancerOptions, ProxyService
 from nodeagent.errors import quoted
 from nodeagent.model.desired import Conclusion, Decision, refused, served, skipped
-from nodeagent.model.objects import PROXY_PROTOCOL, Node, ProxyVersion, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Node, ProxyVersion, Service, opt_out
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.detection.readers import Provider, Sends, Switch
-from nodeagent.plan.precedence import opt_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
-from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.precedence import parse_bool
+from nodeagent.model.objects import ProxyVersion, Service, parse_bool
 from nodeagent.typed_values import from_json
 
 Sent = ProxyVersion | Literal["off"]

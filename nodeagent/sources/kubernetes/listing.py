@@ -12,7 +12,6 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from nodeagent.interning import intern
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
@@ -30,7 +29,7 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 from nodeagent.sources.objects.decoding import DecodingError, describe
-from nodeagent.typed_values import from_json
+from nodeagent.typed_values import from_json, intern
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nodeagent.errors import SourceError, one_line, quoted
-from nodeagent.interning import intern
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
-from nodeagent.model.facts import LONGEST_HOSTNAME
+from nodeagent.model.addresses import LONGEST_HOSTNAME, Endpoint, IPAddress, IPNetwork
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXCLUDE,
@@ -33,7 +31,7 @@ from nodeagent.model.objects import (
 )
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.hosts import aliases, some_hosts
-from nodeagent.typed_values import from_json, from_plain
+from nodeagent.typed_values import from_json, from_plain, intern
 
 Raw = bytes | dict[str, Any]
 """An object: as JSON, or as plain values."""

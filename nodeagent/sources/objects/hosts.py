@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodeagent.model.facts import LONGEST_HOSTNAME
+from nodeagent.model.addresses import LONGEST_HOSTNAME
 
 MOST_HOSTS = 10_000
 """Hosts that one object may claim; the rest is not read."""

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 
 from nodeagent.errors import quoted
-from nodeagent.interning import intern
 from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
@@ -51,6 +50,7 @@ from nodeagent.sources.objects.hosts import (
     texts_at,
     values_at,
 )
+from nodeagent.typed_values import intern
 
 _DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
