@@ -20,7 +20,7 @@ from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, UnreadableSta
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.pod_exec import Container, execute
+from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
@@ -75,6 +75,11 @@ class _Object(Head):
 
     spec: _Spec = field(default_factory=_Spec)
     status: _Status = field(default_factory=_Status)
+
+
+def pods_path(namespace: str) -> str:
+    """Return the path of a namespace's pods."""
+    return f"/api/v1/namespaces/{namespace}/pods"
 
 
 def _decoded(raw: bytes | dict[str, Any]) -> _Object:
@@ -264,9 +269,8 @@ def _read_roster(connection: Connection, namespace: str) -> tuple[list[NodeRow],
     """
     daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
     of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
-    pods_path = f"/api/v1/namespaces/{namespace}/pods"
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
-    pods, more = _listed(connection, Resource("pods", "Pod", pods_path, _decoded, of_app))
+    pods, more = _listed(connection, Resource("pods", "Pod", pods_path(namespace), _decoded, of_app))
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
     selected = {_OS: "linux", **selector}
@@ -308,8 +312,8 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
     """Query one agent. Any failure becomes its row; only ForbiddenError is raised."""
     node, name = pod.spec.node_name, pod.metadata.name
     try:
-        command = ("cat", str(_UPTIME), str(IN_POD))
-        done = execute(connection, Container(namespace, name, AGENT), command, timeout)
+        command = ["cat", str(_UPTIME), str(IN_POD)]
+        done = execute(connection, f"{pods_path(namespace)}/{name}", AGENT, command, timeout)
         if done.returncode:
             why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)

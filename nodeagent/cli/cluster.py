@@ -27,11 +27,11 @@ from nodeagent.cli.terminal import Line, Styled, show, table
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.errors import NodeagentError, one_line
-from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
+from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, pods_path, read_fleet
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import DecisionCounts
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.pod_exec import Container, execute
+from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 namespace_option = option(
@@ -142,11 +142,10 @@ def _sum(rows: list[NodeRow]) -> Styled:
 
 _WORST = 3
 _LOG_LINES = 2000
-_MOST_BYTES = 16 << 20
 _COMMANDS = {
-    "status.json": ("nodeagent", "status", "-o", "json"),
-    "doctor.json": ("nodeagent", "doctor", "-o", "json"),
-    "nodeagent.yaml": ("cat", "/etc/nodeagent/nodeagent.yaml"),
+    "status.json": ["nodeagent", "status", "-o", "json"],
+    "doctor.json": ["nodeagent", "doctor", "-o", "json"],
+    "nodeagent.yaml": ["cat", "/etc/nodeagent/nodeagent.yaml"],
 }
 _LOGS = {f"log-{container}.txt": container for container in (AGENT, RELAY)}
 
@@ -180,7 +179,7 @@ def bundle(
         for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
             path = f"nodes/{node}/{name}"
             try:
-                members[path] = _read(connection, Container(namespace, pods[node], AGENT), name, timeout)
+                members[path] = _read(connection, f"{pods_path(namespace)}/{pods[node]}", name, timeout)
                 contents.append(f"  {path} ({len(members[path])} bytes)")
             except NodeagentError as error:
                 contents.append(f"  {path}: not available: {one_line(str(error))}")
@@ -189,13 +188,12 @@ def bundle(
     return 0
 
 
-def _read(connection: Connection, agent: Container, name: str, timeout: float) -> bytes:
+def _read(connection: Connection, pod: str, name: str, timeout: float) -> bytes:
     if name in _LOGS:
-        path = f"/api/v1/namespaces/{agent.namespace}/pods/{agent.pod}/log"
         query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
-        return connection.get_text(path, query, timeout, _MOST_BYTES)
+        return connection.get_text(f"{pod}/log", query, timeout)
     command = _COMMANDS[name]
-    done = execute(connection, agent, command, timeout, _MOST_BYTES)
+    done = execute(connection, pod, AGENT, command, timeout)
     # Exit codes of nodeagent's own commands are answers; without any output they are failures.
     if done.returncode and not done.stdout:
         raise NodeagentError(f"{' '.join(command)}: {done.stderr[-500:].decode('utf-8', 'replace')}")

@@ -86,9 +86,9 @@ def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[s
         texts: By key; None removes the key.
 
     Raises:
-        ConflictError: another program wrote it since it was read; nothing was changed.
         ApplyError: it would be larger than the API accepts; nothing was changed.
-        SourceError: another problem with the API.
+        SourceError: another program wrote it since it was read, or there is another problem with the API;
+            nothing was changed.
     """
     merged: dict[str, str | None] = {**config_map.data, **texts}
     data = {key: text for key, text in merged.items() if text is not None}
@@ -309,8 +309,7 @@ def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
 
     Raises:
         CorefileError: a marker is unmatched; nothing was changed.
-        SourceError: an object could not be read or written; ConflictError: another program wrote it
-            meanwhile.
+        SourceError: an object could not be read or written, or another program wrote it meanwhile.
     """
     maps = _existing(connection, config)
     edits = decide_removal({path: config_map.data for path, config_map in maps.items()})

@@ -184,10 +184,10 @@ def test_what_a_node_says_does_not_reach_the_terminal(api: ApiServer, ask: Ask) 
 
 def test_an_endless_answer_is_a_row(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 0)
-    fleet.add("node1", lambda _: Ended(0, b"x" * (5 << 20)))
+    fleet.add("node1", lambda _: Ended(0, b"x" * (17 << 20)))
     code, nodes = _nodes(ask)
     assert (code, nodes["node1"]["state"]) == (1, "not-answering")
-    assert "more than 4194304 bytes" in nodes["node1"]["reason"]
+    assert "more than 16777216 bytes" in nodes["node1"]["reason"]
 
 
 def test_a_node_that_hangs_holds_up_no_other(api: ApiServer, ask: Ask) -> None:

@@ -8,17 +8,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
-import urllib3
 from kubernetes.client import ApiClient, ApiException
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError, ReadTimeoutError
+from urllib3 import HTTPHeaderDict, HTTPResponse
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError
 
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import one_line
 from nodeagent.sources.kubernetes.credentials import kubeconfig, new_client, service_account
 from nodeagent.sources.kubernetes.errors import (
     ApiPath,
@@ -36,6 +37,8 @@ _CONNECT_SECONDS = 10.0
 """Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _JSON = "application/json"
+_FAILURES = (HTTPError, ApiException, OSError, HTTPException, ValueError)
+"""What the client raises if the network fails, or if what comes is not HTTP."""
 _READ_AT_ONCE = 262144
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
@@ -54,19 +57,13 @@ def connect(
         environment: the process's environment.
         context: the kubeconfig's context to use; empty for its current one.
 
-    Returns:
-        The connection; close it in the end.
-
     Raises:
         SourceError: there is no usable configuration; the text names the file.
     """
     if file is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
-        return Connection(lambda: service_account(environment))
+        return Connection(partial(service_account, environment))
     path = str(file) if file else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return Connection(lambda: kubeconfig(path, context))
-
-
-_Result = TypeVar("_Result")
+    return Connection(partial(kubeconfig, path, context))
 
 
 class Connection:
@@ -76,10 +73,7 @@ class Connection:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
 
     Args:
-        load: returns the official client; called again when the server does not accept its credentials.
-
-    Raises:
-        SourceError: whatever `load` raises.
+        load: returns the official client, or raises SourceError; called again when the client fails.
     """
 
     def __init__(self, load: Callable[[], ApiClient]) -> None:
@@ -108,47 +102,32 @@ class Connection:
         self,
         verb: str,
         path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] = {},
+        headers: Mapping[str, str] = {},
         body: Mapping[str, Any] | None = None,
     ) -> ApiRequest:
         """Return a request, with the server, and with the proxy in front of it, if any."""
         server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
         proxy = self._client.rest_client.pool_manager.proxy
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
-        return ApiRequest(verb, path, f"{server}{through}", query or {}, headers or {}, body)
+        return ApiRequest(verb, path, f"{server}{through}", query, headers, body)
 
     def get_json(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
-        *,
-        compressed: bool = False,
+        self, path: str, query: Mapping[str, str] = {}, timeout: float = 60.0, *, compressed: bool = False
     ) -> bytes:
-        """Read an object or a list.
+        """Read an object or a list within a time; the body is JSON by its content type, not parsed yet.
 
-        Args:
-            path: its path.
-            query: the query's parameters.
-            timeout: seconds until the whole answer must have arrived.
-            compressed: whether the server may compress it; API servers do so with large lists.
-
-        Returns:
-            The body: JSON by its content type, not parsed yet.
-
-        Raises:
-            TooLargeError: it has more than `LARGEST_ANSWER` bytes.
-            ApiError: another one of its kinds.
+        The server may send it `compressed`, as it does with large lists. Raises ApiError, TooLargeError if
+        there are more than `LARGEST_ANSWER` bytes.
         """
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
-        return self._exchange(self.request(verb, path, query, headers), timeout, LARGEST_ANSWER)
+        return self._exchange(self.request(verb, path, query, headers), timeout)
 
-    def get_text(self, path: str, query: Mapping[str, str], timeout: float, most: int) -> bytes:
+    def get_text(self, path: str, query: Mapping[str, str], timeout: float) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""
-        return self._exchange(self.request("get", path, query, {"Accept": "*/*"}), timeout, most)
+        return self._exchange(self.request("get", path, query, {"Accept": "*/*"}), timeout)
 
     def write(
         self,
@@ -157,7 +136,7 @@ class Connection:
         body: Mapping[str, Any],
         timeout: float = 10.0,
     ) -> bytes:
-        """Create an object, replace it by compare-and-swap, or delete it.
+        """Create an object, replace it by compare-and-swap, or delete it; return it, or a Status, as JSON.
 
         None is repeated after a failure: after a time-out it is not known whether it was done.
 
@@ -167,123 +146,98 @@ class Connection:
             body: JSON values: the object (to replace it: with the resourceVersion that was read), or options.
             timeout: seconds until the whole answer must have arrived.
 
-        Returns:
-            The object as it is now, or a Status, as JSON.
-
         Raises:
             AlreadyExistsError: there is such an object already.
-            ConflictError: another program wrote it since; nothing was changed.
             NotFoundError: there is no such object.
             ApiError: another one of its kinds.
         """
-        headers = {"Content-Type": "application/json"}
-        return self._exchange(self.request(verb, path, {}, headers, body), timeout, LARGEST_ANSWER)
+        return self._exchange(self.request(verb, path, body=body), timeout)
 
     def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
-        """Open a watch, over a new connection.
+        """Open a watch of a collection, over a new connection; `query` has `watch`. Raises ApiError.
 
-        Args:
-            path: the collection's path.
-            query: the query's parameters, `watch` among them.
-            idle_timeout: seconds without a single byte after which the stream counts as dead.
-
-        Returns:
-            The answer, whose body `listing.lines` reads.
-
-        Raises:
-            ApiError: one of its kinds.
+        It counts as dead after `idle_timeout` seconds without a single byte.
         """
-        limits = (_CONNECT_SECONDS, idle_timeout)
-        return self._open(self.request("watch", path, query), limits, new_connection=True)
+        return self._open(self.request("watch", path, query), idle_timeout)
 
-    def authorized(
-        self, request: ApiRequest, attempt: Callable[[ApiClient, urllib3.HTTPHeaderDict], _Result]
-    ) -> _Result:
-        """Return what an attempt returns; it is given the client, and the headers that say who asks.
+    def access(
+        self, request: ApiRequest, failed: ApiClient | None = None
+    ) -> tuple[ApiClient, HTTPHeaderDict]:
+        """Return the client, and the headers that say who asks. One that has failed is loaded again first.
+
+        If several threads need that at once, one of them does it for all. Raises UnauthorizedError.
+        """
+        try:
+            with self._lock:
+                if self._client is failed:
+                    self._client = self._load()
+                client = self._client
+                # The client refreshes it: it reads a token's file each minute, or runs an exec plugin.
+                authorization = client.configuration.get_api_key_with_prefix("BearerToken")
+        except Exception as error:  # of whatever kind the client's refresh meets
+            raise UnauthorizedError(f"{request}: credentials can't be renewed: {one_line(error)}") from error
+        headers = HTTPHeaderDict(client.default_headers)
+        if authorization:
+            headers.add("authorization", authorization.strip())
+        return client, headers
+
+    def _open(self, request: ApiRequest, timeout: float) -> "Stream":
+        """Send a request, and return its answer, of which only the head was read.
 
         It is made once more, with the configuration as it is then, if the credentials are rejected. So is a
-        read whose connection was lost, or not trusted: it may have been kept too long, or CA, certificate or
-        address were replaced.
+        read, while there is time, after any failure: its connection may have been kept too long, or CA,
+        certificate or address were replaced.
         """
+        deadline = time.monotonic() + timeout
         used = self._client
         try:
-            return attempt(used, self._headers(request, used))
-        except UnauthorizedError:
-            renewed = self._renewed(used, request)
-        except UnreachableError as error:
-            no_answer = isinstance(error, NoConnectionError) or isinstance(error.__cause__, ReadTimeoutError)
-            if no_answer or request.verb in _METHODS:
+            return self._send(request, timeout, *self.access(request))
+        except (UnauthorizedError, UnreachableError) as error:
+            rejected = isinstance(error, UnauthorizedError)
+            if not rejected and (request.verb in _METHODS or time.monotonic() >= deadline):
                 raise
-            renewed = self._renewed(used, request)
-        return attempt(renewed, self._headers(request, renewed))
+        return self._send(request, timeout, *self.access(request, failed=used))
+
+    def _send(
+        self, request: ApiRequest, timeout: float, client: ApiClient, headers: HTTPHeaderDict
+    ) -> "Stream":
+        if request.verb == "watch":  # never over a kept connection, whose other end may be gone
+            client = new_client(client.configuration, headers)
+        headers.extend({"Accept": _JSON, "Content-Type": _JSON, "User-Agent": "nodeagent", **request.headers})
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        url = f"{client.configuration.host}{request.path}{query}"
+        method, limits = _METHODS.get(request.verb, "GET"), (min(_CONNECT_SECONDS, timeout), timeout)
+        try:
+            answer = client.call_api(method, url, headers, request.body, _request_timeout=limits).response
+        except _FAILURES as error:
+            raise lost(request, error) from error
+        stream = Stream(request, answer, self._count)
+        if not 200 <= answer.status < 300:
+            told = b""
+            with suppress(TooLargeError):  # it is no Status: the number alone says what it is
+                told = stream.read(_LONGEST_REFUSAL, timeout)
+            raise refusal(request, answer.status, told, answer.headers.get("Retry-After", ""))
+        kind = answer.headers.get("Content-Type", "")
+        if headers["Accept"] == _JSON and not kind.startswith(_JSON):
+            stream.close()
+            raise NotJsonError(
+                f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is "
+                "an API server, and not a proxy or a login page in front of it"
+            )
+        return stream
+
+    def _exchange(self, request: ApiRequest, timeout: float) -> bytes:
+        """Send a request, and return the body of its answer."""
+        began = time.monotonic()
+        return self._open(request, timeout).read(LARGEST_ANSWER, timeout - (time.monotonic() - began))
 
     def _count(self, size: int) -> None:
         with self._lock:
             self.bytes_read += size
 
-    def _headers(self, request: ApiRequest, client: ApiClient) -> urllib3.HTTPHeaderDict:
-        """Return who asks; the client refreshes it: it reads a token's file, or runs an exec plugin."""
-        headers = urllib3.HTTPHeaderDict(client.default_headers)
-        try:
-            with self._lock:
-                authorization = client.configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as error:  # of whatever kind the client's refresh meets
-            raise UnauthorizedError(f"{request}: the credentials can't be read: {one_line(error)}") from error
-        if authorization:
-            headers.add("authorization", authorization.strip())
-        return headers
-
-    def _renewed(self, refused: ApiClient, request: ApiRequest) -> ApiClient:
-        """Load the configuration again; if several threads need it at once, one of them does it for all."""
-        with self._lock:
-            if self._client is refused:
-                try:
-                    self._client = self._load()
-                except SourceError as error:
-                    raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
-            return self._client
-
-    def _open(
-        self, request: ApiRequest, limits: tuple[float, float], *, new_connection: bool = False
-    ) -> "Stream":
-        """Send a request, and return its answer, of which only the head was read."""
-
-        def attempt(client: ApiClient, who: urllib3.HTTPHeaderDict) -> Stream:
-            used = new_client(client.configuration, {}) if new_connection else client
-            who.extend({"Accept": _JSON, "User-Agent": "nodeagent", **request.headers})
-            query = f"?{urlencode(request.query)}" if request.query else ""
-            url = client.configuration.host + request.path + query
-            method = _METHODS.get(request.verb, "GET")
-            with _network(request):
-                answer: urllib3.HTTPResponse = used.call_api(
-                    method, url, who, request.body, _request_timeout=limits
-                ).response
-            stream = Stream(request, answer, self._count)
-            if not 200 <= answer.status < 300:
-                told = b""
-                with suppress(TooLargeError):  # it is no Status: the number alone says what it is
-                    told = stream.read(_LONGEST_REFUSAL, time.monotonic() + limits[1])
-                raise refusal(request, answer.status, told, answer.headers.get("Retry-After", ""))
-            kind = answer.headers.get("Content-Type", "")
-            if who["Accept"] == _JSON and not kind.startswith(_JSON):
-                stream.close()
-                raise NotJsonError(
-                    f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is "
-                    "an API server, and not a proxy or a login page in front of it"
-                )
-            return stream
-
-        return self.authorized(request, attempt)
-
-    def _exchange(self, request: ApiRequest, timeout: float, most: int) -> bytes:
-        """Send a request, and return the body of its answer."""
-        deadline = time.monotonic() + timeout
-        limits = (min(_CONNECT_SECONDS, timeout), timeout)
-        return self._open(request, limits).read(most, deadline)
-
 
 class Stream:
-    """The body of an answer. Any failure of the network while it is read raises UnreachableError.
+    """The body of an answer.
 
     Args:
         request: what was requested.
@@ -291,40 +245,38 @@ class Stream:
         count: called with the bytes read over the wire.
     """
 
-    def __init__(
-        self, request: ApiRequest, answer: urllib3.HTTPResponse, count: Callable[[int], None]
-    ) -> None:
-        self._request = request
+    def __init__(self, request: ApiRequest, answer: HTTPResponse, count: Callable[[int], None]) -> None:
+        self.request = request
         self._answer = answer
         self._count = count
 
-    def read1(self, most: int) -> bytes:
-        """Return what has arrived, unpacked; wait for a byte; empty at the end."""
-        before = self._answer.tell()
-        try:
-            with _network(self._request):
-                return self._answer.read1(most, decode_content=True)
-        finally:
-            self._count(self._answer.tell() - before)
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what arrives, unpacked, as soon as it is there, and close. Raises UnreachableError.
 
-    def read(self, most: int, deadline: float) -> bytes:
-        """Return all of it, and end it: the next request can use the connection, if that is not broken.
-
-        Raises:
-            TooLargeError: it has more than `most` bytes.
-            UnreachableError: it has not arrived by the deadline, either.
+        The next request can use the connection, if all was read.
         """
-        found = bytearray()
+        counted = 0
         try:
-            while piece := self.read1(_READ_AT_ONCE):
-                found += piece
-                if len(found) > most:
-                    raise TooLargeError(f"{self._request}: the answer has more than {most} bytes; given up")
-                if time.monotonic() > deadline:
-                    raise UnreachableError(f"{self._request}: the answer took too long; given up")
-            return bytes(found)
+            while piece := self._answer.read1(_READ_AT_ONCE, decode_content=True):
+                before, counted = counted, self._answer.tell()
+                self._count(counted - before)
+                yield piece
+        except _FAILURES as error:
+            raise lost(self.request, error) from error
         finally:
             self.close()
+
+    def read(self, most: int, seconds: float) -> bytes:
+        """Return all of it. Raises UnreachableError, or TooLargeError if it has more than `most` bytes."""
+        deadline = time.monotonic() + seconds
+        found = bytearray()
+        for piece in self.pieces():
+            found += piece
+            if len(found) > most:
+                raise TooLargeError(f"{self.request}: the answer has more than {most} bytes; given up")
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"{self.request}: the answer took too long; given up")
+        return bytes(found)
 
     def close(self) -> None:
         """Give up what is not read yet. Safe to call again."""
@@ -336,14 +288,8 @@ class Stream:
             self._answer.shutdown()
 
 
-@contextmanager
-def _network(request: ApiRequest) -> Iterator[None]:
-    """Turn failures of the network within into UnreachableError."""
-    try:
-        yield
-    except (HTTPError, ApiException, OSError, HTTPException, ValueError) as error:
-        kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
-        raise kind(
-            f"{request}: {failure_words(error)}; check that the server is up, and that its address and CA "
-            "are right"
-        ) from error
+def lost(request: ApiRequest, error: Exception) -> UnreachableError:
+    """Return the error for a failure of the network. Pure."""
+    kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
+    words = f"{failure_words(error)}; check that the server is up, and that its address and CA are right"
+    return kind(f"{request}: {words}")

@@ -70,16 +70,12 @@ class AlreadyExistsError(ApiError):
     """409 with reason AlreadyExists: another program created the object first."""
 
 
-class ConflictError(ApiError):
-    """409: the object has changed since it was read: read it and decide again."""
-
-
 class GoneError(ApiError):
     """410, or a resourceVersion from the server's future: only a new list helps."""
 
 
 class ServerTroubleError(ApiError):
-    """Any other rejection, most often 429 or 5xx: try again later."""
+    """Any other rejection, most often 429 or 5xx, or 409 after a change: try again later."""
 
 
 class TooLargeError(ApiError):
@@ -168,7 +164,6 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,
-    409: ConflictError,
     410: GoneError,
 }
 

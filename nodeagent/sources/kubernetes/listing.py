@@ -6,14 +6,14 @@ status 200 is an error and never means that there are no objects.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
-from nodeagent.sources.kubernetes.connection import Connection, Stream
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ApiRequest,
@@ -235,42 +235,27 @@ def _page(body: bytes, resource: Resource) -> _List:
 LONGEST_LINE = 4 * 1024 * 1024
 """Bytes of a line. An event holds one object, of which etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
-_READ_AT_MOST = 65536
-"""Bytes of a stream read at once; fewer are returned as soon as they are there."""
-
 _UNNAMED = ("", "(unnamed)")
 """The key of an object without a readable name: no object can have this name."""
 
 
-def lines(response: Stream) -> Iterator[bytes]:
+def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of a watch as they arrive, without their ends; empty ones are left out.
 
-    An unfinished last line is dropped, since half an event means nothing.
-
-    Args:
-        response: the answer, before any of its body was read; closed if it is broken.
-
-    Raises:
-        TooLargeError: a line is longer than `LONGEST_LINE`.
-        ApiError: the stream is broken.
+    An unfinished last line is dropped, since half an event means nothing. Raises TooLargeError if one is
+    longer than `LONGEST_LINE`.
     """
     unfinished: list[bytes] = []
     size = 0
-    try:
-        while piece := response.read1(_READ_AT_MOST):
-            first, *others = piece.split(b"\n")
-            unfinished.append(first)
-            size += len(first)
-            if size > LONGEST_LINE:
-                raise TooLargeError(
-                    f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed"
-                )
-            if others:
-                yield from filter(None, [b"".join(unfinished), *others[:-1]])
-                unfinished, size = [others[-1]], len(others[-1])
-    except ApiError:
-        response.close()
-        raise
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        unfinished.append(first)
+        size += len(first)
+        if size > LONGEST_LINE:
+            raise TooLargeError(f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed")
+        if others:
+            yield from filter(None, [b"".join(unfinished), *others[:-1]])
+            unfinished, size = [others[-1]], len(others[-1])
 
 
 WatchEvent = tuple[int, Key | None, Item | None]

@@ -5,54 +5,36 @@ The subresource pods/exec over the official client's websocket; its channels are
 Kubernetes 1.35 `create` as well.
 """
 
-import threading
-import time
-from collections.abc import Mapping, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
+from concurrent.futures import Future
 from subprocess import CompletedProcess
-from typing import Any
-from urllib.parse import quote
+from threading import Thread
 
 import msgspec
-from kubernetes.client import ApiClient
 from kubernetes.stream.ws_client import create_websocket, get_websocket_url
-from msgspec import Struct
 
-from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import (
-    ApiError,
-    ApiRequest,
-    Status,
-    UnreachableError,
-    failure_words,
-    refusal,
-)
+from nodeagent.sources.kubernetes.connection import Connection, lost
+from nodeagent.sources.kubernetes.errors import ApiError, ApiRequest, Status, UnreachableError, refusal
 from nodeagent.typed_values import from_json
 
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _CLOSE = 8
 """The websocket's opcode of the end."""
-
-
-class Container(Struct, frozen=True):
-    """A container of a pod."""
-
-    namespace: str
-    pod: str
-    name: str
+_LARGEST_OUTPUT = 16 << 20
+"""Bytes of standard output, and of standard error, that are read."""
 
 
 def execute(
-    connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
+    connection: Connection, pod: str, container: str, command: list[str], timeout: float
 ) -> CompletedProcess[bytes]:
     """Run a program without a terminal and without input, and wait for its end.
 
     Args:
         connection: to the API server.
-        container: where.
+        pod: its path in the API.
+        container: its name.
         command: the program and its arguments; no shell is involved.
         timeout: seconds for everything.
-        limit: bytes of standard output, and of standard error, that are read.
 
     Returns:
         How it ended; an exit code other than 0 is not an error here. Then standard error has at least the
@@ -60,96 +42,73 @@ def execute(
 
     Raises:
         ApiError: there is no such program; or the server rejects it or does not answer in time, the container
-            does not run, the answer is larger than `limit` or broken: it is unknown whether the program ran.
+            does not run, the answer is too large or broken: it is unknown whether the program ran.
     """
-    deadline = time.monotonic() + timeout
-    path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"
-    request = connection.request("create", path)
-    query = [("container", container.name), ("stdout", "true"), ("stderr", "true"), ("command", [*command])]
-    answers: SimpleQueue[dict[int, bytearray] | Exception] = SimpleQueue()
-
-    def attempt(client: ApiClient, headers: Mapping[str, str]) -> dict[int, bytearray]:
-        return _read(_opened(client, request, query, headers), request, deadline, limit)
+    request = connection.request("create", f"{pod}/exec")
+    query = [("container", container), ("stdout", "true"), ("stderr", "true"), ("command", command)]
+    ended: Future[dict[int, bytearray]] = Future()
 
     def run() -> None:
         try:
-            answers.put(connection.authorized(request, attempt))
+            ended.set_result(_streams(connection, request, query, timeout))
         except Exception as error:  # noqa: BLE001 - raised by the thread that waits
-            answers.put(error)
+            ended.set_exception(error)
 
     # The client opens a websocket without a time limit: a thread may stay behind, until it has one.
-    threading.Thread(target=run, name="exec", daemon=True).start()
+    Thread(target=run, name="exec", daemon=True).start()
     try:
-        answer = answers.get(timeout=timeout)
-    except Empty:
+        streams = ended.result(timeout)
+    except TimeoutError:
         raise UnreachableError(f"{request}: no answer in time") from None
-    if isinstance(answer, Exception):
-        raise answer
-    return _ended(request, command, answer)
+    if max(map(len, streams.values())) > _LARGEST_OUTPUT:
+        raise ApiError(f"{request}: the program printed more than {_LARGEST_OUTPUT} bytes; given up")
+    try:
+        status = from_json(streams[_STATUS], Status)
+    except msgspec.MsgspecError as error:
+        words = "the connection was lost before the program's exit was reported"
+        raise UnreachableError(f"{request}: {words}") from error
+    causes = (status.details.causes if status.details else None) or ()
+    codes = [cause.message[:9] for cause in causes if cause.reason == "ExitCode"]
+    failed = status.status != "Success"
+    if failed and status.reason != "NonZeroExitCode":
+        raise ApiError(f"{request}: the program was not run: {status.message[:500]}")
+    code = int(codes[0]) if failed and codes and codes[0].isdecimal() else int(failed)
+    said = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
+    return CompletedProcess(command, code, bytes(streams[_STDOUT]), said)
 
 
-def _opened(
-    client: ApiClient, request: ApiRequest, query: Sequence[tuple[str, Any]], headers: Mapping[str, str]
-) -> Any:  # noqa: ANN401 - the official client, a WebSocket
-    """Open a websocket; raises ApiError."""
-    configuration = client.configuration
+def _streams(
+    connection: Connection, request: ApiRequest, query: Sequence[tuple[str, object]], timeout: float
+) -> dict[int, bytearray]:
+    """Return what is printed until the server closes or one has `_LARGEST_OUTPUT` bytes, by stream."""
+    client, headers = connection.access(request)
     if client.default_headers:
         raise ApiError(
             f"{request}: the kubeconfig's user impersonates another one (`as`); no program can be run in "
             "a pod with those rights: give a kubeconfig without it"
         )
+    streams = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
+    url = get_websocket_url(client.configuration.host + request.path, query)
+    opened = None
     try:
-        return create_websocket(
-            configuration, get_websocket_url(configuration.host + request.path, query), headers
-        )
+        opened = create_websocket(client.configuration, url, headers)
+        opened.settimeout(timeout)
+        size = 0
+        while size <= _LARGEST_OUTPUT:
+            kind, message = opened.recv_data()
+            if kind == _CLOSE:
+                break
+            held = streams.get(message[0] if message else -1, bytearray())
+            held += message[1:]
+            size = len(held)
     except Exception as error:  # of the websocket's own kinds
         if status := getattr(error, "status_code", 0):
             wait = (getattr(error, "resp_headers", None) or {}).get("retry-after", "")
             raise refusal(request, status, getattr(error, "resp_body", None) or b"", str(wait)) from error
-        raise UnreachableError(f"{request}: {failure_words(error)}") from error
-
-
-def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
-    """Return all messages until the server closes, by stream."""
-    streams = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            opened.settimeout(left)
-            try:
-                kind, message = opened.recv_data()
-            except Exception as error:  # of the websocket's own kinds
-                # The status is last: with it, the answer is complete, however the connection ends.
-                if streams[_STATUS]:
-                    return streams
-                raise UnreachableError(
-                    f"{request}: the connection was lost: {failure_words(error)}"
-                ) from error
-            if kind == _CLOSE:
-                return streams
-            held = streams.get(message[0] if message else -1, bytearray())
-            held += message[1:]
-            if len(held) > limit:
-                raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
-        raise UnreachableError(f"{request}: no answer in time")
+        # The status is last: with it, the answer is complete, however the connection ends.
+        if not streams[_STATUS]:
+            raise lost(request, error) from error
     finally:
-        # No closing handshake: everything has arrived, or is no longer wanted.
-        opened.shutdown()
-
-
-def _ended(
-    request: ApiRequest, command: Sequence[str], streams: dict[int, bytearray]
-) -> CompletedProcess[bytes]:
-    try:
-        status = from_json(bytes(streams[_STATUS]), Status)
-    except msgspec.MsgspecError as error:
-        raise UnreachableError(
-            f"{request}: the connection was lost before the program's exit was reported"
-        ) from error
-    code = 0 if status.status == "Success" else 1
-    for cause in (status.details.causes if status.details else None) or ():
-        if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdecimal():
-            code = int(cause.message[:9])
-    if code and status.reason != "NonZeroExitCode":
-        raise ApiError(f"{request}: the program was not run: {status.message[:500]}")
-    said = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
-    return CompletedProcess(command, code, bytes(streams[_STDOUT]), said)
+        if opened:
+            opened.shutdown()  # No closing handshake: all has arrived, or is no longer wanted.
+    return streams

@@ -19,6 +19,7 @@ from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
+    ApiRequest,
     BadRequestError,
     ForbiddenError,
     GoneError,
@@ -312,10 +313,10 @@ class Reflector:
         """Apply the events of a watch until it ends."""
         began = time.monotonic()
         try:
-            for line in lines(stream):
+            for line in lines(stream.pieces()):
                 if self._stopping.is_set():
                     return
-                if self._apply(line) and not self._stopping.is_set():
+                if self._apply(line, stream.request) and not self._stopping.is_set():
                     self._on_change()
                 self._productive = True
                 self._fruitless = 0
@@ -326,9 +327,8 @@ class Reflector:
                 self._stream = None
             stream.close()
 
-    def _apply(self, line: bytes) -> bool:
+    def _apply(self, line: bytes, request: ApiRequest) -> bool:
         """Apply one line to the held objects; return whether a value changed."""
-        request = self._connection.request("watch", self.resource.path)
         try:
             event = read_event(line, self._requested, request)
         except ApiError:

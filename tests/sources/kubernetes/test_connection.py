@@ -96,7 +96,7 @@ def test_a_server_that_does_not_answer(api: ApiServer, connection: Connection) -
 def interrupted(api: ApiServer, connection: Connection) -> None:
     """Open a stream, and have another thread end it after an event."""
     stream = connection.open_stream(SERVICES, {"watch": "true", "resourceVersion": str(api.store.revision)})
-    found = listing.lines(stream)
+    found = listing.lines(stream.pieces())
     api.store.create(objects.service("web"))
     assert next(found).startswith(b'{"type":"ADDED"')
     stream.interrupt()

@@ -101,7 +101,7 @@ def test_a_watch_does_not_begin_on_a_kept_connection(api: ApiServer, tmp_path: P
         query = {"watch": "true", "resourceVersion": str(api.store.revision)}
         stream = connection.open_stream(SERVICES, query)
         api.store.create(objects.service("web"))
-        assert next(lines(stream)).startswith(b'{"type":"ADDED"')
+        assert next(lines(stream.pieces())).startswith(b'{"type":"ADDED"')
         stream.close()
 
 
@@ -125,6 +125,6 @@ def test_requests_and_watches_end_once_nothing_is_confirmed_any_more(
         with pytest.raises(UnreachableError, match="no answer in time"):
             connection.get_json("/version", timeout=3600)
         with pytest.raises(UnreachableError, match="no answer in time"):
-            next(lines(stream))
+            next(lines(stream.pieces()))
         subprocess.run(["nft", "flush", "ruleset"], check=True)
         assert kinds(connection) == LIST

@@ -21,7 +21,7 @@ def status(**fields: object) -> bytes:
         (404, errors.NotFoundError),
         (410, errors.GoneError),
         (302, errors.ServerTroubleError),
-        (409, errors.ConflictError),
+        (409, errors.ServerTroubleError),
         (429, errors.ServerTroubleError),
         (500, errors.ServerTroubleError),
     ],

@@ -16,7 +16,7 @@ from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import service_account
 from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.listing import lines, read_event
-from nodeagent.sources.kubernetes.pod_exec import Container, execute
+from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
 from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
 from tests.apiserver import objects
@@ -63,7 +63,7 @@ def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, 
         stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true", "resourceVersion": version})
         data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
         assert connection.write("create", _CONFIG_MAPS, data).startswith(b'{"kind":"ConfigMap"')
-        assert any(b'"name":"new"' in line for line in lines(stream))
+        assert any(b'"name":"new"' in line for line in lines(stream.pieces()))
         stream.interrupt()
         stream.close()
 
@@ -76,7 +76,7 @@ def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
         assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
         assert is_going(connection, gone)
         with pytest.raises(NotFoundError, match='pods "none" not found'):
-            execute(connection, Container("default", "none", "c"), ["true"], timeout=30)
+            execute(connection, "/api/v1/namespaces/default/pods/none", "c", ["true"], timeout=30)
     with (
         _connected(server, LIMITED) as connection,
         pytest.raises(ForbiddenError, match=r'resources: \["ingresses"\], verbs: \["list", "watch"\]'),
@@ -90,10 +90,10 @@ def test_a_forgotten_version_needs_a_new_list(server: tuple[Server, Path]) -> No
     server[0].compact()
     query = {"watch": "true", "resourceVersion": "2"}
     with _connected(server, ADMIN) as connection:
-        request = connection.request("watch", INGRESS_CLASSES.path)
-        line = next(lines(connection.open_stream(INGRESS_CLASSES.path, query)))
+        stream = connection.open_stream(INGRESS_CLASSES.path, query)
+        line = next(lines(stream.pieces()))
         with pytest.raises(GoneError, match="a new list is needed"):
-            read_event(line, INGRESS_CLASSES, request)
+            read_event(line, INGRESS_CLASSES, stream.request)
 
 
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

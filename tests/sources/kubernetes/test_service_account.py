@@ -97,23 +97,21 @@ def test_a_token_that_is_refused_or_gone(api: ApiServer, connection: Connection,
         connection.get_json(SERVICES)
 
 
-def test_a_rotated_ca_is_used_for_the_next_connection(
-    api: ApiServer, connection: Connection, account: Path, tmp_path: Path
-) -> None:
+def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path, tmp_path: Path) -> None:
     stranger, _ = certificate(tmp_path, "stranger", _NAMES)
     good = (account / "ca.crt").read_bytes()
-    assert kinds(connection) == LIST
     (account / "ca.crt").write_bytes(stranger.read_bytes())
-    api.stop_listening()
-    connection.close()
-    api.start_listening()
-    with pytest.raises(errors.UnreachableError, match=r"certificate.verify.failed|CERTIFICATE_VERIFY_FAILED"):
-        connection.get_json(SERVICES)
-    (account / "ca.crt").write_bytes(b"-----BEGIN CERT")
-    with pytest.raises(errors.UnreachableError, match=r"check .* its address and CA"):
-        connection.get_json(SERVICES)
-    (account / "ca.crt").write_bytes(good)
-    assert kinds(connection) == LIST
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+    with Connection(lambda: service_account(environment, account)) as connection:
+        with pytest.raises(
+            errors.UnreachableError, match=r"(?i)certificate.verify.failed.*check .* its address and CA"
+        ):
+            connection.get_json(SERVICES)
+        (account / "ca.crt").write_bytes(b"-----BEGIN CERT")
+        with pytest.raises(errors.UnauthorizedError, match=r"the pod's ServiceAccount: can't be used"):
+            connection.get_json(SERVICES)
+        (account / "ca.crt").write_bytes(good)
+        assert kinds(connection) == LIST
 
 
 def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
