@@ -1,7 +1,6 @@
 """DNAT as a component of the node, on whichever backend the configuration and the kernel allow. Effects.
 
-`choose` asks nft and the kernel which backend works. `ExclusiveBackend` removes what another configuration
-left of the other one.
+`choose` asks nft and the kernel which backend works.
 """
 
 import logging
@@ -18,7 +17,6 @@ from nodeagent.components.dnat.nftables import (
     NftError,
     NftMissingError,
     NftPermissionError,
-    NftProgram,
 )
 from nodeagent.components.dnat.state import (
     DnatBackend,
@@ -37,7 +35,7 @@ Option = Literal["auto", "nftables", "iptables", "none"]
 
 
 class Dnat:
-    """Implements `component.Component`.
+    """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
     Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
     found, every reading raises ApplyError with what is missing. A kernel that can't limit the connections of
@@ -48,7 +46,7 @@ class Dnat:
 
     def __init__(self, option: Option) -> None:
         self._option = option
-        self._found: DnatBackend | None = None
+        self._found: tuple[DnatBackend, DnatBackend | None] | None = None
         self._limits_users = True
 
     @property
@@ -56,11 +54,14 @@ class Dnat:
         """The name of the active backend; the option, while there is none or none is wanted."""
         if self._found is None or self._option == "none":
             return self._option
-        return "nftables" if self._found.name == "nftables" else "iptables"
+        return "nftables" if self._found[0].name == "nftables" else "iptables"
 
     def read(self) -> DnatState:
-        """Read the actual state; see `DnatBackend.read`."""
-        return self._backend().read()
+        """Read the actual state of both; see `DnatBackend.read`."""
+        active, other = self._backends()
+        state = active.read()
+        left = other.read() if other else state
+        return replace(state, leftover=(other.name, left)) if other and left.present else state
 
     def diff(self, actual: DnatState, desired: Desired, *, keep: bool = False) -> DnatChange:
         """Return the difference from the desired rules, one transaction; see `component.Component`. Pure.
@@ -71,31 +72,49 @@ class Dnat:
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
         change = difference(actual, grown(actual.rules, normalised(rules)) if keep else rules)
         off = "off, but for the guard; " if self._option == "none" else ""
-        text = self._backend().script(change) if change else ""
-        return replace(change, text=text, how=f"{off}{self._backend().name} transaction")
+        text = self.script(change) if change else ""
+        return replace(change, text=text, how=f"{off}{self._backends()[0].name} transaction")
+
+    def script(self, change: DnatChange) -> str:
+        """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
+        active, other = self._backends()
+        left = change.before.leftover
+        return active.script(change) + (other.script(difference(left[1], NO_RULES)) if other and left else "")
 
     def apply(self, diff: DnatChange) -> str:
         """Apply a change; see `component.Component`."""
         try:
-            return self._backend().run(diff)
+            return self.run(diff)
         except ApplyError as error:
             if not diff.desired.users:
                 raise
             without = replace(diff.desired, users=0)
-            problem = self._backend().run(difference(self._backend().read(), without))
+            problem = self.run(difference(self.read(), without))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self._backend().run(difference(self._backend().read(), diff.desired))
+                return self.run(difference(self.read(), diff.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False
             return problem
 
+    def run(self, change: DnatChange) -> str:
+        """Apply the change as it is; see `DnatBackend.run`.
+
+        If rules move from one backend to the other, both are active for a moment: see
+        docs/decisions/0011-iptables-backend.md.
+        """
+        active, other = self._backends()
+        problem = active.run(change)
+        if other and change.before.leftover:
+            other.run(difference(other.read(), NO_RULES))
+        return problem
+
     def watch(self) -> Watch:
         """Return notifications about the rules. Raises OSError, or ApplyError without a backend."""
-        return self._backend().watch()
+        return self._backends()[0].watch()
 
-    def _backend(self) -> DnatBackend:
+    def _backends(self) -> tuple[DnatBackend, DnatBackend | None]:
         if self._found is None:
             self._found = choose(self._option)
         return self._found
@@ -104,31 +123,29 @@ class Dnat:
 _SCRATCH = "nodeagent_probe"
 
 
-def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
-    """Return the backend for the option `dnat.backend`.
+def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:
+    """Return the backend for the option `dnat.backend`, and the other one, of which nothing is to be left.
 
     Args:
         option: As in the configuration. `auto` takes nftables if it works, otherwise legacy iptables.
-        program: How nft is run.
+        nftables: The backend of that name.
 
     Returns:
-        The backend, which removes what another configuration left of the other one; for `none`, with which no
-        rules are ever desired, one that can remove what is left of both. If nft does not work, none of
-        nodeagent's rules can be in nftables, and nft is not called again. Without permission to probe (a dry
-        run), and if the node is too busy for it, nftables counts as working.
+        For `none`, with which no rules are ever desired, either of them first. If nft does not work, none of
+        nodeagent's rules can be in nftables, and there is no other one. Without permission to probe (a dry
+        run), and if the node is too busy for it, nftables counts as working. iptables may be the other one
+        whether or not it works: reading it costs almost nothing if it has none of nodeagent's rules.
 
     Raises:
         ApplyError: the requested backend does not work on this node, and why.
     """
-    nft = program or NftProgram()
-    obstacle = _nft_obstacle(nft)
+    nftables = nftables or NftablesBackend()
+    obstacle = _nft_obstacle(nftables)
     iptables = IptablesBackend()
     if obstacle is None:
-        nftables = NftablesBackend(nft)
-        wanted = (iptables, nftables) if option == "iptables" else (nftables, iptables)
-        return ExclusiveBackend(*wanted)
+        return (iptables, nftables) if option == "iptables" else (nftables, iptables)
     if option in ("iptables", "none"):
-        return iptables
+        return iptables, None
     if option == "nftables":
         raise obstacle
     missing = [missing_table(family, "nat") for family in FAMILIES]
@@ -138,14 +155,14 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
             f"changed. Hostnames in the hosts file are still served.\n  nftables: {obstacle}\n"
             f"  iptables: {'; '.join(missing)}"
         ) from obstacle
-    return iptables
+    return iptables, None
 
 
-def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
+def _nft_obstacle(nft: NftablesBackend) -> ApplyError | None:
     """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
         scratch = replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
-        nft.run(scratch, only_check=True)
+        nft.execute(scratch, only_check=True)
     except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:
@@ -157,45 +174,3 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
             f"on the host), or dnat.backend: iptables, or none.\n  {error}"
         )
     return None
-
-
-class ExclusiveBackend:
-    """Implements `state.DnatBackend` by one of the two, and removes the rules of the other.
-
-    Args:
-        chosen: The active one.
-        other: For iptables, whether or not it works: reading it costs almost nothing if it has none of
-            nodeagent's rules.
-    """
-
-    def __init__(self, chosen: DnatBackend, other: DnatBackend) -> None:
-        self.name = chosen.name
-        self._chosen = chosen
-        self._other = other
-
-    def read(self) -> DnatState:
-        """Return the actual state of both; see `DnatBackend.read`."""
-        state = self._chosen.read()
-        left = self._other.read()
-        return replace(state, leftover=(self._other.name, left)) if left.present else state
-
-    def script(self, change: DnatChange) -> str:
-        """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
-        left = change.before.leftover
-        removal = self._other.script(difference(left[1], NO_RULES)) if left else ""
-        return self._chosen.script(change) + removal
-
-    def run(self, change: DnatChange) -> str:
-        """Apply the change; see `DnatBackend.run`.
-
-        If rules move from one backend to the other, both are active for a moment: see
-        docs/decisions/0011-iptables-backend.md.
-        """
-        problem = self._chosen.run(change)
-        if change.before.leftover:
-            self._other.run(difference(self._other.read(), NO_RULES))
-        return problem
-
-    def watch(self) -> Watch:
-        """See `DnatBackend.watch`."""
-        return self._chosen.watch()

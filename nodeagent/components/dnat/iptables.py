@@ -7,7 +7,6 @@ libiptc's raw socket. The question also leaves no trace: naming a table to the k
 """
 
 import ctypes
-import errno
 import os
 import socket
 import struct
@@ -68,10 +67,6 @@ class XtablesWatch(FileEvents):
         return f"{what} iptables' tables"
 
 
-class _DeniedError(Exception):
-    """The caller is an ordinary user."""
-
-
 class IptablesBackend:
     """Implements `state.DnatBackend` on legacy xtables by python-iptables.
 
@@ -87,7 +82,7 @@ class IptablesBackend:
         """Read nodeagent's chains; see `DnatBackend.read`. A table that does not exist is not created."""
         try:
             return state_of({key: self._state(*key) for key in self._tables})
-        except _DeniedError:
+        except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def script(self, change: DnatChange) -> str:
@@ -130,9 +125,9 @@ class IptablesBackend:
         try:
             if not _holds_ours(family, table):
                 return Table()
+        except PermissionError:
+            raise  # of an ordinary user
         except OSError as error:
-            if _is_denied(error):
-                raise _DeniedError from error
             raise ApplyError(f"could not list the kernel's legacy tables: {error.strerror}") from error
         return self._tables[family, table].read()
 
@@ -167,10 +162,10 @@ def missing_table(family: Family, table: TableName) -> str:
     Unlike the other queries, this one creates the table, if the kernel can.
     """
     try:
-        _get(family, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
+        _info(family, table)
+    except PermissionError:
+        return ""
     except OSError as error:
-        if _is_denied(error):
-            return ""
         return (
             f"the kernel has no legacy table {table} of {PROGRAMS[family]} ({error.strerror}): modprobe ip"
             f"{'6' if family == 6 else ''}table_{table} on the host"
@@ -191,16 +186,18 @@ def _holds_ours(family: Family, table: TableName) -> bool:
         return False
     if table not in existing:
         return False
-    name = table.encode("ascii")
     while True:
         try:
-            info = _get(family, _GET_INFO, _INFO.pack(name, *([0] * 12)) + bytes(4))
-            size = struct.unpack_from("@I", info, _INFO.size)[0]
-            entries = _get(family, _GET_ENTRIES, _GET.pack(name, size) + bytes(size))
+            size = struct.unpack_from("@I", _info(family, table), _INFO.size)[0]
+            entries = _get(family, _GET_ENTRIES, _GET.pack(table.encode("ascii"), size) + bytes(size))
         except BlockingIOError:
             continue  # the table has changed between the two queries
         # A chain's head has its name (xt_error_target).
         return PREFIX.encode("ascii") in entries
+
+
+def _info(family: Family, table: TableName) -> bytes:
+    return _get(family, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
 
 
 def _get(family: Family, option: int, question: bytes) -> bytes:
@@ -213,8 +210,3 @@ def _get(family: Family, option: int, question: bytes) -> bytes:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
     return buffer.raw
-
-
-def _is_denied(error: OSError) -> bool:
-    """Whether the kernel requires a privilege that this process lacks."""
-    return error.errno in (errno.EPERM, errno.EACCES)

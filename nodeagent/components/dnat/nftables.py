@@ -162,18 +162,79 @@ class NftMissingError(ApplyError):
     """There is no nft program on this node."""
 
 
-class NftProgram:
-    """Runs nft.
+# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
+_NFPROTO_INET = 1
+_NEWGEN = 15
+_NEEDLE = TABLE.encode() + b"\0"
+
+
+class NftablesWatch(Notifications):
+    """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
+
+    The kernel sends every committed transaction of the network namespace as messages of the netfilter
+    subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the
+    process. The large ones of kube-proxy cost one search for nodeagent's name in each datagram.
+
+    Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
+    """
+
+    def __init__(self) -> None:
+        self._concerned = False
+        # The end of a transaction matters only if it contains something of nodeagent's.
+        super().__init__(
+            nftables_socket(), NFTABLES_GROUPS, lambda datagram: self._concerned or _NEEDLE in datagram
+        )
+
+    def drain(self) -> str:
+        """See `component.Watch`. A transaction is reported when its end has arrived."""
+        programs: dict[str, None] = {}
+        for message in self.messages():
+            if message["header"]["type"] & 0xFF != _NEWGEN:
+                ours = message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE
+                self._concerned = self._concerned or ours
+            elif self._concerned:
+                process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
+                programs[f"{name or 'unknown'}, process {process} of the host"] = None
+                self._concerned = False
+        return f"table inet {TABLE} was changed by {'; '.join(programs)}" if programs else ""
+
+
+class NftablesBackend:
+    """Implements `state.DnatBackend` on the nft program.
 
     Args:
-        timeout: Seconds after which a run is given up; 5,000 entries take 0.1.
+        timeout: Seconds after which a run of it is given up; 5,000 entries take 0.1.
     """
+
+    name = "nftables"
 
     def __init__(self, timeout: float = 30.0) -> None:
         self._timeout = timeout
 
-    def run(self, script: str, *, only_check: bool = False) -> None:
-        """Apply `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
+    def read(self) -> DnatState:
+        """Read the table; see `DnatBackend.read`."""
+        try:
+            listing = self.list_table()
+        except NftPermissionError:
+            return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
+        return DnatState() if listing is None else state_of(listing)
+
+    def script(self, change: DnatChange) -> str:
+        """Return the transaction as `nft -f -` takes it; see `DnatBackend.script`. Pure."""
+        return nft_script(change)
+
+    def run(self, change: DnatChange) -> str:
+        """Apply the change; see `DnatBackend.run`."""
+        if script := nft_script(change):
+            self.execute(script)
+        return ""
+
+    def watch(self) -> NftablesWatch:
+        """See `DnatBackend.watch`."""
+        return NftablesWatch()
+
+    def execute(self, script: str, *, only_check: bool = False) -> None:
+        """Run `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
 
         With `only_check`, the kernel checks it and drops the result: nothing is made.
 
@@ -192,7 +253,7 @@ class NftProgram:
             raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
 
     def list_table(self) -> bytes | None:
-        """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `run`."""
+        """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `execute`."""
         done = self._start(["-j", "list", "table", "inet", TABLE], "")
         if done.returncode == 0:
             return done.stdout
@@ -238,71 +299,3 @@ def _error(message: str, text: str) -> NftError:
     if _DENIED in message:
         return NftPermissionError(f"{text}\n  It needs root or CAP_NET_ADMIN.")
     return NftBusyError(text) if message.endswith(_PASSING) else NftError(text)
-
-
-# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
-_NFPROTO_INET = 1
-_NEWGEN = 15
-_NEEDLE = TABLE.encode() + b"\0"
-
-
-class NftablesWatch(Notifications):
-    """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
-
-    The kernel sends every committed transaction of the network namespace as messages of the netfilter
-    subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the
-    process. The large ones of kube-proxy cost one search for nodeagent's name in each datagram.
-
-    Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
-    """
-
-    def __init__(self) -> None:
-        self._concerned = False
-        # The end of a transaction matters only if it contains something of nodeagent's.
-        super().__init__(
-            nftables_socket(), NFTABLES_GROUPS, lambda datagram: self._concerned or _NEEDLE in datagram
-        )
-
-    def drain(self) -> str:
-        """See `component.Watch`. A transaction is reported when its end has arrived."""
-        programs: dict[str, None] = {}
-        for message in self.messages():
-            if message["header"]["type"] & 0xFF != _NEWGEN:
-                ours = message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE
-                self._concerned = self._concerned or ours
-            elif self._concerned:
-                process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
-                programs[f"{name or 'unknown'}, process {process} of the host"] = None
-                self._concerned = False
-        return f"table inet {TABLE} was changed by {'; '.join(programs)}" if programs else ""
-
-
-class NftablesBackend:
-    """Implements `state.DnatBackend` on the nft program."""
-
-    name = "nftables"
-
-    def __init__(self, program: NftProgram | None = None) -> None:
-        self._program = program or NftProgram()
-
-    def read(self) -> DnatState:
-        """Read the table; see `DnatBackend.read`."""
-        try:
-            listing = self._program.list_table()
-        except NftPermissionError:
-            return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
-        return DnatState() if listing is None else state_of(listing)
-
-    def script(self, change: DnatChange) -> str:
-        """Return the transaction as `nft -f -` takes it; see `DnatBackend.script`. Pure."""
-        return nft_script(change)
-
-    def run(self, change: DnatChange) -> str:
-        """Apply the change; see `DnatBackend.run`."""
-        if script := nft_script(change):
-            self._program.run(script)
-        return ""
-
-    def watch(self) -> NftablesWatch:
-        """See `DnatBackend.watch`."""
-        return NftablesWatch()

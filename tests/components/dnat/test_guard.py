@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.dnat.nftables import NftError, NftProgram
+from nodeagent.components.dnat.nftables import NftablesBackend, NftError
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
 from nodeagent.model.desired import Desired
 from tests.components.converging import converge
@@ -164,12 +164,12 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
     node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one does that has no nft_connlimit."""
-    run = NftProgram.run
+    run = NftablesBackend.execute
 
-    def refusing(nft: NftProgram, script: str, **how: bool) -> None:
+    def refusing(nft: NftablesBackend, script: str, **how: bool) -> None:
         run(nft, script.replace("ct count", "ct unknown"), **how)
 
-    monkeypatch.setattr(NftProgram, "run", refusing)
+    monkeypatch.setattr(NftablesBackend, "execute", refusing)
     dnat = Dnat("nftables")
     desired = Desired(dnat=replace(guarded(), users=5))
     assert converge(dnat, desired) == ""
@@ -181,14 +181,14 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
 def test_a_commit_that_fails_once_does_not_cost_the_limit_for_users(
     node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, left = NftProgram.run, [True]
+    run, left = NftablesBackend.execute, [True]
 
-    def busy_once(nft: NftProgram, script: str, **how: bool) -> None:
+    def busy_once(nft: NftablesBackend, script: str, **how: bool) -> None:
         if "ct count" in script and left and left.pop():
             raise NftError("busy")
         run(nft, script, **how)
 
-    monkeypatch.setattr(NftProgram, "run", busy_once)
+    monkeypatch.setattr(NftablesBackend, "execute", busy_once)
     dnat = Dnat("nftables")
     desired = Desired(dnat=replace(guarded(), users=5))
     assert converge(dnat, desired) == ""

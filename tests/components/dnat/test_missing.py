@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.dnat.component import choose
+from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, difference
@@ -43,7 +43,7 @@ def _pass(choose_backend: Backend, desired: DnatRules) -> str:
             return f"{problem}\nwas to do:\n{change}"
     except ApplyError as error:
         return str(error)
-    return backend.name
+    return backend.backend if isinstance(backend, Dnat) else backend.name
 
 
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
@@ -77,7 +77,7 @@ def test_where_no_ipv6_is_wanted_none_is_missed(
     four = DnatRules(guarded().redirects[:1], guarded().pods, guarded().guarded[:1], guarded().admitted)
     assert on_kernel_without(missing, backend, four) == backend().name
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert on_kernel_without(missing, partial(choose, "none"), DnatRules()) == choose("none").name
+    assert on_kernel_without(missing, partial(Dnat, "none"), DnatRules()) == "none"
     assert world.node.answer(LB[4], 443) == f"lb {NODE[4]}"
 
 
@@ -92,14 +92,14 @@ def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> Non
 
 def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> None:
     """Nft is there, and of no use."""
-    assert on_kernel_without((NO_NF_TABLES,), partial(choose, "auto"), guarded()) == "iptables"
+    assert on_kernel_without((NO_NF_TABLES,), partial(Dnat, "auto"), guarded()) == "iptables"
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
 @pytest.mark.usefixtures("node")
 def test_with_neither_auto_names_what_each_lacks() -> None:
     """In one error that says what to load."""
-    said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(choose, "auto"), guarded())
+    said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(Dnat, "auto"), guarded())
     assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
     assert "nftables: This kernel can't do DNAT" in said
     assert "nf_tables, nft_chain_nat, nft_ct and nft_nat" in said

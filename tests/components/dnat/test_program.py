@@ -8,7 +8,6 @@ from nodeagent.components.dnat.component import choose
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
     NftError,
-    NftProgram,
 )
 from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
@@ -20,23 +19,23 @@ def test_the_line_that_fails_is_shown() -> None:
     """With nft's own words; and the lines before it have no effect."""
     script = "add table inet nodeagent\nadd element inet nodeagent lb4 { 1.1.1.1 . 1 : 2.2.2.2 . 2 }\n"
     with pytest.raises(NftError, match="nothing was changed") as caught:
-        NftProgram().run(script)
+        NftablesBackend().execute(script)
     assert 'line of the transaction: "add element inet nodeagent lb4' in str(caught.value)
-    assert NftProgram().list_table() is None
+    assert NftablesBackend().list_table() is None
 
 
 @pytest.mark.usefixtures("node")
 def test_an_absent_table_is_no_error() -> None:
     """Even when nft proposes another table."""
-    NftProgram().run("add table ip nodeagent\nadd table inet nodeagents")
-    assert NftProgram().list_table() is None
+    NftablesBackend().execute("add table ip nodeagent\nadd table inet nodeagents")
+    assert NftablesBackend().list_table() is None
 
 
 def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After the time given."""
     fake_nft(monkeypatch, tmp_path, "exec /bin/sleep 60")
     with pytest.raises(NftError, match=r"did not end within 0\.05 seconds"):
-        NftProgram(timeout=0.05).run("add table inet nodeagent")
+        NftablesBackend(timeout=0.05).execute("add table inet nodeagent")
 
 
 @pytest.mark.parametrize(

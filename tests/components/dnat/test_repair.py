@@ -4,7 +4,7 @@ import pytest
 
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.nft_script import structure
-from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatState
 from nodeagent.components.node import UndoneError
 from nodeagent.model.desired import Desired
@@ -104,13 +104,13 @@ def test_rules_that_are_missing_afterwards_are_an_error(
     node: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accepted is not enough: the table is read back. Another program flushes a chain after each change."""
-    run = NftProgram.run
+    run = NftablesBackend.execute
 
-    def meddled(nft: NftProgram, script: str, **how: bool) -> None:
+    def meddled(nft: NftablesBackend, script: str, **how: bool) -> None:
         run(nft, script, **how)
         if not how:
             node.nft(f"flush chain {TABLE} output")
 
-    monkeypatch.setattr(NftProgram, "run", meddled)
+    monkeypatch.setattr(NftablesBackend, "execute", meddled)
     with pytest.raises(UndoneError, match="chain output is missing, altered"):
         add(Dnat("nftables"), Desired(dnat=guarded()))

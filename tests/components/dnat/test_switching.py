@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.components.dnat.component import Dnat, Option, choose
 from nodeagent.components.dnat.iptables import IptablesBackend
-from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
@@ -30,9 +30,9 @@ def standing() -> list[str]:
 def test_a_switch_removes_what_the_other_backend_left(world: World, before: Option, after: Option) -> None:
     """Reported in the change, even if there is nothing else to do; and packets go the same way as before."""
     clean = world.node.rules()
-    apply(choose(before), guarded())
+    apply(Dnat(before), guarded())
     assert standing() == [before]
-    backend = choose(after)
+    backend = Dnat(after)
     removal = (
         "\ndelete table inet nodeagent\n"
         if before == "nftables"
@@ -43,8 +43,8 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
     assert f"- everything that the backend {before} left" in str(change)
     assert standing() == [after]
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert not apply(choose(after), guarded())
-    apply(choose("none"), NO_RULES)
+    assert not apply(Dnat(after), guarded())
+    apply(Dnat("none"), NO_RULES)
     assert standing() == []
     assert world.node.rules() == clean
 
@@ -53,12 +53,12 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
 @pytest.mark.usefixtures("node")
 def test_none_and_a_cleanup_remove_whichever_rules_exist(before: Option, after: Option) -> None:
     """Both at once too, as an agent leaves them that dies while it changes from one to the other."""
-    apply(choose(before), guarded())
-    apply(choose("none"), NO_RULES)
+    apply(Dnat(before), guarded())
+    apply(Dnat("none"), NO_RULES)
     assert standing() == []
     for backend in (NftablesBackend(), IptablesBackend()):
         apply(backend, guarded())
-    change = apply(choose(after), NO_RULES)
+    change = apply(Dnat(after), NO_RULES)
     assert f"- everything that the backend {before} left" in str(change)
     assert standing() == []
 
@@ -71,10 +71,10 @@ def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: O
     """
     world.node.nft(KUBE_PROXY)
     assert world.node.answer(LB[4], 443).startswith("pod ")
-    apply(choose(before), guarded())
+    apply(Dnat(before), guarded())
     with answers(world.node) as heard:
         for step in range(6):
-            apply(choose((after, before)[step % 2]), guarded())
+            apply(Dnat((after, before)[step % 2]), guarded())
             assert standing() == [(after, before)[step % 2]]
     assert len(heard) > 20
     assert set(heard) == {f"relay {NODE[4]}"}
@@ -88,18 +88,18 @@ def test_a_switch_that_fails_leaves_the_old_rules_active(
 
     It finds both backends' rules if those of iptables could not be removed, as after an agent's death.
     """
-    apply(choose(before), guarded())
+    apply(Dnat(before), guarded())
     with monkeypatch.context() as short, locked(own_lock):
         short.setattr("nodeagent.components.dnat.xt_tables._WAIT_SECONDS", 0.1)
         with pytest.raises(ApplyError, match="another program has held"):
-            apply(choose(after), guarded())
+            apply(Dnat(after), guarded())
     assert before in standing()
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
     assert world.pod.answer(LB[6], 443) == f"relay {POD[6]}"
-    apply(choose(after), guarded())
+    apply(Dnat(after), guarded())
     assert standing() == [after]
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert not apply(choose(after), guarded())
+    assert not apply(Dnat(after), guarded())
 
 
 def test_without_nft_auto_takes_iptables(
@@ -107,9 +107,9 @@ def test_without_nft_auto_takes_iptables(
 ) -> None:
     """And it serves."""
     only_path(monkeypatch, tmp_path)
-    backend = choose("auto")
-    assert backend.name == "iptables"
-    apply(backend, guarded())
+    dnat = Dnat("auto")
+    apply(dnat, guarded())
+    assert dnat.backend == "iptables"
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
 
 
@@ -118,13 +118,13 @@ def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Otherwise both backends would be active: the rules in nftables would be forgotten."""
-    apply(choose("auto"), guarded())
+    apply(Dnat("auto"), guarded())
     with monkeypatch.context() as slow:
         fake_nft(slow, tmp_path, "exec /bin/sleep 60")
-        backend = choose("auto", NftProgram(timeout=0.2))
+        backend, _ = choose("auto", NftablesBackend(timeout=0.2))
         with pytest.raises(ApplyError, match="did not end within"):
             backend.read()
-    assert choose("auto").name == backend.name == "nftables"
+    assert choose("auto")[0].name == backend.name == "nftables"
     assert standing() == ["nftables"]
 
 
