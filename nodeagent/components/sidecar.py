@@ -30,7 +30,8 @@ def prepare(directory: Path) -> None:
     """
     # 12 MB, which this process needs only at its start: see `main`.
     from nodeagent.components.relay.activation import RunDirectory  # noqa: PLC0415
-    from nodeagent.components.relay.haproxy_config import Limits, render  # noqa: PLC0415
+    from nodeagent.components.relay.haproxy_config import render  # noqa: PLC0415
+    from nodeagent.config.options import RelayOptions  # noqa: PLC0415
     from nodeagent.errors import ApplyError  # noqa: PLC0415
 
     try:
@@ -42,7 +43,7 @@ def prepare(directory: Path) -> None:
     if place.read() is None:
         # It relays nothing, so few descriptors suffice: HAProxy starts whatever their limit is, and the agent
         # reports it.
-        place.install(render((), directory, Limits(connections=100)))
+        place.install(render((), directory, RelayOptions(max_connections=100)))
 
 
 def answers(directory: Path) -> bool:

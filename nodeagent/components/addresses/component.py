@@ -121,13 +121,13 @@ class Addresses:
         try:
             home = self._ready(netlink, diff)
         except NetlinkRefusedError as error:
-            return {one.address: f"{error}{_hint(error)}" for one in diff.add}
+            return {one.address: f"{error}{_hint(error, one.address, diff.home)}" for one in diff.add}
         label = label_on_lo(self._interface) if home == "lo" else home
         for one in diff.add:
             try:
                 netlink.add(one.address, home, attributes(one.address, label))
             except NetlinkRefusedError as error:
-                failures[one.address] = f"{error}{_hint_for(error, one.address, home)}"
+                failures[one.address] = f"{error}{_hint(error, one.address, home)}"
         return failures
 
     def _read(self, netlink: Netlink) -> AddressState:
@@ -171,19 +171,15 @@ def _remove(netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
         try:
             netlink.remove(one.address, one.prefix_length, one.interface)
         except NetlinkRefusedError as error:
-            failures[one.address] = f"{error}{_hint(error)}"
+            failures[one.address] = f"{error}{_hint(error, one.address, one.interface)}"
     if diff.step == "delete":
         netlink.delete(diff.home)
     return failures
 
 
-def _hint(error: NetlinkRefusedError) -> str:
-    return "; it needs root or CAP_NET_ADMIN" if error.errno == EPERM else ""
-
-
-def _hint_for(error: NetlinkRefusedError, address: IPAddress, device: str) -> str:
+def _hint(error: NetlinkRefusedError, address: IPAddress, device: str) -> str:
     if address.version == 6 and error.errno == EACCES:
         return f"; IPv6 is switched off there (sysctl net.ipv6.conf.{device}.disable_ipv6)"
     if address.version == 6 and error.errno in (EOPNOTSUPP, EAFNOSUPPORT):
         return "; this kernel runs without IPv6 (ipv6.disable=1)"
-    return _hint(error)
+    return "; it needs root or CAP_NET_ADMIN" if error.errno == EPERM else ""

@@ -59,16 +59,14 @@ class Relay:
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
         self._launch = options.launch
         self._directory = RunDirectory(Path(options.haproxy_directory))
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self._options = options = haproxy_config.with_threads(options, processors)
         self._ranges = (options.ipv4, options.ipv6)
-        self._limits = haproxy_config.Limits.of(
-            options, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        )
         # A change renders the same listeners twice: for the digest, and for the file.
         self._text = lru_cache(2)(
-            lambda listeners: haproxy_config.render(listeners, self._directory.path, self._limits)
+            lambda listeners: haproxy_config.render(listeners, self._directory.path, options)
         )
         self._activation = Activation(self._directory, drain_seconds, launch=options.launch)
-        self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
         self._steered: AbstractSet[Endpoint] | None = None
 
@@ -123,20 +121,18 @@ class Relay:
         return replace(change, action=action, leaving=frozenset(listener.bind for listener in others))
 
     def apply(self, diff: RelayChange) -> str:
-        """Apply a change, and return when it is in effect; see `component.Component`.
+        """Apply a change, and return when it is in effect; see `component.Component`, `Activation.install`.
 
-        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
-        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
-        as well. A crash in between is repaired: `read` then finds that the active configuration is not the
-        file's. A listener whose port another program has, or whose address is missing, is left out: HAProxy
-        refuses a whole configuration if it can't bind a part of it.
+        A crash in between is repaired: `read` then finds that the active configuration is not the file's. A
+        listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
+        whole configuration if it can't bind a part of it.
         """
         if diff.action == "stop":
             self._activation.stop()
             self.release()
             return ""
-        needed = haproxy_config.descriptors(len(diff.listeners), self._limits)
-        process.check_descriptors(self._limits.connections, len(diff.listeners), needed)
+        needed = haproxy_config.descriptors(len(diff.listeners), self._options)
+        process.check_descriptors(self._options.max_connections, len(diff.listeners), needed)
         unavailable = {
             bind: "its address is not on this node"
             for bind, reason in unbindable(listener.bind for listener in diff.listeners)
@@ -273,7 +269,8 @@ class Relay:
             stays.
         """
         if not self._launch:
-            yield from drain(self._directory.master_socket, *self._patience)
+            patience = (self._options.idle_seconds, self._options.drain_seconds)
+            yield from drain(self._directory.master_socket, *patience)
 
     def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
         wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
@@ -287,7 +284,7 @@ class Relay:
             return
         pids = (*found.workers, *found.old_workers)
         try:
-            most, uid = self._limits.connections, self._relay_uid()
+            most, uid = self._options.max_connections, self._relay_uid()
             trim(self._directory.master_socket, pids, self._ranges, most, uid)
         except OSError as error:
             fields = {"err": str(error)}

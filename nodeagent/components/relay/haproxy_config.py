@@ -27,14 +27,15 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, sort_key
+from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 
@@ -186,40 +187,18 @@ _SECTION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many connections and threads the relay has; connections from `exempt` are the node's own.
-
-    `connections` is for all, `per_listener` limits clients other than the node.
-    """
-
-    connections: int = RelayOptions().max_connections
-    per_listener: int = RelayOptions().max_connections_per_listener
-    exempt: tuple[IPNetwork, ...] = (RelayOptions().ipv4, RelayOptions().ipv6)
-    threads: int = 1
-
-    @classmethod
-    def of(cls, options: RelayOptions, processors: int) -> "Limits":
-        """Return the configured limits. A connection from a relay address is the node's: no other has it.
-
-        Args:
-            options: the relay's.
-            processors: how many of the node's HAProxy may use.
-        """
-        return cls(
-            options.max_connections,
-            options.max_connections_per_listener,
-            (options.ipv4, options.ipv6),
-            options.threads or max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD)),
-        )
+def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
+    """Return the options with a number of threads; HAProxy may use so many of the node's processors."""
+    usual = max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD))
+    return replace(options, threads=options.threads or usual)
 
 
-def descriptors(listeners: int, limits: Limits) -> int:
+def descriptors(listeners: int, options: RelayOptions) -> int:
     """Return how many file descriptors HAProxy may open at most with this many listeners, rounded up."""
-    return 2 * limits.connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
+    return 2 * options.max_connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
 
 
-def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | None = None) -> str:
+def render(listeners: Iterable[Listener], run_dir: PurePath, options: RelayOptions | None = None) -> str:
     """Return the whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
 
     A connection that the node makes directly to the relay address has that address as its source, so
@@ -228,7 +207,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
     Args:
         listeners: in any order; their order does not change the text.
         run_dir: the directory of the sockets that HAProxy makes.
-        limits: the defaults if there are none.
+        options: the relay's; the defaults if there are none.
 
     Returns:
         The text. Its `description` has the SHA-256 of all the rest, and `show info` of a running process
@@ -246,11 +225,11 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
     for earlier, later in pairwise(ordered):
         if earlier.bind == later.bind:
             raise _refusal(later, f"{earlier.load_balancer} already listens there")
-    limits = limits or Limits()
+    options = options or RelayOptions()
     head = _GLOBAL_AND_DEFAULTS.format(
         run_dir=run_dir,
-        connections=limits.connections,
-        threads=limits.threads,
+        connections=options.max_connections,
+        threads=options.threads or 1,
         pipes=_PIPES,
         buffer=_SOCKET_BUFFER,
         idle=IDLE_SECONDS,
@@ -258,7 +237,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
         # How many reloads a process may outlive, so that all that do take 384 MiB of memory at most.
         reloads=max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + len(ordered) // 40)),
     )
-    admission = _admission(ordered, limits)
+    admission = _admission(ordered, options)
     shares = Counter(listener.load_balancer.namespace for listener in ordered)
     sections = [head]
     for each in ordered:
@@ -306,17 +285,22 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
             return None
 
 
-def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
+def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
     """Return the lines that count and limit, the same for each listener.
 
     The node connects from an address of its own: that of its outgoing connections or, directly to a relay
-    address, from that address.
+    address, from that address, which no other has.
     """
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
     exempt = " ".join(
-        [*map(str, limits.exempt), *STEERING_SOURCES.values(), *map(str, sorted(own, key=sort_key))]
+        [
+            str(options.ipv4),
+            str(options.ipv6),
+            *STEERING_SOURCES.values(),
+            *map(str, sorted(own, key=sort_key)),
+        ]
     )
-    others = limits.connections - limits.connections // 8  # an eighth is reserved for the node
+    others = options.max_connections - options.max_connections // 8  # an eighth is reserved for the node
     count = "    tcp-request connection"
     return (
         f"    acl node src {exempt}\n"
@@ -324,7 +308,7 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
         f"{count} track-sc1 int(0) table everyone if !node\n"
         f"{count} set-var(sess.weight) sc0_conn_cur,mul(8) if !node\n"
         f"{count} reject if !node {{ sc1_conn_cur,add(sess.weight) gt {others} }}"
-        f" || !node {{ fe_conn,add(sess.weight) gt {limits.per_listener} }}\n"
+        f" || !node {{ fe_conn,add(sess.weight) gt {options.max_connections_per_listener} }}\n"
     )
 
 

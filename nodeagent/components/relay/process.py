@@ -111,11 +111,9 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
     ends after them (management manual 4).
     """
     for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            # "12 (its name, which may hold anything) S 1 ...": proc_pid_stat(5), with the parent's id.
-            status = Path("/proc", str(pid), "stat").read_text()
-            if int(status.rpartition(")")[2].split()[1]) not in pids:
-                _signal(pid, config, signal.SIGUSR1)
+        status = _status(pid)
+        if status and int(status[1]) not in pids:
+            _signal(pid, config, signal.SIGUSR1)
 
 
 def stop(config: Path, seconds: float) -> None:
@@ -192,8 +190,13 @@ def _gone(config: Path, seconds: float) -> bool:
 
 def _exists(pid: int) -> bool:
     """Whether a process has not ended; one that its parent has not collected has (proc_pid_stat(5))."""
-    try:
-        status = Path("/proc", str(pid), "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+    status = _status(pid)
+    return bool(status) and status[0] not in {"Z", "X"}
+
+
+def _status(pid: int) -> list[str]:
+    """Return a process's state, its parent's id, and so on; nothing if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        # "12 (its name, which may hold anything) S 1 ...": proc_pid_stat(5)
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return []

@@ -129,7 +129,7 @@ def test_a_manually_changed_section_is_named() -> None:
     ("processors", "threads"), [(1, 1), (2, 1), (4, 1), (7, 1), (8, 2), (16, 4), (64, 4), (256, 4)]
 )
 def test_threads_are_a_quarter_of_the_processors_and_few(processors: int, threads: int) -> None:
-    limits = haproxy_config.Limits.of(RelayOptions(), processors)
-    assert f"    nbthread {threads}\n" in haproxy_config.render([listener()], RUN, limits)
-    limits = haproxy_config.Limits.of(RelayOptions(threads=7), processors)
-    assert "    nbthread 7\n" in haproxy_config.render([listener()], RUN, limits)
+    options = haproxy_config.with_threads(RelayOptions(), processors)
+    assert f"    nbthread {threads}\n" in haproxy_config.render([listener()], RUN, options)
+    options = haproxy_config.with_threads(RelayOptions(threads=7), processors)
+    assert "    nbthread 7\n" in haproxy_config.render([listener()], RUN, options)
