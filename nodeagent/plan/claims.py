@@ -5,6 +5,7 @@ Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass"
 before Kubernetes 1.18, and every controller still understands it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -121,8 +122,45 @@ _MOST_COMPARISONS = 500_000
 """A Route with one hostname and a Gateway of 64 listeners takes 64."""
 
 
-class ClaimCollector:
-    """Finds the claims of a Snapshot's objects.
+class MatchedClaim(Struct, frozen=True):
+    """A claim and its load balancer."""
+
+    claim: Claim
+    match: LoadBalancerMatch
+
+    def order(self) -> tuple[Any, ...]:
+        """Return what sorts all of them: the oldest comes first.
+
+        For a Route that is attached to two Gateways, the load balancer that is relayed does. The rest
+        distinguishes objects of two API groups that have the same name.
+        """
+        claim, plan = self.claim, self.match.load_balancer
+        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
+        return (
+            *claim.age,
+            *place,
+            claim.number,
+            claim.hints.controller or "",
+            claim.names,
+            claim.excluded or "",
+        )
+
+    def place(self) -> tuple[Any, ...]:
+        """Return what sorts the hostnames of all claims for their places within the limits, before the names.
+
+        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
+        """
+        plan, own = self.match.load_balancer, self.claim.age
+        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
+        return (age, self.order())
+
+
+ClaimsByName = tuple[Mapping[str, MatchedClaim], Mapping[str, Sequence[MatchedClaim]]]
+"""A claim to each hostname, and the others: most hostnames have only one."""
+
+
+class ClaimPlanner:
+    """Finds the claims of a Snapshot's objects, and the load balancer of each.
 
     The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
     get; no other namespace's matter.
@@ -133,26 +171,48 @@ class ClaimCollector:
 
     Args:
         limits: the options.
+        configured: the option `loadBalancers.ingressClasses`.
     """
 
-    def __init__(self, limits: LimitOptions) -> None:
+    def __init__(self, limits: LimitOptions, configured: Sequence[ClassService] = ()) -> None:
+        self._configured = configured
         self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._parents = Parents()
         self._parents_made_of: tuple[object, ...] = ((), (), ())
+        self._lookup = LoadBalancerLookup((), configured)
         self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
         self._considered: Memory[int, Considered] = Memory()
-        self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, lambda _, route: by_age(route))
+        self._matched: Memory[int, MatchedClaim] = Memory()
+        self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, by_age)
         self._claim_shares: Quota[int, Claim] = Quota(self._most, _order)
         self._snapshot: Snapshot | None = None
-        self._collected: tuple[list[Claim], list[str]] = ([], [])
+        self._planned: tuple[ClaimsByName, Sequence[str]] = (({}, {}), ())
 
-    def collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
-        """Return the claims, and a note on each namespace of which something is not considered."""
-        if snapshot is not self._snapshot:
-            self._snapshot, self._collected = snapshot, self._collect(snapshot)
-        return self._collected
+    def plan(
+        self, snapshot: Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
+    ) -> tuple[ClaimsByName, Sequence[str]]:
+        """Return the claims by hostname, and a note on each namespace of which something is not considered.
 
-    def _collect(self, snapshot: Snapshot) -> tuple[list[Claim], list[str]]:
+        A load balancer depends on the other claims only if the claim's own hints, and the configuration, say
+        nothing.
+        """
+        lookup = self._lookup
+        if load_balancers is not lookup.load_balancers:
+            lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
+        if snapshot is not self._snapshot or lookup is not self._lookup:
+            claims, notes = self.collect(snapshot)
+            evidence = lookup.evidence(claims)
+            matched = self._matched.results(
+                lambda _, claim: MatchedClaim(claim, lookup.match(claim, evidence)),
+                _by_id(claims),
+                context=(lookup, evidence),
+            )
+            self._planned = _by_name(matched.values()), notes
+            self._snapshot, self._lookup = snapshot, lookup
+        return self._planned
+
+    def collect(self, snapshot: Snapshot) -> tuple[Sequence[Claim], Sequence[str]]:
+        """Return the claims, and the notes."""
         classes = ingress_classes(snapshot.ingress_classes)
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
@@ -170,7 +230,7 @@ class ClaimCollector:
             considered,
             context=classes,
         )
-        claims = [*chain.from_iterable(claimed.values())]
+        claims: Sequence[Claim] = [*chain.from_iterable(claimed.values())]
         claims, of_claims = _within(self._claim_shares, claims, [len(claim.names) for claim in claims])
         return claims, [
             *(
@@ -205,98 +265,20 @@ def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
     return dict(zip(map(id, objects), objects, strict=True))
 
 
-def _order(_: int, claim: Claim) -> tuple[object, ...]:
+def _order(claim: Claim) -> tuple[object, ...]:
     # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
     return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
 
 
 def _within(
     shares: Quota[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
-) -> tuple[list[_Claiming], Mapping[str, int]]:
+) -> tuple[Sequence[_Claiming], Mapping[str, int]]:
     """Return the items within the shares of their namespaces, and how many of each are left out."""
     if sum(weights) <= shares.share:
-        return list(items), {}
+        return items, {}
     pairs = zip(items, weights, strict=True)
     left_out = shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)
-    ids = frozenset().union(*left_out.values())
-    within = [each for each in items if id(each) not in ids]
-    return within, {namespace: len(each) for namespace, each in left_out.items()}
-
-
-class MatchedClaim(Struct, frozen=True):
-    """A claim and its load balancer; `places` are those of its hostnames if there are several."""
-
-    claim: Claim
-    match: LoadBalancerMatch
-    places: Mapping[str, int] | None
-
-    def order(self) -> tuple[Any, ...]:
-        """Return what sorts all of them: the oldest comes first.
-
-        For a Route that is attached to two Gateways, the load balancer that is relayed does. The rest
-        distinguishes objects of two API groups that have the same name.
-        """
-        claim, plan = self.claim, self.match.load_balancer
-        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
-        return (
-            *claim.age,
-            *place,
-            claim.number,
-            claim.hints.controller or "",
-            claim.names,
-            claim.excluded or "",
-        )
-
-    def place(self, name: str) -> tuple[Any, ...]:
-        """Return what sorts the hostnames of all claims for their places within the limits.
-
-        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
-        """
-        plan, own = self.match.load_balancer, self.claim.age
-        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
-        return (age, self.order(), 0 if self.places is None else self.places[name])
-
-
-ClaimsByName = tuple[Mapping[str, MatchedClaim], Mapping[str, Sequence[MatchedClaim]]]
-"""A claim to each hostname, and the others: most hostnames have only one."""
-
-
-class ClaimMatcher:
-    """Finds the load balancer of each claim.
-
-    It depends on the other claims only if its own hints, and the configuration, say nothing.
-
-    Args:
-        configured: the option `loadBalancers.ingressClasses`.
-    """
-
-    def __init__(self, configured: Sequence[ClassService] = ()) -> None:
-        self._configured = configured
-        self._lookup = LoadBalancerLookup((), configured)
-        self._claims: Sequence[Claim] = ()
-        self._matched: Memory[int, MatchedClaim] = Memory()
-        self._found: Mapping[int, MatchedClaim] = {}
-        self._by_name: ClaimsByName = ({}, {})
-
-    def match(self, claims: Sequence[Claim], load_balancers: tuple[LoadBalancerPlan, ...]) -> ClaimsByName:
-        """Return each claim with its load balancer, by hostname; what stays is the same object."""
-        same = load_balancers is self._lookup.load_balancers
-        if same and claims is self._claims:
-            return self._by_name
-        self._claims = claims
-        if not same:
-            self._lookup = LoadBalancerLookup(load_balancers, self._configured, self._lookup)
-        lookup, evidence = self._lookup, self._lookup.evidence(claims)
-
-        def matched(_: int, claim: Claim) -> MatchedClaim:
-            several = len(claim.names) > 1
-            places = {name: place for place, name in enumerate(claim.names)} if several else None
-            return MatchedClaim(claim, lookup.match(claim, evidence), places)
-
-        found = self._matched.results(matched, _by_id(claims), context=(lookup, evidence))
-        if found is not self._found:
-            self._found, self._by_name = found, _by_name(found.values())
-        return self._by_name
+    return [each for each in items if id(each) not in left_out], Counter(chain(*left_out.values()))
 
 
 def _by_name(claims: Iterable[MatchedClaim]) -> ClaimsByName:

@@ -58,8 +58,8 @@ class HostnamePlanner:
     def __init__(self, config: Config) -> None:
         self._config = config
         limits = config.limits
-        self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, _place)
-        self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, _place)
+        self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, MatchedClaim.place)
+        self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, MatchedClaim.place)
         self._contests: Memory[str, _Contest] = Memory()
         self._decided: Memory[str, Decided] = Memory()
         self._plan = HostnamePlan()
@@ -77,7 +77,7 @@ class HostnamePlanner:
         decided = self._decided.results(
             lambda _, contest, left_out, *__: self._decide(contest, left_out or (), facts),
             contests,
-            self._left_out_of_shares(contests),
+            self._beyond_shares(contests),
             facts.dns,
             facts.standing_names,
         )
@@ -85,55 +85,51 @@ class HostnamePlanner:
 
     def _contest(self, name: str, claims: Sequence[MatchedClaim], facts: Facts) -> _Contest:
         """Return all that claim the hostname; those without obstacles want a place."""
-        claimed = sorted(claims, key=MatchedClaim.order) if len(claims) > 1 else claims
-        opted_out = _opted_out(claimed)
         contenders: list[Contender] = []
         places: dict[str, MatchedClaim] = {}
-        for matched in claimed:
+        opted_out: dict[str, str] = {}
+        for matched in sorted(claims, key=MatchedClaim.order) if len(claims) > 1 else claims:
             claim = matched.claim
             namespace = claim.ref.namespace
-            excluded = claim.excluded or opted_out.get(namespace, "")
-            blocked = obstacle(name, excluded, matched.match, facts, self._config)
+            # The oldest object of a namespace decides for its others whether it has opted out, for no others.
+            own = claim.excluded if claim.excluded_in == namespace else None
+            excluded = opted_out.setdefault(namespace, own or "")
+            blocked = obstacle(name, claim.excluded or excluded, matched.match, facts, self._config)
             contenders.append(Contender(name, matched, blocked))
             if blocked is None:
                 known = places.setdefault(namespace, matched)
-                if known is not matched and matched.place(name) < known.place(name):
+                if known is not matched and matched.place() < known.place():
                     places[namespace] = matched
         return _Contest(tuple(contenders), places)
 
-    def _left_out_of_shares(self, contests: Mapping[str, _Contest]) -> Mapping[str, frozenset[str]]:
-        """Return the namespaces in whose shares a hostname finds no place, by hostname."""
+    def _beyond_shares(self, contests: Mapping[str, _Contest]) -> Mapping[str, frozenset[str]]:
+        """Return the hostnames that find no place, each with the namespaces in whose shares."""
         if len(contests) <= self._shares.share:
             return {}
-        left_out = self._shares.left_out(
+        return self._shares.left_out(
             (namespace, name, each, 1)
             for name, contest in contests.items()
             for namespace, each in contest.places.items()
         )
-        found: dict[str, frozenset[str]] = {}
-        for namespace, names in left_out.items():
-            for name in names:
-                found[name] = found.get(name, frozenset()) | {namespace}
-        return found
 
     def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> Decided:
         """Return who gets the hostname; `left_out` are the namespaces in whose shares it has no place."""
-        contenders = contest.contenders
-        if left_out:
-            contenders = tuple(self._within_share(each, left_out) for each in contenders)
-        return decide(contenders, facts, self._config)
-
-    def _within_share(self, contender: Contender, left_out: Iterable[str]) -> Contender:
-        """Return the contender, blocked if its namespace's share leaves it out."""
-        namespace = contender.matched.claim.ref.namespace
-        if contender.blocked or namespace not in left_out:
-            return contender
         most = self._config.limits.hostnames_per_namespace
-        reason = (
-            f"namespace {namespace} has {most} hostnames that come first (limits.hostnamesPerNamespace): "
-            "DNAT alone serves this one"
-        )
-        return replace(contender, blocked=refused("TooManyHostnamesInNamespace", reason))
+        blocked = {
+            namespace: refused(
+                "TooManyHostnamesInNamespace",
+                f"namespace {namespace} has {most} hostnames that come first (limits.hostnamesPerNamespace): "
+                "DNAT alone serves this one",
+            )
+            for namespace in left_out
+        }
+        contenders = [
+            replace(each, blocked=each.blocked or blocked.get(each.matched.claim.ref.namespace))
+            if blocked
+            else each
+            for each in contest.contenders
+        ]
+        return decide(contenders, facts, self._config)
 
     def _within_limit(self, decided: Mapping[str, Decided]) -> Mapping[str, Decided]:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
@@ -141,9 +137,7 @@ class HostnamePlanner:
             return decided
         left_out = self._limit.left_out(
             ("", name, each.served, 1) for name, each in decided.items() if each.served
-        ).get("")
-        if not left_out:
-            return decided
+        )
         most = self._config.limits.hostnames
         reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
         conclusion = refused("TooManyHostnames", reason)
@@ -152,7 +146,7 @@ class HostnamePlanner:
             won, *lost = decided[name].decisions
             decisions = (dataclasses.replace(won, conclusion=conclusion), *lost)
             limited[name] = Decided(decisions, question=decided[name].question)
-        return {**decided, **limited}
+        return {**decided, **limited} if limited else decided
 
     def _collected(self, decided: Mapping[str, Decided]) -> HostnamePlan:
         if decided is self._collected_from:
@@ -172,22 +166,3 @@ class HostnamePlanner:
             before.questions if questions == before.questions else questions,
         )
         return self._plan
-
-
-def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
-    """Return the namespaces that have opted out of a hostname, each with the reason.
-
-    If several objects of a namespace claim it, the oldest decides. That binds no other namespace.
-    """
-    first: dict[str, str] = {}
-    for matched in claimed:  # the oldest first
-        claim = matched.claim
-        namespace = claim.ref.namespace
-        if namespace not in first:
-            binds = claim.excluded is not None and claim.excluded_in == namespace
-            first[namespace] = claim.excluded or "" if binds else ""
-    return first
-
-
-def _place(name: str, matched: MatchedClaim) -> object:
-    return matched.place(name)

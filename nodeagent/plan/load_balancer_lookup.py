@@ -153,8 +153,7 @@ class LoadBalancerLookup:
         """Return which load balancers these report."""
         oldest: dict[LoadBalancerHints, Age] = {}
         for claim in claims:
-            known = oldest.get(claim.hints)
-            if known is None or claim.age < known:
+            if claim.age < oldest.setdefault(claim.hints, claim.age):
                 oldest[claim.hints] = claim.age
         serves: dict[str, dict[tuple[str, str | None], Age]] = {}
         for hints, age in oldest.items():

@@ -1,7 +1,7 @@
 """What pure functions returned before: nothing is decided again while what it depends on stays the same."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import compress
+from itertools import accumulate, compress
 from operator import is_not
 from typing import Any, Generic, TypeVar
 
@@ -74,16 +74,16 @@ class Quota(Generic[_Key, _Item]):
         share: of each namespace.
 
     Args:
-        order: returns what sorts the items, the first one first; it depends on the item and its key alone.
+        order: returns what sorts the items, the first one first, before their keys; of the item alone.
     """
 
-    def __init__(self, share: int, order: Callable[[_Key, _Item], Any]) -> None:
+    def __init__(self, share: int, order: Callable[[_Item], Any]) -> None:
         self.share = share
         self._order = order
-        self._left_out: Memory[str, frozenset[_Key]] = Memory()
+        self._left_out: Memory[str, tuple[_Key, ...]] = Memory()
 
-    def left_out(self, items: Iterable[tuple[str, _Key, _Item, int]]) -> Mapping[str, frozenset[_Key]]:
-        """Return the keys of what is left out, of each namespace that has too many.
+    def left_out(self, items: Iterable[tuple[str, _Key, _Item, int]]) -> Mapping[_Key, frozenset[str]]:
+        """Return the keys of what is left out, each with the namespaces that have too many.
 
         Args:
             items: the namespace, key and weight of each.
@@ -96,15 +96,13 @@ class Quota(Generic[_Key, _Item]):
             for namespace, group in groups.items()
             if sum(weight for _, weight in group.values()) > self.share
         }
-        left_out = self._left_out.results(self._beyond, too_many)
-        return {namespace: keys for namespace, keys in left_out.items() if keys}
+        left_out: dict[_Key, frozenset[str]] = {}
+        for namespace, keys in self._left_out.results(self._beyond, too_many).items():
+            for key in keys:
+                left_out[key] = left_out.get(key, frozenset()) | {namespace}
+        return left_out
 
-    def _beyond(self, _: str, group: Mapping[_Key, tuple[_Item, int]]) -> frozenset[_Key]:
-        taken = 0
-        left_out: list[_Key] = []
-        for key in sorted(group, key=lambda key: (self._order(key, group[key][0]), key)):
-            if taken < self.share:
-                taken += group[key][1]
-            else:
-                left_out.append(key)
-        return frozenset(left_out)
+    def _beyond(self, _: str, group: Mapping[_Key, tuple[_Item, int]]) -> tuple[_Key, ...]:
+        in_order = sorted(group, key=lambda key: (self._order(group[key][0]), key))
+        before = accumulate((group[key][1] for key in in_order), initial=0)
+        return tuple(key for key, taken in zip(in_order, before, strict=False) if taken >= self.share)

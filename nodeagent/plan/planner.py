@@ -23,7 +23,7 @@ from nodeagent.model.desired import (
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
-from nodeagent.plan.claims import ClaimCollector, ClaimMatcher
+from nodeagent.plan.claims import ClaimPlanner
 from nodeagent.plan.hostname_decisions import HostnamePlanner
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 
@@ -43,11 +43,9 @@ class Planner:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._claims = ClaimCollector(config.limits)
         self._load_balancers = LoadBalancerPlanner(config)
-        self._matcher = ClaimMatcher(config.load_balancers.ingress_classes)
+        self._claims = ClaimPlanner(config.limits, config.load_balancers.ingress_classes)
         self._hostnames = HostnamePlanner(config)
-        self._decisions: tuple[LoadBalancerDecision, ...] = ()
         self.standing: Mapping[str, frozenset[IPAddress]] = {}
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
@@ -56,11 +54,8 @@ class Planner:
         if snapshot.node is not None:  # none of its names is ever written
             facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})
         plans = self._load_balancers.plan(snapshot, facts)
-        decisions = tuple(plan.decision for plan in plans)
-        if decisions != self._decisions:
-            self._decisions = decisions
-        claims, notes = self._claims.collect(snapshot)
-        hostnames = self._hostnames.plan(self._matcher.match(claims, plans), facts)
+        claims, notes = self._claims.plan(snapshot, plans)
+        hostnames = self._hostnames.plan(claims, facts)
         self.standing = hostnames.standing
         listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
@@ -81,7 +76,7 @@ class Planner:
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
             ),
             hosts=hostnames.hosts,
-            load_balancers=self._decisions,
+            load_balancers=tuple(plan.decision for plan in plans),
             names=hostnames.names,
             unreadable=tuple(sorted(snapshot.unreadable)),
             remarks=(

@@ -23,7 +23,7 @@ from nodeagent.model.objects import (
     Service,
     by_age,
 )
-from nodeagent.plan.claims import ClaimCollector
+from nodeagent.plan.claims import ClaimPlanner
 from nodeagent.plan.planner import plan
 from tests.plan.tenant_worlds import TENANT, World, make_world
 
@@ -134,7 +134,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
     """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
-    claims = ClaimCollector(LimitOptions()).collect(world.cluster)[0] if told else ()
+    claims = ClaimPlanner(LimitOptions()).collect(world.cluster)[0] if told else ()
     namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
     return frozenset(
         each.name
@@ -161,7 +161,7 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 def routed(world: World) -> frozenset[str]:
     """The hostnames of Routes."""
-    claims = ClaimCollector(LimitOptions()).collect(world.cluster)[0]
+    claims = ClaimPlanner(LimitOptions()).collect(world.cluster)[0]
     return frozenset(
         canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
     )

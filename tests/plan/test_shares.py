@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, ObjectRef, Route, Snapshot
-from nodeagent.plan.claims import ClaimCollector
+from nodeagent.plan.claims import ClaimPlanner
 from nodeagent.plan.load_balancer_lookup import Claim
 from tests.plan.gateways import gateway, listener, parent, route
 from tests.plan.made_up import at, config, desired, ingress, service
@@ -25,7 +25,7 @@ def claiming(namespace: str, number: int, size: int) -> Ingress:
 
 def considered(*ingresses: Ingress, limits: LimitOptions = LIMITS) -> set[tuple[str, int]]:
     """Path and size of the claims that a planner looks at which sees these objects first."""
-    return set(map(shown, ClaimCollector(limits).collect(Snapshot(ingresses=ingresses))[0]))
+    return set(map(shown, ClaimPlanner(limits).collect(Snapshot(ingresses=ingresses))[0]))
 
 
 def shown(claim: Claim) -> tuple[str, int]:
@@ -49,7 +49,7 @@ def test_what_crosses_the_share_is_considered_and_nothing_is_reported() -> None:
     """Of three claims, the second fills the share: only the third is beyond it."""
     found = [claiming("tenant", number, 5000) for number in range(3)]
     found[1] = replace(found[1], hosts=(*MANY[5000], "one-more.example.com"))
-    collector = ClaimCollector(LIMITS)
+    collector = ClaimPlanner(LIMITS)
     assert collector.collect(Snapshot(ingresses=tuple(found[:2])))[1] == []
     assert len(collector.collect(Snapshot(ingresses=tuple(found)))[1]) == 1
 
@@ -73,7 +73,7 @@ def test_the_same_claims_are_considered_whatever_was_there_before(
     monkeypatch.setattr("nodeagent.plan.claims._FEWEST", SHARE // 100)
     limits = LimitOptions(hostnames_per_namespace=LIMITS.hostnames_per_namespace // 100)
     chance = random.Random(5)  # noqa: S311 - the same at each run, guards nothing
-    collector = ClaimCollector(limits)
+    collector = ClaimPlanner(limits)
     there: dict[str, Ingress] = {}
     left_out = 0
     for _ in range(1000 if soak else 80):
