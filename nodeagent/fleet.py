@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import MsgspecError, Struct, field
 
 from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, UnreadableStatusError, parse_status
+from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.listing import read_list
@@ -181,19 +181,16 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
 
 
 def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
-    """Return the row for the output of `cat /proc/uptime FILE`, of the agent in a pod or of this machine's.
-
-    Raises:
-        UnreadableStatusError: it is not such a file, or one of another version.
-    """
+    """Return the row for the output of `cat /proc/uptime FILE`, of a pod's agent or of this machine's."""
+    name = pod.metadata.name if pod else ""
     if len(answer) > _LONGEST_ANSWER:
-        raise UnreadableStatusError(f"its answer has more than {_LONGEST_ANSWER} bytes")
+        return NodeRow(node, "unreadable", f"its answer has more than {_LONGEST_ANSWER} bytes", pod=name)
     line, _, text = answer.partition(b"\n")
     try:
-        uptime = float(line.split()[0])
-    except (ValueError, IndexError) as error:
-        raise UnreadableStatusError(f"its answer can't be read: {error}") from error
-    status = parse_status(text)
+        uptime, status = float(line.split()[0]), parse_status(text)
+    except (ValueError, IndexError, MsgspecError, RecursionError) as error:
+        why = f"this version of nodeagent can't read its status: {one_line(error)[:_LONGEST_REASON]}"
+        return NodeRow(node, "unreadable", why, pod=name)
     age = max(0.0, uptime - status.written_at)
     failing = {
         name: component for name, component in status.components.items() if component.state == "failed"
@@ -225,7 +222,7 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
         state,
         "; ".join(reasons),
         tuple(dict.fromkeys((*failing, *status.conflicts))),
-        pod.metadata.name if pod else "",
+        name,
         status.version,
         status.load_balancers,
         status.names,
@@ -304,7 +301,7 @@ def read_own(node: str, file: Path) -> NodeRow | None:
         return _judged(node, _UPTIME.read_bytes() + file.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, UnreadableStatusError) as error:
+    except OSError as error:
         return NodeRow(node, "unreadable", one_line(error))
 
 
@@ -318,8 +315,6 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
             why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)
         return _judged(node, done.stdout, pod)
-    except UnreadableStatusError as error:
-        return NodeRow(node, "unreadable", str(error), pod=name)
     except ForbiddenError:
         raise
     except SourceError as error:

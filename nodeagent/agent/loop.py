@@ -187,7 +187,7 @@ class Agent:
             # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues, and
             # the next pass knows nothing of this one.
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
-            self._status.component_failed(PLAN, f"{type(error).__name__}: {error}")
+            self._status.report(PLAN, f"{type(error).__name__}: {error}")
             self._begin()
             self._pace.hold(time.monotonic() + _STUMBLE_SECONDS)
         finally:

@@ -11,15 +11,15 @@ from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.runtime.decision_log import DecisionLog, Fields, say
 from nodeagent.runtime.event_recorder import EventRecorder, pending_events
-from nodeagent.runtime.status import DRIFT, RELAY_NOTES
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
 
 _MOST_LINES = 100
 """Lines about changes in one pass: a thousand new rules should not hide everything else."""
 
-API, PLAN = "api", "plan"
-"""In the status, next to the components: the way to the API, and the decision itself."""
+API, PLAN, DRIFT, RELAY_NOTES = "api", "plan", "drift", "relay-notes"
+"""In the status, next to the components: the way to the API, the decision itself, drift that nobody would
+notice, and what about the relay is unreadable or unexpected."""
 PARTS = (API, PLAN, *sorted(COMPONENTS), DRIFT, RELAY_NOTES)
 
 
@@ -48,14 +48,12 @@ class Reporter:
         self._status.desired = desired
         for event in pending_events(desired):
             self._events.record(event)
-        self._status.component_ok(PLAN)
+        self._status.report(PLAN, None)
         for component in ALL - done.left_alone:
             self._metrics.observe("apply_duration_seconds", done.seconds.get(component, 0.0), component)
             if component in done.errors:
                 self._metrics.count("apply_failures_total", component)
-                self._status.component_failed(component, done.errors[component])
-            else:
-                self._status.component_ok(component)
+            self._status.report(component, done.errors.get(component))
         for component, repair in done.repairs.items():
             self._metrics.count("drift_repairs_total", component)
             if repair.delay and component not in self._status.conflicts:
@@ -84,8 +82,9 @@ class Reporter:
             "component",
         )
         self._log_problems("Found the relay in an unexpected state", "", notes)
-        self._show(DRIFT, [f"{name} is not watched: {why}" for name, why in sorted(unwatched.items())])
-        self._show(RELAY_NOTES, [*notes])
+        drift = [f"{name} is not watched: {why}" for name, why in sorted(unwatched.items())]
+        self._status.report(DRIFT, "; ".join(drift) or None)
+        self._status.report(RELAY_NOTES, "; ".join(notes) or None)
 
     def report_api(self, states: Sequence[ResourceState]) -> None:
         """Report what can't be read from the API server; the loop calls it now and then."""
@@ -97,13 +96,7 @@ class Reporter:
             "resource",
         )
         if failing or all(state.synced or _is_done_without(state) for state in states):
-            self._show(API, sorted({*failing.values()}))
-
-    def _show(self, part: str, problems: Sequence[str]) -> None:
-        if problems:
-            self._status.component_failed(part, "; ".join(problems))
-        else:
-            self._status.component_ok(part)
+            self._status.report(API, "; ".join(sorted({*failing.values()})) or None)
 
     def _log_problems(self, message: str, ended: str, now: Mapping[str, str], field: str = "reason") -> None:
         """Log each problem when it begins, and when it ends; `now` has the reason of each by its subject."""

@@ -70,13 +70,12 @@ class StatusFile:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop writing, and remove the file, with its directory if it is empty and no mount. Idempotent."""
+        """Stop writing, and remove the file. Idempotent."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
-        with suppress(OSError):  # it holds another agent's, or is a volume; a file that stays is seen as old
-            self._path.unlink(missing_ok=True)
-            self._path.parent.rmdir()
+        with suppress(OSError):  # its directory holds another agent's; a file that stays is seen as old
+            remove_status(self._path)
 
     def write(self) -> None:
         """Write the file as it is now; a reader sees the whole of the old or of the new one.
@@ -92,31 +91,30 @@ class StatusFile:
         replace_file(self._path, first.encode() + document + b"\n", durable=False)
 
     def _keep(self) -> None:
+        logged = ""
         while True:
             if self._status.alive().ok:
                 heartbeat()
+            failure = ""
             try:
                 self.write()
-                self._failure = ""
             except Exception as error:  # noqa: BLE001 - whatever it is: the agent goes on, and shows that it lives
-                before, self._failure = self._failure, f"{type(error).__name__}: {error}"
-                if self._failure != before:  # it is logged once as long as it is the same
-                    fields = {"file": str(self._path), "err": self._failure}
+                failure = f"{type(error).__name__}: {error}"
+                if failure != logged:
+                    fields = {"file": str(self._path), "err": failure}
                     _LOG.error("Could not write the status file", extra={"fields": fields})
+            logged = failure
             if self._closing.wait(_SECONDS if self._status.ready().ok else _SECONDS_UNREADY):
                 return
 
 
-def remove_status(run_dir: Path) -> None:
-    """Remove the file that a killed agent left in its run directory. Idempotent.
+def remove_status(path: Path) -> None:
+    """Remove the file, also a killed agent's, with its directory unless that is a mount. Idempotent.
 
     Raises:
-        OSError: a file can't be removed.
+        OSError: a file can't be removed, or is another's.
     """
-    path = status_path(run_dir)
     path.unlink(missing_ok=True)
-    try:
+    with suppress(FileNotFoundError):
         remove_drafts(path)
         path.parent.rmdir()
-    except FileNotFoundError:
-        return

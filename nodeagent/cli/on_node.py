@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare
-from nodeagent.agent.status_file import remove_status
+from nodeagent.agent.status_file import remove_status, status_path
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
@@ -107,6 +107,6 @@ def cleanup(config: Path | None) -> int:
     with exclusive(run_dir, LOCK_SECONDS):
         done = clean_up(components)
         # What a killed agent left would keep the run directory.
-        remove_status(run_dir)
+        remove_status(status_path(run_dir))
     show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

@@ -147,10 +147,8 @@ class Controller:
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
             errors = [f"{type(error).__name__}: {error}"]
         self._status.heartbeat()
-        if errors:
-            self._status.component_failed(NAMES, "; ".join(errors))
-        else:
-            self._status.component_ok(NAMES)
+        self._status.report(NAMES, "; ".join(errors) or None)
+        if not errors:
             self._status.synced()
 
     def _make_pass(self, snapshot: Snapshot, now: float) -> list[str]:
@@ -184,10 +182,8 @@ class Controller:
         states = [state for state in self._cluster.states() if not state.optional]
         errors = sorted({state.error for state in states if state.error})
         self._reporter.failed("sources", errors)
-        if errors:
-            self._status.component_failed(API, "; ".join(errors))
-        elif all(state.synced for state in states):
-            self._status.component_ok(API)
+        if errors or all(state.synced for state in states):
+            self._status.report(API, "; ".join(errors) or None)
 
 
 COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})

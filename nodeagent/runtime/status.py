@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final, Literal
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -27,11 +26,6 @@ IDLE_SECONDS = 30.0
 """How long the loop may give no sign between two passes ..."""
 BUSY_SECONDS = 120.0
 """... and within one."""
-
-DRIFT = "drift"
-"""Unnoticed drift, next to the components. It does not count for readiness: only repairs are late."""
-RELAY_NOTES = "relay-notes"
-"""What about the relay is unreadable or unexpected; as with DRIFT."""
 
 AGENT_STATUS_SCHEMA_VERSION: Final = "1"
 """Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
@@ -46,8 +40,8 @@ class Role(StrEnum):
     STANDBY = "standby"
 
 
-class ProbeAnswer(Struct, frozen=True):
-    """The answer to a probe: yes or no, and the lines for a person."""
+class Page(Struct, frozen=True):
+    """What is shown at a path: yes or no for a probe, and the text."""
 
     ok: bool
     text: str
@@ -132,23 +126,24 @@ class Status:
     @property
     def components(self) -> dict[str, ComponentStatus]:
         """The state of each component at this moment, in order."""
-        now = self._clock()
-        seconds = {name: round(now - since, 2) for name, since in self._failing_since.copy().items()}
+        now, since = self._clock(), self._failing_since.copy()
         return {
-            name: replace(one, failed_seconds=seconds[name]) if name in seconds else one
+            name: replace(one, failed_seconds=round(now - since[name], 2)) if name in since else one
             for name, one in self._components.items()
         }
 
-    def component_ok(self, name: str) -> None:
-        """Note that the component is in the desired state."""
-        self._failing_since.pop(name, None)
-        self._components[name] = ComponentStatus("ok")
+    def report(self, component: str, error: str | None) -> None:
+        """Note how a component is: in the desired state (None), or failed with these words.
 
-    def component_failed(self, name: str, error: str) -> None:
-        """Note a failure with these words, shown on one line; the time counts from the first in a row."""
-        self._failing_since.setdefault(name, self._clock())
-        reason = printable("; ".join(filter(None, map(str.strip, error.splitlines()))))
-        self._components[name] = ComponentStatus("failed", reason[:_LONGEST_REASON])
+        They are shown on one line; the time counts from the first failure in a row.
+        """
+        if error is None:
+            self._failing_since.pop(component, None)
+            self._components[component] = ComponentStatus("ok")
+        else:
+            self._failing_since.setdefault(component, self._clock())
+            reason = printable("; ".join(filter(None, map(str.strip, error.splitlines()))))
+            self._components[component] = ComponentStatus("failed", reason[:_LONGEST_REASON])
 
     def became(self, role: Role, note: str = "") -> None:
         """Note the role; of a standby, `note` says which other process writes."""
@@ -158,31 +153,21 @@ class Status:
         """Note that this process has applied everything at this moment."""
         self.synced_at = self._clock()
 
-    def alive(self) -> ProbeAnswer:
+    def alive(self) -> Page:
         """Return the answer of /healthz: whether the loop gave a sign recently enough."""
         at, busy = self._sign
         age = self._clock() - at
         bound, doing = (BUSY_SECONDS, "in a pass") if busy else (IDLE_SECONDS, "waiting for events")
-        if age <= bound:
-            return ProbeAnswer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
-        return ProbeAnswer(
-            ok=False, text=f"stuck: {doing}, no report for {age:.0f} s (bound: {bound:.0f} s)\n"
-        )
+        word = "alive" if age <= bound else "stuck"
+        return Page(age <= bound, f"{word}: {doing}, last report {age:.0f} s ago (bound: {bound:.0f} s)\n")
 
-    def ready(self) -> ProbeAnswer:
+    def ready(self) -> Page:
         """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""
-        role, note = self.role, self._role_note
-        if role is Role.STANDBY:
-            first = "ready: on standby"
-        elif role is Role.STARTING:
-            first = "not ready: starting"
-        elif self.synced_at is None:
-            first = "not ready: this agent has not applied all components yet"
-        else:
-            first = "ready"
-        line = f"role: {role}" + (f": {printable(note)}" if note else "")
+        ok = self.role is Role.STANDBY or self.synced_at is not None
+        first = "ready" if ok else "not ready: this process has not applied all components yet"
+        role = f"role: {self.role}" + (f": {printable(self._role_note)}" if self._role_note else "")
         components = (f"{name}: {component}" for name, component in self.components.items())
-        return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, line, *components, "")))
+        return Page(ok, "\n".join((first, role, *components, "")))
 
     def document(self, node: str, uptime: float) -> AgentStatus:
         """Return the status as a document; `uptime` is in seconds since the node's boot."""
@@ -207,25 +192,11 @@ def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
     return DecisionCounts(**{status.value: statuses.count(status) for status in DecisionStatus})
 
 
-class UnreadableStatusError(ValueError):
-    """A text is not a status file that this version knows."""
-
-
-class _AnyVersion(Struct, rename="camel"):
-    schema_version: str = field(default="none")
-
-
 def parse_status(text: bytes) -> AgentStatus:
-    """Return what a status file says. Pure.
+    """Return what a status file of this version says. Pure.
 
     Raises:
-        UnreadableStatusError: it is not such a file, or one of another version.
+        msgspec.MsgspecError: it is not such a file.
+        RecursionError: it is nested too deeply.
     """
-    _, _, document = text.partition(b"\n")
-    try:
-        version = from_json(document, _AnyVersion).schema_version
-        if version == AGENT_STATUS_SCHEMA_VERSION:
-            return from_json(document, AgentStatus)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableStatusError(f"its status document can't be read: {error}") from error
-    raise UnreadableStatusError(f"its status document is of version {version}: use that nodeagent's fleet")
+    return from_json(text.partition(b"\n")[2], AgentStatus)

@@ -17,18 +17,14 @@ import logging
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv6Address
 from threading import Event, Thread
-from urllib.parse import urlsplit
-
-from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.runtime.status import ProbeAnswer, Status
+from nodeagent.runtime.status import Page, Status
 
 _log = logging.getLogger(__name__)
 
@@ -37,18 +33,8 @@ _BACKLOG = 64
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
 
-_TEXT = "text/plain; charset=utf-8"
-_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-"""The format that every Prometheus reads, and that prometheus_client's generate_latest makes."""
-
-
-class Page(Struct, frozen=True):
-    """An HTTP answer."""
-
-    status: int
-    content_type: str
-    body: bytes
-
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
 
 Pages = Mapping[str, Callable[[], Page]]
 """Path to the function that makes the page; a thread of the server calls it for each request."""
@@ -56,15 +42,8 @@ Pages = Mapping[str, Callable[[], Page]]
 
 def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
     """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text."""
-
-    def probe(answer: ProbeAnswer) -> Page:
-        return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
-
-    return {
-        "/healthz": lambda: probe(status.alive()),
-        "/readyz": lambda: probe(status.ready()),
-        "/metrics": lambda: Page(200, _METRICS, exposition()),
-    }
+    metrics = lambda: Page(ok=True, text=exposition().decode())  # noqa: E731
+    return {"/healthz": status.alive, "/readyz": status.ready, "/metrics": metrics}
 
 
 class TelemetryServer(ThreadingHTTPServer):
@@ -96,13 +75,14 @@ class TelemetryServer(ThreadingHTTPServer):
         """Start to serve, and return at once. An address that is not available is logged and tried again."""
         if self._endpoint is None:
             return
-        problem = self._listen(self._endpoint)
-        if problem is not None:
+        try:
+            self._listen(self._endpoint)
+        except OSError as error:
             _log.warning(
                 "Could not listen for health and metrics; they are served as soon as the address is free. If "
                 "an older agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen "
                 "to another address, or to '' for none",
-                extra={"fields": {"address": str(self._endpoint), "err": os.strerror(problem.errno or 0)}},
+                extra={"fields": {"address": str(self._endpoint), "err": os.strerror(error.errno or 0)}},
             )
         self._thread = Thread(target=self._serve, args=(self._endpoint,), name="telemetry", daemon=True)
         self._thread.start()
@@ -110,32 +90,27 @@ class TelemetryServer(ThreadingHTTPServer):
     def close(self) -> None:
         """Stop to listen; answers in progress may still end. Idempotent."""
         self._closing.set()
-        self.bound = None
         with suppress(OSError):  # closed already, or not open yet
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that sleeps on it
         if self._thread is not None:
             self._thread.join()
 
-    def _listen(self, endpoint: Endpoint) -> OSError | None:
-        """Listen at the endpoint, or report why that is not possible now."""
-        # With SO_REUSEADDR, so that connections that just ended don't prevent a restart. `[::]` accepts IPv4,
-        # too.
+    def _listen(self, endpoint: Endpoint) -> None:
+        """Listen at the endpoint; `[::]` accepts IPv4, too. Raises OSError: that is not possible now."""
+        # With SO_REUSEADDR, so that connections that just ended don't prevent a restart.
         family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         both = endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6()
         address = str(endpoint.address), endpoint.port
-        try:
-            self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
-        except OSError as error:
-            return error
+        self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
         self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
-        return None
 
     def _serve(self, endpoint: Endpoint) -> None:
         """Serve until `close`; not `serve_forever`, which wakes up twice a second to see if it may end."""
-        while self.socket.fileno() < 0:  # closed: none was possible yet
+        while self.bound is None:
             if self._closing.wait(self._retry_seconds):
                 return
-            if self._listen(endpoint) is None:
+            with suppress(OSError):
+                self._listen(endpoint)
                 _log.info("Began to serve health and metrics", extra={"fields": {"address": str(endpoint)}})
         with self.socket:
             while not self._closing.is_set():
@@ -147,10 +122,8 @@ class TelemetryServer(ThreadingHTTPServer):
         try:
             request, client = super().get_request()
         except OSError:
-            # For example, out of descriptors: the connection stays in the queue and wakes this thread again
-            # at once.
-            if not self._closing.is_set():
-                time.sleep(_PAUSE_SECONDS)
+            # For example, out of descriptors: the connection waits, and would wake this thread at once.
+            self._closing.wait(_PAUSE_SECONDS)
             raise
         self._open = [*(each for each in self._open if each.fileno() >= 0), request]
         if len(self._open) > _AT_ONCE:
@@ -171,20 +144,18 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        pages = self.server.pages
-        try:
-            make = pages.get(urlsplit(self.path).path)
-        except ValueError:  # "http://["
-            make = None
+        make = self.server.pages.get(self.path.partition("?")[0])
         if make is None:
-            page = Page(404, _TEXT, f"no such page; there are {', '.join(pages)}\n".encode())
+            status, text = 404, f"no such page; there are {', '.join(self.server.pages)}\n"
         else:
             page = make()
-        self.send_response(page.status)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(page.body)))
+            status, text = 200 if page.ok else 503, page.text
+        body = text.encode("utf-8", "backslashreplace")
+        self.send_response(status)
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(page.body)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Log nothing: neither a probe nor a bad request."""

@@ -184,7 +184,7 @@ def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
     node.api.traffic.wait_for_requests("watch", "*/ingresses")
     for _ in range(5):
         node.turn()
-    assert node.page("/readyz").startswith("ready: on standby\nrole: standby: another agent writes")
+    assert node.page("/readyz").startswith("ready\nrole: standby: another agent writes")
     assert node.names() == {"site.example.test"}
     newer.stop()
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came meanwhile")
@@ -272,7 +272,7 @@ def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> 
     node.api.stop_listening()
     node.restart()
     node.turn_until(lambda: "Connection refused" in node.page("/readyz"), "the failure")
-    assert node.page("/readyz").startswith("not ready: this agent has not applied")
+    assert node.page("/readyz").startswith("not ready: this process has not applied")
     assert node.page("/healthz").startswith("alive")
     assert (node.metric("nodeagent_failing", component="api"), node.hosts.stat().st_ino) == (1, before)
     node.api.start_listening()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -15,7 +16,7 @@ from nodeagent.agent import status_file
 from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
 from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.status import Role, Status, UnreadableStatusError, parse_status
+from nodeagent.runtime.status import Role, Status, parse_status
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
 from tests.testbed.waiting import wait_until
@@ -60,8 +61,8 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
         )
     )
     board.conflicts = frozenset({"hosts"})
-    board.component_ok("api")
-    board.component_failed("hosts", "first line\n\x1b[31msecond")
+    board.report("api", None)
+    board.report("hosts", "first line\n\x1b[31msecond")
     board.synced_at = time.monotonic() - 7
     file.write()
     document = _read(path)
@@ -81,18 +82,11 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (b"", "can't be read"),
-        (b"1 alive ready\n{", "can't be read"),
-        (b"1 alive ready\n\xff", "can't be read"),
-        (b'1 alive ready\n{"schemaVersion": "7"}', "is of version 7"),
-        (b'1 alive ready\n{"schemaVersion": "1"}', "can't be read"),
-    ],
+    "document", [b"", b"{", b"\xff", b'{"schemaVersion": "7"}', b'{"schemaVersion": "1"}', 9999 * b"["]
 )
-def test_what_is_no_status_file_is_an_error(text: bytes, why: str) -> None:
-    with pytest.raises(UnreadableStatusError, match=why):
-        parse_status(text)
+def test_what_is_no_status_file_is_an_error(document: bytes) -> None:
+    with pytest.raises((msgspec.MsgspecError, RecursionError)):
+        parse_status(b"1 alive ready\n" + document)
 
 
 def test_an_agent_passes_the_startup_probe_once_it_is_ready_or_on_standby(tmp_path: Path) -> None:
@@ -164,5 +158,5 @@ def test_a_stuck_agent_does_not_show_that_it_lives(tmp_path: Path, monkeypatch: 
 def test_what_a_killed_agent_left_is_removed(tmp_path: Path) -> None:
     StatusFile(status_path(tmp_path), "node1", _writer()).write()
     for _ in range(2):
-        remove_status(tmp_path)
+        remove_status(status_path(tmp_path))
         assert list(tmp_path.iterdir()) == []

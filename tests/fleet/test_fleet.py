@@ -116,7 +116,9 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     assert nodes["stuck"]["reason"].startswith("the agent's last report is 1000 s old")
     assert nodes["crashing"]["reason"] == "container agent: CrashLoopBackOff, 7 restarts: back-off 5m0s"
     assert "Kubelet stopped posting node status." in nodes["gone"]["reason"]
-    assert "of version 2" in nodes["newer"]["reason"]
+    assert (
+        "this version of nodeagent can't read its status: Invalid enum value '2'" in nodes["newer"]["reason"]
+    )
     assert nodes["waiting"]["reason"].endswith("its role is standby")
     assert nodes["without"]["reason"].endswith("can't be read: cat: No such file or directory")
     summary = ask("fleet").stdout.splitlines()[-1]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.runtime.telemetry_server import Page, Pages, TelemetryServer
+from nodeagent.runtime.status import Page
+from nodeagent.runtime.telemetry_server import Pages, TelemetryServer
 
 ANY_PORT = Endpoint(ip_address("127.0.0.1"), 0)
 
@@ -21,9 +22,9 @@ class Reply:
     body: str
 
 
-def page(text: str, status: int = 200) -> Page:
+def page(text: str) -> Page:
     """A page of text."""
-    return Page(status, "text/plain", text.encode())
+    return Page(ok=True, text=text)
 
 
 @contextmanager

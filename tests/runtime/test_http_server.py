@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from nodeagent.runtime.telemetry_server import Page
+from nodeagent.runtime.status import Page
 from tests.runtime.serving import connect, get, page, receive, serving
 from tests.testbed.waiting import wait_until
 

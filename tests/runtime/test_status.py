@@ -18,7 +18,7 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
         health.heartbeat()
     clock.now += 31
     assert not health.alive().ok
-    assert health.alive().text == "stuck: waiting for events, no report for 31 s (bound: 30 s)\n"
+    assert health.alive().text == "stuck: waiting for events, last report 31 s ago (bound: 30 s)\n"
     health.heartbeat()
     assert health.alive().ok
 
@@ -29,7 +29,7 @@ def test_a_pass_may_take_longer_but_not_for_ever() -> None:
     for _ in range(3):
         health.heartbeat(busy=True)
         clock.now += 119
-        assert health.alive().text == "alive: in a pass, last report 119 s ago\n"
+        assert health.alive().text == "alive: in a pass, last report 119 s ago (bound: 120 s)\n"
     clock.now += 2
     assert not health.alive().ok
     health.heartbeat()
@@ -43,15 +43,16 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
     health, clock = board("api", "hosts", "dnat")
     assert not health.ready().ok
     assert health.ready().text == (
-        "not ready: starting\nrole: starting\napi: not yet\nhosts: not yet\ndnat: not yet\n"
+        "not ready: this process has not applied all components yet\n"
+        "role: starting\napi: not yet\nhosts: not yet\ndnat: not yet\n"
     )
 
     health.became(Role.WRITER)
-    health.component_failed("api", "connection refused")
+    health.report("api", "connection refused")
     clock.now += 12
     assert not health.ready().ok
     assert health.ready().text == (
-        "not ready: this agent has not applied all components yet\n"
+        "not ready: this process has not applied all components yet\n"
         "role: writer\n"
         "api: failed since 12 s: connection refused\n"
         "hosts: not yet\n"
@@ -59,12 +60,12 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
     )
 
     for component in ("api", "hosts", "dnat"):
-        health.component_ok(component)
+        health.report(component, None)
     health.synced()
     assert health.ready().ok
     assert health.ready().text == "ready\nrole: writer\napi: ok\nhosts: ok\ndnat: ok\n"
 
-    health.component_failed("dnat", "nft: Operation not permitted")
+    health.report("dnat", "nft: Operation not permitted")
     assert health.ready().ok
     assert "dnat: failed since 0 s: nft: Operation not permitted\n" in health.ready().text
 
@@ -72,15 +73,15 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
 def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
     """Retries do not set it back; success does."""
     health, clock = board("relay")
-    health.component_failed("relay", "no HAProxy answers")
+    health.report("relay", "no HAProxy answers")
     clock.now += 5
-    health.component_failed("relay", "still none")
+    health.report("relay", "still none")
     clock.now += 5
     assert "relay: failed since 10 s: still none\n" in health.ready().text
 
-    health.component_ok("relay")
+    health.report("relay", None)
     clock.now += 5
-    health.component_failed("relay", "gone again")
+    health.report("relay", "gone again")
     assert "relay: failed since 0 s: gone again\n" in health.ready().text
 
 
@@ -89,7 +90,7 @@ def test_a_standby_is_ready_and_says_so() -> None:
     health, _ = board("hosts")
     health.became(Role.STANDBY, "process 4711 writes")
     assert health.ready().ok
-    assert health.ready().text == "ready: on standby\nrole: standby: process 4711 writes\nhosts: not yet\n"
+    assert health.ready().text == "ready\nrole: standby: process 4711 writes\nhosts: not yet\n"
 
     health.became(Role.WRITER)
     assert not health.ready().ok
@@ -99,12 +100,12 @@ def test_a_standby_is_ready_and_says_so() -> None:
 def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")
-    health.component_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
+    health.report("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
     health.became(Role.STANDBY, "evil\nhosts: ok")
 
     lines = health.ready().text.splitlines()
     assert lines == [
-        "ready: on standby",
+        "ready",
         "role: standby: evil\\nhosts: ok",
         "dnat: failed since 0 s: nft says:; bad; hosts: ok\\x1b[2J\\u202e",
         "hosts: not yet",
