@@ -4,13 +4,11 @@ import gc
 import logging
 import signal
 import time
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import PARTS, PLAN, Reporter
@@ -24,11 +22,12 @@ from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.runtime.bell import Bell
-from nodeagent.runtime.decision_log import Fields, say
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder
+from nodeagent.runtime.metrics import AgentMetrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
+from nodeagent.runtime.transition_log import Fields, say
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
@@ -112,7 +111,7 @@ class Agent:
             config.hosts.dns_recheck_seconds,
             on_change=self.bell.ring,
             spread_seconds=SPREAD_SECONDS,
-            on_reply=partial(self._metrics.count, "dns_names_asked_total"),
+            on_reply=lambda outcome: self._metrics.names_asked.labels(outcome).inc(),
         )
         self._metrics.resources = self._cluster.states
         self._metrics.bytes_read = lambda: connection.bytes_read
@@ -205,10 +204,10 @@ class Agent:
                 return
         except ConfigError as error:
             say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
-            self._metrics.config_reloaded(accepted=False)
+            self._metrics.config_reloads.labels("rejected").inc()
             return
         _LOG.info("Reloaded the configuration")
-        self._metrics.config_reloaded(accepted=True)
+        self._metrics.config_reloads.labels("ok").inc()
         self._config = config = self._config_file.config
         self._components.relay.release()
         self._components = build_components(config, adopt=self._settings.adopt)

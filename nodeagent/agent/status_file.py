@@ -11,7 +11,6 @@ Each agent has its own: in a pod, in a volume of the pod. The supervisor does no
 written, that must not cost the agent its life.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,9 +21,8 @@ import msgspec
 
 from nodeagent.atomic_file import remove_drafts, replace_file
 from nodeagent.runtime.status import Status
+from nodeagent.runtime.transition_log import TransitionLog
 from nodeagent.supervisor import heartbeat
-
-_LOG = logging.getLogger("nodeagent")
 
 IN_POD = Path("/run/nodeagent-status/agent")
 """Where the DaemonSet's agents write it."""
@@ -91,19 +89,16 @@ class StatusFile:
         replace_file(self._path, first.encode() + document + b"\n", durable=False)
 
     def _keep(self) -> None:
-        logged = ""
+        log = TransitionLog()
         while True:
             if self._status.alive().ok:
                 heartbeat()
-            failure = ""
+            failed = {}
             try:
                 self.write()
             except Exception as error:  # noqa: BLE001 - whatever it is: the agent goes on, and shows that it lives
-                failure = f"{type(error).__name__}: {error}"
-                if failure != logged:
-                    fields = {"file": str(self._path), "err": failure}
-                    _LOG.error("Could not write the status file", extra={"fields": fields})
-            logged = failure
+                failed = {str(self._path): f"{type(error).__name__}: {error}"}
+            log.problems("Could not write the status file", failed, "file")
             if self._closing.wait(_SECONDS if self._status.ready().ok else _SECONDS_UNREADY):
                 return
 

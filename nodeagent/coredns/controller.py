@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
@@ -24,12 +23,12 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
-from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.event_recorder import EventRecorder, name_events
-from nodeagent.runtime.metric_set import Metrics
+from nodeagent.runtime.metrics import Metrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.runtime.telemetry_server import TelemetryServer, pages
+from nodeagent.runtime.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import find_api_servers
@@ -141,7 +140,7 @@ class Controller:
             errors = self._make_pass(snapshot, now)
         except NodeagentError as error:
             errors = [str(error)]
-            self._reporter.failed("pass", errors)
+            self._reporter.failed(errors)
         except Exception as error:  # noqa: BLE001 - see below
             # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues.
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
@@ -169,10 +168,10 @@ class Controller:
         except ConfigError as error:
             fields = {"reason": str(error)}
             _LOG.error("Rejected the configuration; the old one stays active", extra={"fields": fields})
-            self._metrics.config_reloaded(accepted=False)
+            self._metrics.config_reloads.labels("rejected").inc()
             return
         _LOG.info("Reloaded the configuration")
-        self._metrics.config_reloaded(accepted=True)
+        self._metrics.config_reloads.labels("ok").inc()
         config = self._config_file.config
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
         self._next_pass = self._clock()
@@ -180,8 +179,10 @@ class Controller:
     def _report_sources(self) -> None:
         """Report what can't be read: without it no pass begins, or the pass uses what was known."""
         states = [state for state in self._cluster.states() if not state.optional]
-        errors = sorted({state.error for state in states if state.error})
-        self._reporter.failed("sources", errors)
+        failing = {state.name: state.error for state in states if state.error}
+        unread = "Could not read from the API server; CoreDNS keeps what it has"
+        self._reporter.log.problems(unread, failing, "resource")
+        errors = sorted({*failing.values()})
         if errors or all(state.synced for state in states):
             self._status.report(API, "; ".join(errors) or None)
 
@@ -191,12 +192,11 @@ COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
 
 
 class CoreDnsReporter:
-    """Reports the passes of one controller."""
+    """Reports the passes of one controller, and in its `log` what else is a problem."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
-        self._said: dict[str, set[str]] = {"pass": set(), "sources": set()}
-        self._decisions = DecisionLog()
+        self.log = TransitionLog()
 
     def report(self, done: CoreDnsPass) -> None:
         """Report a pass."""
@@ -205,20 +205,17 @@ class CoreDnsReporter:
             fields = {"configmap": path, "names": served, "way": done.edits.way}
             _LOG.info("Wrote a ConfigMap", extra={"fields": fields})
         decided = replace(done.desired, names=done.edits.decisions)
-        self._decisions.log(decided)
+        self.log.decisions(decided)
         for event in name_events(decided, COREDNS_NAME_CODES):
             self._events.record(event)
         for event in done.conflicts:
             _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": event.message}})
             self._events.record(event)
-        self.failed("pass", (*done.edits.remarks, *done.errors.values()))
+        self.failed((*done.edits.remarks, *done.errors.values()))
 
-    def failed(self, what: Literal["pass", "sources"], errors: Iterable[str]) -> None:
-        """Report what a pass could not do, or what can't be read from the cluster, if it was not yet."""
-        now = set(errors)
-        for text in sorted(now - self._said[what]):
-            _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
-        self._said[what] = now
+    def failed(self, errors: Iterable[str]) -> None:
+        """Report what a pass could not do, if the one before could."""
+        self.log.problems("Could not do everything", {text: text for text in errors})
 
 
 def coredns_metrics(status: Status) -> Metrics:

@@ -1,6 +1,5 @@
 """Kubernetes Events for what an administrator must know: which, on which Service, and how they are posted."""
 
-import logging
 import queue
 import threading
 import time
@@ -12,7 +11,7 @@ from msgspec import Struct
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import shown_name
-from nodeagent.runtime.decision_log import in_turn
+from nodeagent.runtime.transition_log import TransitionLog, in_turn
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import post_event
 
@@ -102,7 +101,6 @@ def _about(decisions: Iterable[NameDecision]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-_LOG = logging.getLogger("nodeagent")
 _LONGEST_QUEUE = 100
 _HOUR, _MINUTE = 3600.0, 60.0
 _MOST_A_MINUTE = 20
@@ -119,7 +117,6 @@ class EventRecorder:
         self._clock = clock
         self._recorded: dict[tuple[ObjectRef, str], float] = {}
         self._queue: queue.Queue[PendingEvent] = queue.Queue(_LONGEST_QUEUE)
-        self._told: type[Exception] | None = None
 
     def start(self) -> None:
         """Start to post; the thread ends with the process."""
@@ -135,12 +132,11 @@ class EventRecorder:
             self._queue.put(event)
 
     def _post(self) -> None:
+        log = TransitionLog()
         while True:
             one = self._queue.get()
             failure = post_event(
                 self._connection, one.service, one.code, one.message, node_name=self._node_name, uid=one.uid
             )
-            # Logged once for each kind of failure: its words differ with every namespace.
-            if failure is not None and type(failure) is not self._told:
-                _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
-            self._told = None if failure is None else type(failure)
+            # Once for each kind of failure: its words differ with every namespace.
+            log.problems("Could not post an Event", {type(failure).__name__: str(failure)} if failure else {})

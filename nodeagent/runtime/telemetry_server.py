@@ -25,6 +25,7 @@ from threading import Event, Thread
 
 from nodeagent.model.addresses import Endpoint
 from nodeagent.runtime.status import Page, Status
+from nodeagent.runtime.transition_log import TransitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,12 @@ _PAUSE_SECONDS = 0.5
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
+
+_NOT_NOW = (
+    "Could not listen for health and metrics; they are served as soon as the address is free. If an older "
+    "agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen to another address, or "
+    "to '' for none"
+)
 
 Pages = Mapping[str, Callable[[], Page]]
 """Path to the function that makes the page; a thread of the server calls it for each request."""
@@ -68,6 +75,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self._endpoint = endpoint
         self._retry_seconds = retry_seconds
         self._open: list[socket.socket] = []
+        self._log = TransitionLog()
         self._closing = Event()
         self._thread: Thread | None = None
 
@@ -75,15 +83,7 @@ class TelemetryServer(ThreadingHTTPServer):
         """Start to serve, and return at once. An address that is not available is logged and tried again."""
         if self._endpoint is None:
             return
-        try:
-            self._listen(self._endpoint)
-        except OSError as error:
-            _log.warning(
-                "Could not listen for health and metrics; they are served as soon as the address is free. If "
-                "an older agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen "
-                "to another address, or to '' for none",
-                extra={"fields": {"address": str(self._endpoint), "err": os.strerror(error.errno or 0)}},
-            )
+        self._listen(self._endpoint)
         self._thread = Thread(target=self._serve, args=(self._endpoint,), name="telemetry", daemon=True)
         self._thread.start()
 
@@ -96,22 +96,25 @@ class TelemetryServer(ThreadingHTTPServer):
             self._thread.join()
 
     def _listen(self, endpoint: Endpoint) -> None:
-        """Listen at the endpoint; `[::]` accepts IPv4, too. Raises OSError: that is not possible now."""
+        """Listen at the endpoint if that is possible now; `[::]` accepts IPv4, too."""
         # With SO_REUSEADDR, so that connections that just ended don't prevent a restart.
         family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         both = endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6()
         address = str(endpoint.address), endpoint.port
-        self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
-        self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
+        problem = {}
+        try:
+            self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+            self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
+        except OSError as error:
+            problem = {str(endpoint): os.strerror(error.errno or 0)}
+        self._log.problems(_NOT_NOW, problem, "address", ended="Began to serve health and metrics")
 
     def _serve(self, endpoint: Endpoint) -> None:
         """Serve until `close`; not `serve_forever`, which wakes up twice a second to see if it may end."""
         while self.bound is None:
             if self._closing.wait(self._retry_seconds):
                 return
-            with suppress(OSError):
-                self._listen(endpoint)
-                _log.info("Began to serve health and metrics", extra={"fields": {"address": str(endpoint)}})
+            self._listen(endpoint)
         with self.socket:
             while not self._closing.is_set():
                 self.handle_request()

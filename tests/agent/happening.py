@@ -3,13 +3,13 @@
 from ipaddress import ip_address
 from typing import get_args
 
-from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.agent.reporter import PARTS
 from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.runtime.metrics import AgentMetrics
 from nodeagent.runtime.status import Role, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 

@@ -3,10 +3,10 @@
 import time
 
 from nodeagent import __version__
-from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision
 from nodeagent.model.objects import ObjectRef
+from nodeagent.runtime.metrics import AgentMetrics
 from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server
 from tests.agent.scraping import Scrape, read
 
@@ -52,7 +52,7 @@ def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_se
     """The goals, 50 ms and 1 s, are bounds of buckets."""
     metrics = new_metrics()
     for seconds in (0.0005, 0.049, 0.9, 60):
-        metrics.observe("event_to_applied_seconds", seconds)
+        metrics.event_to_applied.observe(seconds)
 
     found = scrape(metrics)
     counts = {

@@ -13,9 +13,9 @@ from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.decision_log import DecisionLog
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.runtime.status import Role
+from nodeagent.runtime.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
 from tests.agent.happening import new_metrics
@@ -57,12 +57,12 @@ ROTATED = decided(DecisionStatus.REFUSED, "NotVerified", "DNS answers 198.51.100
 def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
     before: Desired | None, after: Desired, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    decisions = DecisionLog()
+    log = TransitionLog()
     if before:
-        decisions.log(before)
+        log.decisions(before)
     with caplog.at_level(logging.INFO, "nodeagent"):
         caplog.clear()
-        decisions.log(after)
+        log.decisions(after)
     assert [record.getMessage() for record in caplog.records] == logged
 
 
@@ -77,18 +77,18 @@ def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    decisions = DecisionLog(clock)
+    log = TransitionLog(clock)
     caplog.set_level(logging.INFO, "nodeagent")
     for change in range(20):
         flood = tuple(_of("a-tenant", number, f"Code{change}") for number in range(150))
-        decisions.log(Desired(names=(*flood, _of("b-shop", 1, f"Code{change}"))))
+        log.decisions(Desired(names=(*flood, _of("b-shop", 1, f"Code{change}"))))
     about = [record.__dict__["fields"].get("claimed_by", "") for record in caplog.records]
     assert about.count("Ingress a-tenant/web") == 60
     assert about.count("Ingress b-shop/web") == 20
     assert sum(record.getMessage().startswith("Omitted") for record in caplog.records) == 20
     caplog.clear()
     clock.now += 60
-    decisions.log(Desired(names=(_of("a-tenant", 1, "Another"), _of("b-shop", 1, "Code19"))))
+    log.decisions(Desired(names=(_of("a-tenant", 1, "Another"), _of("b-shop", 1, "Code19"))))
     assert "Ingress a-tenant/web" in str([record.__dict__["fields"] for record in caplog.records])
 
 

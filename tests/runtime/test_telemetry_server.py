@@ -65,7 +65,7 @@ def test_a_newer_agent_waits_for_the_older_ones_port_and_takes_it(caplog: pytest
             assert get(endpoint, "/readyz").body == "new\n"
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    fields = {"address": str(endpoint), "err": "Address already in use"}
+    fields = {"address": str(endpoint), "reason": "Address already in use"}
     assert caplog.records[0].__dict__["fields"] == fields
     assert "telemetry.listen" in caplog.messages[0]
 

@@ -1,0 +1,128 @@
+"""Logs what became different: one line for each decision or problem, and not too many of a namespace."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.printable import shown_name
+
+_LOG = logging.getLogger("nodeagent")
+_MOST_LINES = 100
+"""Lines of a kind in one pass: a thousand new hostnames don't hide everything else; the rest is counted."""
+_MOST_A_MINUTE = 60
+"""Lines of one namespace, or of one component, in a minute."""
+
+Fields = Mapping[str, object]
+
+Line = tuple[str, str, Fields]
+"""Whose it is, the message, and its fields."""
+_Item = TypeVar("_Item")
+_Decision = LoadBalancerDecision | NameDecision
+
+
+class TransitionLog:
+    """Logs what differs from the call before.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._decided: dict[str, Mapping[int, _Decision]] = {}
+        self._problems: dict[str, Mapping[str, str]] = {}
+        self._minute = 0
+        self._used: Counter[str] = Counter()
+
+    def start_again(self) -> None:
+        """Log everything that is so from now on, whatever was logged before."""
+        self._decided, self._problems = {}, {}
+
+    def decisions(self, after: Desired) -> None:
+        """Log the decisions on load balancers and hostnames, and the objects that can't be read."""
+        kinds: dict[str, Sequence[_Decision]]
+        kinds = {"Load balancer": after.load_balancers, "Hostname": after.names}
+        for kind, decisions in kinds.items():
+            # By id, which no other has while a decision is held here: a planner keeps what stays as it is.
+            new = dict(zip(map(id, decisions), decisions, strict=True))
+            self.lines(_changed(kind, self._decided.get(kind, {}), new))
+            self._decided[kind] = new
+        self.problems("Skipped an object", {one.where: one.reason for one in after.unreadable}, "object")
+
+    def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
+        """Log each problem when it begins, and with other words when it ends.
+
+        `now` has the reason of each by its subject, whose field is `field`.
+        """
+        before, self._problems[message] = self._problems.get(message, {}), now
+        for subject in sorted(now.keys() - before.keys()):
+            say(logging.WARNING, message, {field: subject, "reason": now[subject]})
+        for subject in sorted(before.keys() - now.keys()) if ended else ():
+            say(logging.INFO, ended, {field: subject})
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Log these lines, as far as each namespace or component has some left; they take turns."""
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._minute, self._used = minute, Counter()
+        written = omitted = 0
+        for whose, message, fields in in_turn(lines, lambda line: line[0]):
+            if written < _MOST_LINES and self._used[whose] < _MOST_A_MINUTE:
+                self._used[whose] += 1
+                written += 1
+                say(logging.INFO, message, fields)
+            else:
+                omitted += 1
+        if omitted:
+            say(logging.INFO, "Omitted more of the same kind in this pass", {"count": omitted})
+
+
+def _changed(kind: str, old: Mapping[int, _Decision], new: Mapping[int, _Decision]) -> Iterator[Line]:
+    """Yield a line for each decision that is new, is another in essence, or is gone."""
+    gone = {_subject(old[each]): old[each] for each in old.keys() - new.keys()}
+    come = {_subject(new[each]): new[each] for each in new.keys() - old.keys()}
+    for subject in sorted(gone.keys() | come.keys()):
+        was, now = gone.get(subject), come.get(subject)
+        namespace, *about = subject
+        if now is None:
+            yield namespace, f"{kind} removed", dict(about)
+        elif was is None or _essence(was) != _essence(now):
+            remarks = "; ".join(now.remarks) if isinstance(now, LoadBalancerDecision) else ""
+            fields = {**dict(about), "reason": now.reason, **({"remarks": remarks} if remarks else {})}
+            yield namespace, f"{kind} {now.status}", fields
+
+
+def _subject(decision: _Decision) -> Any:  # noqa: ANN401
+    """Return what the decision is about: the namespace, and the fields of its line."""
+    if isinstance(decision, LoadBalancerDecision):
+        return decision.load_balancer.namespace, ("service", decision.load_balancer.path)
+    by = decision.claimed_by
+    return by.namespace, ("name", shown_name(decision.name)), ("claimed_by", str(by))
+
+
+def _essence(decision: _Decision) -> object:
+    """Return what is worth a line; of a hostname not that DNS confirms it, or has other addresses."""
+    if isinstance(decision, LoadBalancerDecision):
+        return decision
+    code = "Verified" if decision.code == "KeptUnasked" else decision.code  # after each start of the agent
+    why = "" if decision.status is DecisionStatus.SERVED else decision.stable_reason
+    return decision.status, code, decision.load_balancer, why
+
+
+def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
+    """Return the items in an order in which each namespace has its first before any has its second. Pure."""
+    before: Counter[str] = Counter()
+    ranked: list[tuple[int, _Item]] = []
+    for item in items:
+        namespace = namespace_of(item)
+        ranked.append((before[namespace], item))
+        before[namespace] += 1
+    return [item for _, item in sorted(ranked, key=lambda one: one[0])]
+
+
+def say(level: int, message: str, fields: Fields) -> None:
+    """Log one line with fields."""
+    _LOG.log(level, message, extra={"fields": fields})
