@@ -14,24 +14,13 @@ from dataclasses import dataclass, field, replace
 from msgspec import Struct
 
 from nodeagent.components.component import COMPONENTS, ComponentName, Diff
-from nodeagent.components.node import ActualState, Components, UndoneError
+from nodeagent.components.node import ActualState, Applied, Components, UndoneError
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.plan.planner import defer_until_ready
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
-
-
-class AppliedChange(Struct, frozen=True):
-    """A change that was applied to the node: to which component, and what, for a person.
-
-    `displaced`: it only moved nodeagent's rules before another program's again.
-    """
-
-    component: ComponentName
-    text: str
-    displaced: bool = False
 
 
 class Repair(Struct, frozen=True):
@@ -54,7 +43,7 @@ class NodePass:
 
     desired: Desired
     left_alone: frozenset[ComponentName] = frozenset()
-    changes: list[AppliedChange] = field(default_factory=list)
+    changes: list[tuple[ComponentName, Applied]] = field(default_factory=list)
     errors: dict[ComponentName, str] = field(default_factory=dict)
     seconds: dict[ComponentName, float] = field(default_factory=dict)
     blocking: set[ComponentName] = field(default_factory=set)
@@ -203,7 +192,7 @@ def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
     if applied.failure:
         done.failed(name, applied.failure)
     if applied.text:
-        done.changes.append(AppliedChange(name, applied.text, applied.displaced))
+        done.changes.append((name, applied))
 
 
 @dataclass(frozen=True, slots=True)

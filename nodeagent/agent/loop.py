@@ -283,12 +283,12 @@ class Agent:
         # Before its first turn, it has no role, but an earlier pod's agent may have left something to remove.
         if (self._writing or self._election.is_writer()) and self._is_leaving_for_good():
             done = clean_up(self._components)
-            for change in done.changes:
+            for component, change in done.changes:
                 for line in change.text.splitlines():
                     say(
                         logging.INFO,
                         "Cleaned up a component",
-                        {"component": change.component, "change": line},
+                        {"component": component, "change": line},
                     )
             for component, reason in done.errors.items():
                 say(

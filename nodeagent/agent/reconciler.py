@@ -165,7 +165,7 @@ class Reconciler:
             if name in done.undone:
                 repairs[name] = Repair("it was reverted at once", self.left_alone.repaired(name))
                 continue
-            changes = [change for change in done.changes if change.component == name]
+            changes = [change for component, change in done.changes if component == name]
             failed = name in done.recovered or name in self.left_alone.failing
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue
@@ -185,12 +185,5 @@ class Reconciler:
 
 def _same(name: ComponentName, before: Desired | None, after: Desired) -> bool:
     """Whether the same is desired of the component."""
-    if before is None:
-        return False
-    parts: Mapping[ComponentName, Callable[[Desired], object]] = {
-        "addresses": lambda desired: desired.addresses,
-        "relay": lambda desired: desired.listeners,
-        "dnat": lambda desired: desired.dnat,
-        "hosts": lambda desired: desired.hosts,
-    }
-    return parts[name](before) == parts[name](after)
+    part = "listeners" if name == "relay" else name
+    return before is not None and getattr(before, part) == getattr(after, part)

@@ -57,8 +57,8 @@ class Reporter:
                 if component not in status.conflicts:
                     metrics.drift_conflicts.labels(component).inc()
         self._log.lines(
-            (change.component, "Applied a change", {"component": change.component, "change": line})
-            for change in done.changes
+            (component, "Applied a change", {"component": component, "change": line})
+            for component, change in done.changes
             for line in change.text.splitlines()
         )
         for component in sorted(ALL - done.left_alone):

@@ -211,8 +211,8 @@ def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, 
 def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line]:
     """Return what was done, step by step (`nothing`: if nothing was), what was not, and why."""
     lines: list[Line] = [
-        f"{'' if number else change.component:{len('addresses')}}  {line}"
-        for change in done.changes
+        f"{'' if number else component:{len('addresses')}}  {line}"
+        for component, change in done.changes
         for number, line in enumerate(block(change.text))
     ]
     lines += section("Not served", _refusals(done.desired))

@@ -91,10 +91,6 @@ DiffT = TypeVar("DiffT", bound=Diff)
 class Component(Protocol[StateT, DiffT]):
     """One component of the node."""
 
-    @property
-    def name(self) -> ComponentName:
-        """The component's name, as reports and metrics show it."""
-
     def read(self) -> StateT:
         """Read the actual state; change nothing.
 

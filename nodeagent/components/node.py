@@ -71,7 +71,10 @@ _UNWATCHED_SECONDS = 10.0
 
 
 class Applied(Struct, frozen=True):
-    """What became of a difference, for a person: what was done, and what was not and why."""
+    """What became of a difference, for a person: what was done, and what was not and why.
+
+    `displaced`: it only moved nodeagent's rules before another program's again.
+    """
 
     text: str = ""
     failure: str = ""

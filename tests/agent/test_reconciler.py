@@ -12,7 +12,7 @@ from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.loop import Pace
 from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.components.component import COMPONENTS, ComponentName
+from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
@@ -57,8 +57,7 @@ class Lines:
 class Part:
     """A component in memory. What other programs do to it rings, as the kernel's notifications do."""
 
-    def __init__(self, name: ComponentName, part: Callable[[Desired], object]) -> None:
-        self.name = name
+    def __init__(self, part: Callable[[Desired], object]) -> None:
         self.part = part
         self.lines: object = ()
         self.failure = ""
@@ -134,10 +133,10 @@ class Passes:
     ) -> None:
         self.now = 100.0
         self.desired = Desired(hosts=_LINES)
-        self.hosts = Part("hosts", lambda desired: desired.hosts)
-        self.dnat = Part("dnat", lambda desired: desired.dnat.pods)
-        self.addresses = Part("addresses", lambda desired: desired.addresses)
-        self.relay = Part("relay", lambda desired: desired.listeners)
+        self.hosts = Part(lambda desired: desired.hosts)
+        self.dnat = Part(lambda desired: desired.dnat.pods)
+        self.addresses = Part(lambda desired: desired.addresses)
+        self.relay = Part(lambda desired: desired.listeners)
         parts = {name: getattr(self, name) for name in COMPONENTS}
         monkeypatch.setattr(Planner, "plan", lambda *_: self.desired)
         self.reconciler = Reconciler("node1", config, Components(**parts), read, clock=lambda: self.now)
@@ -154,7 +153,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     """A reconciler that has made its first pass."""
     made = Passes(monkeypatch)
     result = made.make()
-    assert [change.component for change in result.changes] == ["hosts"]
+    assert [component for component, _ in result.changes] == ["hosts"]
     assert result.repairs == {}
     return made
 
@@ -197,7 +196,7 @@ def test_a_ring_that_changed_nothing_is_no_repair(passes: Passes) -> None:
 def test_what_is_desired_anew_is_no_repair(passes: Passes) -> None:
     passes.desired = Desired()
     result = passes.make()
-    assert [change.component for change in result.changes] == ["hosts"]
+    assert [component for component, _ in result.changes] == ["hosts"]
     assert result.repairs == {}
 
 

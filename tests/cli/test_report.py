@@ -7,9 +7,11 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.agent.convergence import AppliedChange, NodePass
+from nodeagent.agent.convergence import NodePass
 from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines
 from nodeagent.cli.terminal import terminal_text
+from nodeagent.components.component import ComponentName
+from nodeagent.components.node import Applied
 from nodeagent.model.desired import Desired
 from release.schemas import schema_of
 from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, CommandLine, ingress, service
@@ -132,7 +134,7 @@ def test_what_a_hosts_file_holds_can_not_steer_the_terminal(command_line: Comman
 
 
 def test_what_was_done_is_shown_step_by_step() -> None:
-    steps = [AppliedChange("dnat", "+ one\n+ two")]
+    steps: list[tuple[ComponentName, Applied]] = [("dnat", Applied("+ one\n+ two"))]
     done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
     assert click.unstyle(terminal_text(convergence_lines("node1", done, "nothing"))) == (
         "dnat       + one\n           + two\nHosts file failed\n  can't\n  write\n"

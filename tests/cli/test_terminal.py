@@ -15,12 +15,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
+from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.doctor import DoctorDocument, doctor_lines
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
 from nodeagent.cli.terminal import Styled, block, terminal_text
-from nodeagent.components.node import ListenerStatus
+from nodeagent.components.node import Applied, ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.doctor.findings import Code, Finding, summarize
@@ -91,7 +91,7 @@ def test_whatever_any_object_holds(
         one.bind: ListenerStatus(str(one.bind), answers=False, redirected=(), backend=said)
         for one in desired.listeners
     }
-    done = NodePass(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})
+    done = NodePass(desired, changes=[("dnat", Applied(f"+ {said}"))], errors={"relay": said})
     texts = [
         report_lines(report("Plan", said, desired, comparison), said),
         report_lines(report("Status", said, desired, comparison, standing)),

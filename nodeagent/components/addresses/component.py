@@ -18,7 +18,6 @@ from nodeagent.components.addresses.state import (
     label_on_lo,
     owned,
 )
-from nodeagent.components.component import ComponentName
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.netlink import (
@@ -81,8 +80,6 @@ class Addresses:
         ranges: The IPv4 and the IPv6 range of relay addresses.
         kind: The kind of device to make and to accept, by the kernel's name.
     """
-
-    name: ComponentName = "addresses"
 
     def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
         self._interface = interface

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import ComponentName, Watch
+from nodeagent.components.component import Watch
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
 from nodeagent.components.dnat.nft_script import FAMILIES, TABLE, replacement
 from nodeagent.components.dnat.nftables import (
@@ -41,8 +41,6 @@ class Dnat:
     found, every reading raises ApplyError with what is missing. A kernel that can't limit the connections of
     local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules.
     """
-
-    name: ComponentName = "dnat"
 
     def __init__(self, option: Option) -> None:
         self._option = option

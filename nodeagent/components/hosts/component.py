@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from nodeagent.components.component import ComponentName
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
@@ -158,8 +157,6 @@ class Hosts:
     Raises:
         RefusedPathError: the path does not name a hosts file.
     """
-
-    name: ComponentName = "hosts"
 
     def __init__(
         self,

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from nodeagent.components.component import ComponentName
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.activation import Activation, RunDirectory
 from nodeagent.components.relay.draining import DrainProgress, drain, trim
@@ -53,8 +52,6 @@ class Relay:
         drain_seconds: how long connections may continue when HAProxy is stopped (not at a reload: there, the
             old process stays for them).
     """
-
-    name: ComponentName = "relay"
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
         self._launch = options.launch

@@ -26,7 +26,7 @@ from tests.components.dnat.refused_calls import (
 from tests.components.dnat.test_switching import locked
 from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, guarded
 
-Backend = Callable[[], DnatBackend]
+Backend = Callable[[], DnatBackend | Dnat]
 
 
 def on_kernel_without(missing: tuple[Refusal, ...], backend: Backend, desired: DnatRules) -> str:
@@ -71,7 +71,7 @@ def test_an_ipv6_only_node_needs_no_iptables_for_ipv4(world: World) -> None:
 @pytest.mark.parametrize("missing", [(NO_IP6TABLES,), (NO_IPV6,)], ids=["no ip6tables", "ipv6.disable=1"])
 @pytest.mark.parametrize("backend", [IptablesBackend, NftablesBackend])
 def test_where_no_ipv6_is_wanted_none_is_missed(
-    world: World, missing: tuple[Refusal, ...], backend: Backend
+    world: World, missing: tuple[Refusal, ...], backend: Callable[[], DnatBackend]
 ) -> None:
     """Not even when everything is removed again."""
     four = DnatRules(guarded().redirects[:1], guarded().pods, guarded().guarded[:1], guarded().admitted)

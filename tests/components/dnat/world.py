@@ -7,6 +7,7 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
 
+from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, difference
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
@@ -108,7 +109,7 @@ def guarded() -> DnatRules:
     return replace(both_families(), guarded=tuple(RELAY_RANGE.values()), admitted=admitted)
 
 
-def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:
+def apply(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
     """One whole pass; returns the transaction that ran."""
     transaction = difference(backend.read(), desired)
     assert backend.run(transaction) == ""
