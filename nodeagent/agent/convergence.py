@@ -206,7 +206,6 @@ class Comparison:
 
     changes: Mapping[ComponentName, Diff]
     errors: Mapping[ComponentName, str]
-    dnat_backend: str
     written_names: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
     hidden: Mapping[ComponentName, str] = field(default_factory=dict)
@@ -246,4 +245,4 @@ def compare(desired: Desired, actual: ActualState) -> Comparison:
         if change:
             changes[name] = change
     names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
-    return Comparison(changes, errors, actual.components.dnat.backend, names, tuple(notes), hidden)
+    return Comparison(changes, errors, names, tuple(notes), hidden)

@@ -10,6 +10,7 @@ from msgspec import Struct
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 Family = Literal[4, 6]
+FAMILIES: tuple[Family, Family] = (4, 6)
 
 
 def sort_key(address: IPAddress) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, Family, IPAddress
+from nodeagent.model.addresses import FAMILIES, Endpoint, IPAddress
 from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
@@ -192,9 +192,6 @@ def _without_address(service: Service, rules: AddressRules) -> Conclusion:
     return skipped("NoAddress", "status.loadBalancer is empty: the provider has not assigned an address yet")
 
 
-_FAMILIES: tuple[Family, Family] = (4, 6)
-
-
 def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     """Return each family that this node does not support, with the reason. Pure.
 
@@ -214,14 +211,14 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     told: set[int] = {address.version for address in facts.source_addresses}
     if snapshot.node is not None:
         told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
-    spoken = on_interfaces | told if on_interfaces else set(_FAMILIES)
+    spoken = on_interfaces | told if on_interfaces else set(FAMILIES)
     if facts.ipv6_off:
         # The relay could have no address, whatever the node has, or the cluster recorded while IPv6 was on.
         spoken.discard(6)
-    reasons = {family: f"this node has no IPv{family} address of its own" for family in _FAMILIES}
+    reasons = {family: f"this node has no IPv{family} address of its own" for family in FAMILIES}
     if facts.ipv6_off:
         reasons[6] = f"IPv6 is switched off on this node ({facts.ipv6_off})"
-    return {family: reasons[family] for family in _FAMILIES if family not in spoken}
+    return {family: reasons[family] for family in FAMILIES if family not in spoken}
 
 
 def supported_part(eligible: Relayed, unsupported: Mapping[int, str]) -> Relayed:

@@ -104,8 +104,7 @@ class Part:
         rung, self._rung = self._rung, ""
         return rung
 
-    # What the table asks of the relay and of DNAT.
-    backend = "nftables"
+    # What the table asks of the relay.
 
     def hold_ports(self, *_: object) -> None:
         """Hold none."""

@@ -86,7 +86,7 @@ def test_whatever_any_object_holds(
     config_file = CLUSTERS / cluster / "config.yaml"
     config = read_config(config_file) if config_file.exists() else Config()
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
-    comparison = Comparison({}, {"hosts": said}, "none", None, (said,))
+    comparison = Comparison({}, {"hosts": said}, None, (said,))
     standing = {
         one.bind: ListenerStatus(str(one.bind), answers=False, redirected=(), backend=said)
         for one in desired.listeners
@@ -160,7 +160,7 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     name = b"\xff\x1b[31m.yaml".decode(sys.getfilesystemencoding(), "surrogateescape")
     (directory / name).write_text("a: [b", encoding="ascii")
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), Config())
-    comparison = Comparison({}, {}, "none")
+    comparison = Comparison({}, {})
     assert r"\udcff\x1b[31m.yaml" in terminal_text(report_lines(report("Plan", "node1", desired, comparison)))
     (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
     assert r"\udcff" in entry["where"]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from nodeagent.components.component import Watch
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
-from nodeagent.components.dnat.nft_script import FAMILIES, TABLE, replacement
+from nodeagent.components.dnat.nft_script import TABLE, replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
     NftBusyError,
@@ -27,6 +27,7 @@ from nodeagent.components.dnat.state import (
     normalised,
 )
 from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import FAMILIES
 from nodeagent.model.desired import NO_RULES, Desired
 
 _LOG = logging.getLogger("nodeagent")
@@ -46,13 +47,6 @@ class Dnat:
         self._option = option
         self._found: tuple[DnatBackend, DnatBackend | None] | None = None
         self._limits_users = True
-
-    @property
-    def backend(self) -> Option:
-        """The name of the active backend; the option, while there is none or none is wanted."""
-        if self._found is None or self._option == "none":
-            return self._option
-        return "nftables" if self._found[0].name == "nftables" else "iptables"
 
     def read(self) -> DnatState:
         """Read the actual state of both; see `DnatBackend.read`."""

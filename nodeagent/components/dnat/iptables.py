@@ -17,7 +17,6 @@ from typing import Final
 
 from nodeagent.components.dnat.state import DnatChange, DnatState
 from nodeagent.components.dnat.xt_layout import (
-    FAMILIES,
     PREFIX,
     PROGRAMS,
     TABLES,
@@ -31,7 +30,7 @@ from nodeagent.components.dnat.xt_layout import script as xt_script
 from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
 from nodeagent.errors import ApplyError
 from nodeagent.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
-from nodeagent.model.addresses import Family
+from nodeagent.model.addresses import FAMILIES, Family
 
 _LOOK_SECONDS = 10.0
 _REST_SECONDS = 0.3

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
-from nodeagent.model.addresses import Endpoint, Family
+from nodeagent.model.addresses import FAMILIES, Endpoint
 from nodeagent.model.desired import NO_RULES, DnatRules
 
 TABLE = "nodeagent"
@@ -37,7 +37,6 @@ CHAINS = {
 }
 """Type, hook and priority of each; all have the policy `accept`."""
 
-FAMILIES: tuple[Family, Family] = (4, 6)
 RANGES = tuple(NO_RULES.ranges)
 """Each is an interval set for each family, pods4 and pods6 for instance; the map is lb4 or lb6."""
 
@@ -105,7 +104,7 @@ def structure(users: int) -> tuple[str, Mapping[str, list[str]]]:
     kept: list[tuple[str, str]] = []
     translated: list[tuple[str, str]] = []
     for family in FAMILIES:
-        ip, endpoint = protocol_name(family), f"ipv{family}_addr . inet_service"
+        ip, endpoint = "ip" if family == 4 else "ip6", f"ipv{family}_addr . inet_service"
         lines += [f"map lb{family} {{", f"\ttype {endpoint} : {endpoint}", "}"]
         for name in RANGES:
             lines += [f"set {name}{family} {{", f"\ttypeof {ip} saddr", "\tflags interval", "}"]
@@ -157,11 +156,6 @@ def users_limit(comments: Iterable[str]) -> int:
     """Return the limit that the comments of the chain `users` name; 0 for none."""
     numbers = (comment.removeprefix(_USERS) for comment in comments if comment.startswith(_USERS))
     return next((int(number) for number in numbers if number.isdecimal()), 0)
-
-
-def protocol_name(family: Family) -> str:
-    """Return the family's keyword in nft's language."""
-    return "ip" if family == 4 else "ip6"
 
 
 def _delta(change: DnatChange) -> str:

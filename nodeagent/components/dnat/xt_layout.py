@@ -21,10 +21,9 @@ from typing import Final, Literal
 
 from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
-from nodeagent.model.addresses import Endpoint, Family, IPNetwork
+from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
 
-FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 TableName = Literal["mangle", "nat"]
 TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
 """In the order in which they are changed: the guard exists before anything points at what it guards."""

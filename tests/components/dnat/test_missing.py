@@ -13,7 +13,7 @@ from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import DnatRules
+from nodeagent.model.desired import Desired, DnatRules
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.refused_calls import (
     NO_IP6TABLES,
@@ -30,7 +30,7 @@ Backend = Callable[[], DnatBackend | Dnat]
 
 
 def on_kernel_without(missing: tuple[Refusal, ...], backend: Backend, desired: DnatRules) -> str:
-    """Make a pass in a process for which the kernel lacks that; what it says, or else the backend's name."""
+    """Make a pass in a process for which the kernel lacks that; what it says, or else the backend."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=refuse, initargs=missing) as pool:
         return pool.submit(_pass, backend, desired).result()
 
@@ -43,7 +43,9 @@ def _pass(choose_backend: Backend, desired: DnatRules) -> str:
             return f"{problem}\nwas to do:\n{change}"
     except ApplyError as error:
         return str(error)
-    return backend.backend if isinstance(backend, Dnat) else backend.name
+    if isinstance(backend, Dnat):
+        return backend.diff(backend.read(), Desired(dnat=desired)).how
+    return backend.name
 
 
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
@@ -77,7 +79,7 @@ def test_where_no_ipv6_is_wanted_none_is_missed(
     four = DnatRules(guarded().redirects[:1], guarded().pods, guarded().guarded[:1], guarded().admitted)
     assert on_kernel_without(missing, backend, four) == backend().name
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert on_kernel_without(missing, partial(Dnat, "none"), DnatRules()) == "none"
+    assert on_kernel_without(missing, partial(Dnat, "none"), DnatRules()).endswith(" transaction")
     assert world.node.answer(LB[4], 443) == f"lb {NODE[4]}"
 
 
@@ -92,7 +94,7 @@ def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> Non
 
 def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> None:
     """Nft is there, and of no use."""
-    assert on_kernel_without((NO_NF_TABLES,), partial(Dnat, "auto"), guarded()) == "iptables"
+    assert on_kernel_without((NO_NF_TABLES,), partial(Dnat, "auto"), guarded()) == "iptables transaction"
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 

@@ -109,7 +109,7 @@ def test_without_nft_auto_takes_iptables(
     only_path(monkeypatch, tmp_path)
     dnat = Dnat("auto")
     apply(dnat, guarded())
-    assert dnat.backend == "iptables"
+    assert IptablesBackend().read().present
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
 
 
