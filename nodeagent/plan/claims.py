@@ -57,59 +57,43 @@ def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
     )
 
 
-def claims_of_ingress(ingress: Ingress, classes: IngressClasses) -> tuple[Claim, ...]:
-    """Return the claim to the hosts of its rules and TLS section, served where its status or class says.
+_Claimant = Ingress | Route | ControllerRoute | Service
 
-    The class is that of its spec, else of its annotation, else the default.
+
+def claims_of(found: _Claimant, classes: IngressClasses, parents: Parents) -> tuple[Claim, ...]:
+    """Return what an object claims: a Route for each Gateway, any other all of its hosts at once. Pure.
+
+    An Ingress is served where its status says, else its class: that of its spec, else of its annotation, else
+    the default. So is an object of a controller's own API, if it has a status; its class is its own, or its
+    controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
     """
-    ingress_class = ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or classes.default
-    hints = one_of(
-        LoadBalancerHints(
-            points=ingress.points,
-            problems=ingress.problems,
-            ingress_class=ingress_class,
-            controller=classes.controllers.get(ingress_class or ""),
-        )
-    )
-    return (_claim(ingress, ingress.hosts, hints),)
-
-
-def claims_of_controller_route(route: ControllerRoute, classes: IngressClasses) -> tuple[Claim, ...]:
-    """Return the claim to its hosts, served where its status says, if it has one, else its class.
-
-    The class is its own, or its controller's, if that has exactly one.
-    """
-    own = [name for name, serving in classes.controllers.items() if serving == route.controller]
-    named = route.class_name or route.annotations.get(CLASS_ANNOTATION)
-    hints = one_of(
-        LoadBalancerHints(
-            points=route.points,
-            status="its status",
-            ingress_class=named or (own[0] if len(own) == 1 else None),
-            controller=route.controller,
-        )
-    )
-    return (_claim(route, route.hosts, hints),)
-
-
-def claims_of_service(service: Service) -> tuple[Claim, ...]:
-    """Return the claim to the hostnames that external-dns leads to it."""
-    hosts = tuple(filter(None, map(str.strip, service.annotations[EXTERNAL_DNS].split(","))))
-    return (_claim(service, hosts, one_of(LoadBalancerHints(service=service.ref.path))),)
-
-
-def _claim(
-    by: Ingress | ControllerRoute | Service, hosts: tuple[str, ...], hints: LoadBalancerHints
-) -> Claim:
+    named = found.annotations.get(CLASS_ANNOTATION) if found.annotations else None
+    match found:
+        case Route():
+            return claims_of_route(found, parents)
+        case Ingress(hosts=hosts):
+            named = found.class_name or named or classes.default
+            hints = LoadBalancerHints(
+                points=found.points,
+                problems=found.problems,
+                ingress_class=named,
+                controller=classes.controllers.get(named or ""),
+            )
+        case ControllerRoute(hosts=hosts):
+            own = [name for name, serving in classes.controllers.items() if serving == found.controller]
+            hints = LoadBalancerHints(
+                points=found.points,
+                status="its status",
+                ingress_class=found.class_name or named or (own[0] if len(own) == 1 else None),
+                controller=found.controller,
+            )
+        case Service():
+            hosts = tuple(filter(None, map(str.strip, found.annotations[EXTERNAL_DNS].split(","))))
+            hints = LoadBalancerHints(service=found.ref.path)
     names = tuple(dict.fromkeys(map(canonical, hosts)))
-    return Claim(
-        by.ref,
-        by_age(by),
-        hosts if names == hosts else names,
-        hints,
-        opt_out(by.annotations) if by.annotations else None,
-        by.ref.namespace,
-    )
+    excluded = opt_out(found.annotations) if found.annotations else None
+    claimed = hosts if names == hosts else names
+    return (Claim(found.ref, by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
 
 
 _Object = TypeVar("_Object")
@@ -225,7 +209,7 @@ class ClaimPlanner:
         routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
         services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations]
         claimed = self._claimed.results(
-            lambda _, each, __: _claims_of(each, classes, parents),
+            lambda _, each, __: claims_of(each, classes, parents),
             _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),
             considered,
             context=classes,
@@ -244,20 +228,6 @@ class ClaimPlanner:
                 for namespace, count in of_claims.items()
             ),
         ]
-
-
-def _claims_of(
-    found: Ingress | Route | ControllerRoute | Service, classes: IngressClasses, parents: Parents
-) -> tuple[Claim, ...]:
-    match found:
-        case Ingress():
-            return claims_of_ingress(found, classes)
-        case Route():
-            return claims_of_route(found, parents)
-        case ControllerRoute():
-            return claims_of_controller_route(found, classes)
-        case Service():
-            return claims_of_service(found)
 
 
 def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:

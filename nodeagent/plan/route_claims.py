@@ -5,7 +5,7 @@ Route's status counts in only one case: it is not attached to a parent that does
 missing status means nothing: the rules show what the controller will decide.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -209,11 +209,11 @@ def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
     attachments = tuple(parents.attachments(route))
     hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
     age = by_age(route)
-    reached: set[str] = set()
+    reached: dict[str, None] = {}
     claims: list[Claim] = []
     found = _names_by_gateway(route, attachments, hostnames)
     for number, (gateway, excluded, by, names) in enumerate(found):
-        reached.update(names)
+        reached.update(dict.fromkeys(names))
         hints = LoadBalancerHints(
             points=gateway.points,
             problems=gateway.problems,
@@ -223,9 +223,7 @@ def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
         claims.append(Claim(route.ref, age, tuple(names), one_of(hints), excluded, by, number))
     # The hostnames by which no listener is reached, so that the reason is reported.
     left_over = tuple(
-        hostname
-        for hostname in hostnames
-        if hostname not in reached and not any(intersection(hostname, name) for name in reached)
+        hostname for hostname in hostnames if not (reached and common_hostnames(hostname, reached))
     )
     reason = (
         "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
@@ -260,15 +258,11 @@ def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
     return None, ""
 
 
-def intersection(one: str, other: str) -> str | None:
-    """Return the more specific of two canonical hostnames, if it covers nothing that the other does not."""
-    if one == other or _covers(one, other):
-        return other
-    return one if _covers(other, one) else None
-
-
-def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
+def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str, ...]:
     """Return the hostnames by which a Route is reached through a listener, in the Route's order.
+
+    Of each pair it is the more specific one, if that covers nothing that the other does not. A wildcard
+    covers another one below it: `*.example.com` ends in `.example.com`, too.
 
     Args:
         listener: The listener's hostname (canonical); None: it takes all hostnames.
@@ -281,7 +275,6 @@ def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, .
         return tuple(dict.fromkeys(route))
     if not route:
         return (listener,)
-    # As `intersection` says of each, without a call for each: there can be thousands.
     below = listener[1:] if is_wildcard(listener) else None
     found: list[str] = []
     for hostname in route:
@@ -290,8 +283,3 @@ def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, .
         elif is_wildcard(hostname) and listener.endswith(hostname[1:]):
             found.append(listener)
     return tuple(dict.fromkeys(found))
-
-
-def _covers(wide: str, narrow: str) -> bool:
-    # `*.example.com` ends in `.example.com`, too: a wildcard below another one is covered by it.
-    return is_wildcard(wide) and narrow.endswith(wide[1:])
