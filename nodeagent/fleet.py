@@ -20,7 +20,6 @@ from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
@@ -310,7 +309,7 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
     node, name = pod.spec.node_name, pod.metadata.name
     try:
         command = ["cat", str(_UPTIME), str(IN_POD)]
-        done = execute(connection, f"{pods_path(namespace)}/{name}", AGENT, command, timeout)
+        done = connection.execute(f"{pods_path(namespace)}/{name}", AGENT, command, timeout)
         if done.returncode:
             why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)

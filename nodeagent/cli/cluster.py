@@ -31,7 +31,6 @@ from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, 
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import DecisionCounts
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 namespace_option = option(
@@ -193,7 +192,7 @@ def _read(connection: Connection, pod: str, name: str, timeout: float) -> bytes:
         query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
         return connection.get_text(f"{pod}/log", query, timeout)
     command = _COMMANDS[name]
-    done = execute(connection, pod, AGENT, command, timeout)
+    done = connection.execute(pod, AGENT, command, timeout)
     # Exit codes of nodeagent's own commands are answers; without any output they are failures.
     if done.returncode and not done.stdout:
         raise NodeagentError(f"{' '.join(command)}: {done.stderr[-500:].decode('utf-8', 'replace')}")

@@ -116,7 +116,7 @@ def test_an_address_alone_in_its_network_is_the_nodes_if_its_node_object_has_it(
 
 def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() -> None:
     """The remark is the reader's own."""
-    problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
+    problem = "status.loadBalancer.ingress[0]: 'x' is not an IP address"
     decision = of_service(desired(service(points=(), problems=(problem,))))
     assert (decision.status, decision.code, decision.remarks) == (
         DecisionStatus.REFUSED,

@@ -106,7 +106,7 @@ def test_a_proxy_load_balancer_that_is_not_served_counts_as_the_only_one() -> No
 
 def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None:
     """It names a load balancer; which one is unknown."""
-    problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
+    problem = "status.loadBalancer.ingress[0]: 'x' is not an IP address"
     decision = of_name(desired(service(), ingress(NAME, points=(), problems=(problem,))), NAME)
     assert (decision.status, decision.code, decision.reason) == (DecisionStatus.SKIPPED, "BadStatus", problem)
 

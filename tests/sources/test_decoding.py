@@ -54,7 +54,7 @@ def test_an_address_that_is_none_is_left_out_and_named(tmp_path: Path, text: str
     found["status"] = {"loadBalancer": {"ingress": [{"ip": text}, {"ip": "192.0.2.1"}]}}
     service = only_service(read(tmp_path, json.dumps(found)))
     assert service.load_balancer_ips == (ip_address("192.0.2.1"),)
-    assert service.problems == (f"status.loadBalancer.ingress[0].ip: {text!r} is not an IP address",)
+    assert service.problems == (f"status.loadBalancer.ingress[0]: {text!r} is not an IP address",)
 
 
 @pytest.mark.parametrize("spec_type", ["ClusterIP", "NodePort", "ExternalName", None, "loadbalancer"])

@@ -1,37 +1,44 @@
-"""The connection to the API server: the official client's requests, with the raw bytes of their answers.
+"""The connection to the API server: the official client's requests, and programs run in containers of pods.
 
-The decoders take the few fields on which decisions depend. The client costs 20 MB and 0.3 s: this module is
-imported where there is a cluster to ask.
+Answers are raw bytes, of which the decoders take the few fields on which decisions depend. The client costs
+20 MB and 0.3 s: this module is imported where there is a cluster to ask.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, Literal, Self
 from urllib.parse import urlencode, urlsplit
 
+import msgspec
 from kubernetes.client import ApiClient, ApiException
+from kubernetes.stream.ws_client import create_websocket, get_websocket_url
 from urllib3 import HTTPHeaderDict, HTTPResponse
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError
 
 from nodeagent.errors import one_line
 from nodeagent.sources.kubernetes.credentials import kubeconfig, new_client, service_account
 from nodeagent.sources.kubernetes.errors import (
+    ApiError,
     ApiPath,
     ApiRequest,
     NoConnectionError,
     NotJsonError,
+    Status,
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
     failure_words,
     refusal,
 )
+from nodeagent.typed_values import from_json
 
 _CONNECT_SECONDS = 10.0
 """Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
@@ -44,6 +51,14 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
+
+
+_STDOUT, _STDERR, _STATUS = 1, 2, 3
+"""The channels of v4.channel.k8s.io (KEP-4006): each message begins with a byte that says which it is of."""
+_CLOSE = 8
+"""The websocket's opcode of the end."""
+_LARGEST_OUTPUT = 16 << 20
+"""Bytes of standard output, and of standard error, that are read."""
 
 
 def connect(
@@ -98,20 +113,6 @@ class Connection:
         url = urlsplit(self._client.configuration.host)
         return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
 
-    def request(
-        self,
-        verb: str,
-        path: str,
-        query: Mapping[str, str] = {},
-        headers: Mapping[str, str] = {},
-        body: Mapping[str, Any] | None = None,
-    ) -> ApiRequest:
-        """Return a request, with the server, and with the proxy in front of it, if any."""
-        server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
-        proxy = self._client.rest_client.pool_manager.proxy
-        through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
-        return ApiRequest(verb, path, f"{server}{through}", query, headers, body)
-
     def get_json(
         self, path: str, query: Mapping[str, str] = {}, timeout: float = 60.0, *, compressed: bool = False
     ) -> bytes:
@@ -123,11 +124,11 @@ class Connection:
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
-        return self._exchange(self.request(verb, path, query, headers), timeout)
+        return self._exchange(self._request(verb, path, query, headers), timeout)
 
     def get_text(self, path: str, query: Mapping[str, str], timeout: float) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""
-        return self._exchange(self.request("get", path, query, {"Accept": "*/*"}), timeout)
+        return self._exchange(self._request("get", path, query, {"Accept": "*/*"}), timeout)
 
     def write(
         self,
@@ -151,16 +152,83 @@ class Connection:
             NotFoundError: there is no such object.
             ApiError: another one of its kinds.
         """
-        return self._exchange(self.request(verb, path, body=body), timeout)
+        return self._exchange(self._request(verb, path, body=body), timeout)
 
     def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
         """Open a watch of a collection, over a new connection; `query` has `watch`. Raises ApiError.
 
         It counts as dead after `idle_timeout` seconds without a single byte.
         """
-        return self._open(self.request("watch", path, query), idle_timeout)
+        return self._open(self._request("watch", path, query), idle_timeout)
 
-    def access(
+    def execute(
+        self, pod: str, container: str, command: list[str], timeout: float
+    ) -> CompletedProcess[bytes]:
+        """Run a program without a terminal and without input, and wait for its end.
+
+        RBAC: `get` on pods/exec, since Kubernetes 1.35 `create` as well.
+
+        Args:
+            pod: its path in the API.
+            container: its name.
+            command: the program and its arguments; no shell is involved.
+            timeout: seconds for everything.
+
+        Returns:
+            How it ended; an exit code other than 0 is not an error here. Then standard error has at least the
+            server's words.
+
+        Raises:
+            ApiError: there is no such program; or the server rejects it or does not answer in time, the
+                container does not run, the answer is too large or broken: it is unknown whether it ran.
+        """
+        request = self._request("create", f"{pod}/exec")
+        query = [("container", container), ("stdout", "true"), ("stderr", "true"), ("command", command)]
+        ended: Future[dict[int, bytearray]] = Future()
+
+        def run() -> None:
+            try:
+                ended.set_result(self._streams(request, query, timeout))
+            except Exception as error:  # noqa: BLE001 - raised by the thread that waits
+                ended.set_exception(error)
+
+        # The client opens a websocket without a time limit: a thread may stay behind, until it has one.
+        threading.Thread(target=run, name="exec", daemon=True).start()
+        try:
+            streams = ended.result(timeout)
+        except TimeoutError:
+            raise UnreachableError(f"{request}: no answer in time") from None
+        if max(map(len, streams.values())) > _LARGEST_OUTPUT:
+            raise ApiError(f"{request}: the program printed more than {_LARGEST_OUTPUT} bytes; given up")
+        try:
+            status = from_json(streams[_STATUS], Status)
+        except msgspec.MsgspecError as error:
+            words = "the connection was lost before the program's exit was reported"
+            raise UnreachableError(f"{request}: {words}") from error
+        causes = (status.details.causes if status.details else None) or ()
+        codes = [cause.message[:9] for cause in causes if cause.reason == "ExitCode"]
+        failed = status.status != "Success"
+        if failed and status.reason != "NonZeroExitCode":
+            raise ApiError(f"{request}: the program was not run: {status.message[:500]}")
+        code = int(codes[0]) if failed and codes and codes[0].isdecimal() else int(failed)
+        said = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
+        return CompletedProcess(command, code, bytes(streams[_STDOUT]), said)
+
+    def _request(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, str] = {},
+        headers: Mapping[str, str] = {},
+        body: Mapping[str, Any] | None = None,
+    ) -> ApiRequest:
+        """Return a request, with the server, and with the proxy in front of it, if any."""
+        server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
+        proxy = self._client.rest_client.pool_manager.proxy
+        through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
+        return ApiRequest(verb, path, f"{server}{through}", query, headers, body)
+
+    def _access(
         self, request: ApiRequest, failed: ApiClient | None = None
     ) -> tuple[ApiClient, HTTPHeaderDict]:
         """Return the client, and the headers that say who asks. One that has failed is loaded again first.
@@ -191,12 +259,12 @@ class Connection:
         deadline = time.monotonic() + timeout
         used = self._client
         try:
-            return self._send(request, timeout, *self.access(request))
+            return self._send(request, timeout, *self._access(request))
         except (UnauthorizedError, UnreachableError) as error:
             rejected = isinstance(error, UnauthorizedError)
             if not rejected and (request.verb in _METHODS or time.monotonic() >= deadline):
                 raise
-        return self._send(request, timeout, *self.access(request, failed=used))
+        return self._send(request, timeout, *self._access(request, failed=used))
 
     def _send(
         self, request: ApiRequest, timeout: float, client: ApiClient, headers: HTTPHeaderDict
@@ -210,7 +278,7 @@ class Connection:
         try:
             answer = client.call_api(method, url, headers, request.body, _request_timeout=limits).response
         except _FAILURES as error:
-            raise lost(request, error) from error
+            raise _lost(request, error) from error
         stream = Stream(request, answer, self._count)
         if not 200 <= answer.status < 300:
             told = b""
@@ -230,6 +298,42 @@ class Connection:
         """Send a request, and return the body of its answer."""
         began = time.monotonic()
         return self._open(request, timeout).read(LARGEST_ANSWER, timeout - (time.monotonic() - began))
+
+    def _streams(
+        self, request: ApiRequest, query: Sequence[tuple[str, object]], timeout: float
+    ) -> dict[int, bytearray]:
+        """Return what is printed until the server closes or one has `_LARGEST_OUTPUT` bytes, by stream."""
+        client, headers = self._access(request)
+        if client.default_headers:
+            raise ApiError(
+                f"{request}: the kubeconfig's user impersonates another one (`as`); no program can be run in "
+                "a pod with those rights: give a kubeconfig without it"
+            )
+        streams = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
+        url = get_websocket_url(client.configuration.host + request.path, query)
+        opened = None
+        try:
+            opened = create_websocket(client.configuration, url, headers)
+            opened.settimeout(timeout)
+            size = 0
+            while size <= _LARGEST_OUTPUT:
+                kind, message = opened.recv_data()
+                if kind == _CLOSE:
+                    break
+                held = streams.get(message[0] if message else -1, bytearray())
+                held += message[1:]
+                size = len(held)
+        except Exception as error:  # of the websocket's own kinds
+            if status := getattr(error, "status_code", 0):
+                wait = (getattr(error, "resp_headers", None) or {}).get("retry-after", "")
+                raise refusal(request, status, getattr(error, "resp_body", None) or b"", str(wait)) from error
+            # The status is last: with it, the answer is complete, however the connection ends.
+            if not streams[_STATUS]:
+                raise _lost(request, error) from error
+        finally:
+            if opened:
+                opened.shutdown()  # No closing handshake: all has arrived, or is no longer wanted.
+        return streams
 
     def _count(self, size: int) -> None:
         with self._lock:
@@ -262,7 +366,7 @@ class Stream:
                 self._count(counted - before)
                 yield piece
         except _FAILURES as error:
-            raise lost(self.request, error) from error
+            raise _lost(self.request, error) from error
         finally:
             self.close()
 
@@ -288,7 +392,7 @@ class Stream:
             self._answer.shutdown()
 
 
-def lost(request: ApiRequest, error: Exception) -> UnreachableError:
+def _lost(request: ApiRequest, error: Exception) -> UnreachableError:
     """Return the error for a failure of the network. Pure."""
     kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
     words = f"{failure_words(error)}; check that the server is up, and that its address and CA are right"

@@ -254,7 +254,7 @@ def points_of(entries: Sequence[api.Point], field: str, problems: list[str]) -> 
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
             text = quoted(entry.ip)
-            problems.append(f"{field}[{index}].ip: {text} is not an IP address")
+            problems.append(f"{field}[{index}]: {text} is not an IP address")
         given = entry.hostname or ""
         hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
         if address is not None or hostname:

@@ -21,7 +21,6 @@ from nodeagent.model.objects import (
     IngressClass,
     LabelRule,
     ListenerSet,
-    LoadBalancerPoint,
     Namespace,
     ParentRef,
     Route,
@@ -31,7 +30,6 @@ from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
     Raw,
-    address_of,
     check_size,
     created_of,
     cut,
@@ -150,11 +148,15 @@ def decode_gateway(raw: Raw) -> Gateway:
     spec = found.spec or api.GatewaySpec()
     problems: list[str] = []
     allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
+    reported = (found.status.addresses if found.status else None) or ()
+    # A controller's own types of addresses mean nothing to others.
+    fields = {None: "ip", "IPAddress": "ip", "Hostname": "hostname"}
+    points = [api.Point(**{fields[one.type]: one.value}) for one in reported if one.type in fields]
     return Gateway(
         ref=ref_of("Gateway", found.metadata),
         created=created_of(found.metadata),
         listeners=tuple(map(_listener, spec.listeners or ())),
-        points=_points(found.status, problems),
+        points=points_of(points, "status.addresses", problems),
         allowed_listeners=_allowed(allowed, "None"),
         annotations=deciding_annotations(found.metadata),
         problems=some_problems(problems),
@@ -265,24 +267,6 @@ def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
             case other:
                 raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
     return tuple(rules)
-
-
-def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
-    """Return what the controller reported; its own address types mean nothing to others."""
-    points = []
-    for index, entry in enumerate((status.addresses if status else None) or ()):
-        if not entry.value:
-            continue
-        if entry.type == "Hostname":
-            points.append(LoadBalancerPoint(None, entry.value))
-        elif entry.type in {None, "IPAddress"}:
-            address = address_of(entry.value)
-            if address is None:
-                text = f"status.addresses[{index}].value: {quoted(entry.value)} is not an IP address"
-                problems.append(text)
-            else:
-                points.append(LoadBalancerPoint(address))
-    return tuple(points)
 
 
 class OptionalKind(Struct, frozen=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.sources.kubernetes import pod_exec
+from nodeagent.sources.kubernetes import connection as module
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
@@ -17,7 +17,6 @@ from nodeagent.sources.kubernetes.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from nodeagent.sources.kubernetes.pod_exec import execute
 from tests.apiserver import ApiServer, Rule, faults
 from tests.apiserver.containers import Ended
 
@@ -50,7 +49,7 @@ def _answering(api: ApiServer, answer: Ended) -> list[list[str]]:
 @pytest.mark.parametrize("answer", [Ended(), Ended(3, bytes(range(256)) * 1000, "trouble: ü".encode())])
 def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Connection, answer: Ended) -> None:
     given = _answering(api, answer)
-    done = execute(connection, *_WHERE, ["cat", "a b", "", "&c=d"], timeout=10)
+    done = connection.execute(*_WHERE, ["cat", "a b", "", "&c=d"], timeout=10)
     assert given == [["cat", "a b", "", "&c=d"]]
     assert (done.returncode, done.stdout, done.stderr) == (
         answer.exit_code,
@@ -63,18 +62,18 @@ def test_more_than_is_wanted_is_not_taken(
     api: ApiServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _answering(api, Ended(0, b"x" * 100_001))
-    monkeypatch.setattr(pod_exec, "_LARGEST_OUTPUT", 100_001)
-    assert len(execute(connection, *_WHERE, ["cat"], timeout=10).stdout) == 100_001
-    monkeypatch.setattr(pod_exec, "_LARGEST_OUTPUT", 100_000)
+    monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_001)
+    assert len(connection.execute(*_WHERE, ["cat"], timeout=10).stdout) == 100_001
+    monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_000)
     with pytest.raises(ApiError, match="more than 100000 bytes"):
-        execute(connection, *_WHERE, ["cat"], timeout=10)
+        connection.execute(*_WHERE, ["cat"], timeout=10)
 
 
 def test_a_container_that_does_not_run(api: ApiServer, connection: Connection) -> None:
     with pytest.raises(ServerTroubleError, match="container not found"):
-        execute(connection, f"{_PODS}/nodeagent-1", "relay", ["cat"], timeout=10)
+        connection.execute(f"{_PODS}/nodeagent-1", "relay", ["cat"], timeout=10)
     with pytest.raises(NotFoundError, match=r'pods "nodeagent-2" not found'):
-        execute(connection, f"{_PODS}/nodeagent-2", "agent", ["cat"], timeout=10)
+        connection.execute(f"{_PODS}/nodeagent-2", "agent", ["cat"], timeout=10)
 
 
 @pytest.mark.parametrize("verbs", [["get"], ["create"]])
@@ -83,25 +82,25 @@ def test_both_rights_are_needed_and_the_rule_is_named(
 ) -> None:
     api.access.allow_only([Rule([""], ["pods/exec"], verbs)])
     with pytest.raises(ForbiddenError, match=r'resources: \["pods/exec"\], verbs: \["create"\]'):
-        execute(connection, *_WHERE, ["true"], timeout=10)
+        connection.execute(*_WHERE, ["true"], timeout=10)
     api.access.allow_only([Rule([""], ["pods/exec"], ["get", "create"])])
-    assert execute(connection, *_WHERE, ["true"], timeout=10).returncode == 0
+    assert connection.execute(*_WHERE, ["true"], timeout=10).returncode == 0
 
 
 def test_credentials_are_sent_and_renewed_once(api: ApiServer, tmp_path: Path) -> None:
     api.access.require_token("first")
     with connected(api, tmp_path) as connection:
-        assert execute(connection, *_WHERE, ["true"], timeout=10).returncode == 0
+        assert connection.execute(*_WHERE, ["true"], timeout=10).returncode == 0
         api.access.require_token("second")
         api.access.revoke_token("first")
         with pytest.raises(UnauthorizedError):
-            execute(connection, *_WHERE, ["true"], timeout=10)
+            connection.execute(*_WHERE, ["true"], timeout=10)
 
 
 def test_a_node_that_does_not_answer_is_given_up_in_time(api: ApiServer, connection: Connection) -> None:
     held = api.faults.add(faults.Hold(), path=_EXEC)
     with pytest.raises(UnreachableError, match="no answer in time"):
-        execute(connection, *_WHERE, ["true"], timeout=0.3)
+        connection.execute(*_WHERE, ["true"], timeout=0.3)
     api.faults.remove(held)
 
 
@@ -115,7 +114,7 @@ def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connect
     api.containers.run("nodeagent", "nodeagent-1", "agent", program)
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="no answer in time"):
-        execute(connection, *_WHERE, ["true"], timeout=0.3)
+        connection.execute(*_WHERE, ["true"], timeout=0.3)
     assert time.monotonic() - began < 4
     released.set()
 
@@ -134,7 +133,7 @@ def test_no_websocket(
     """The server cuts the handshake, or gives a page instead."""
     api.faults.add(fault, path=_EXEC)
     with pytest.raises(error):
-        execute(connection, *_WHERE, ["true"], timeout=10)
+        connection.execute(*_WHERE, ["true"], timeout=10)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 50, 70_000, 100_050])
@@ -144,10 +143,10 @@ def test_an_answer_that_breaks_off_never_passes_for_a_whole_one(
     _answering(api, Ended(0, b"x" * 100_000))
     api.faults.add(faults.CutBody(after), path=_EXEC)
     with pytest.raises(UnreachableError):
-        execute(connection, *_WHERE, ["cat"], timeout=10)
+        connection.execute(*_WHERE, ["cat"], timeout=10)
 
 
 def test_a_server_that_is_away(api: ApiServer, connection: Connection) -> None:
     api.stop_listening()
     with pytest.raises(UnreachableError, match="Connection refused"):
-        execute(connection, *_WHERE, ["true"], timeout=10)
+        connection.execute(*_WHERE, ["true"], timeout=10)

@@ -6,6 +6,7 @@ import pytest
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
+from nodeagent.sources.kubernetes.errors import ApiRequest
 from nodeagent.sources.kubernetes.listing import read_event, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
@@ -169,7 +170,7 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
         ("n1.example.com",),
     ]
     event = read_event(
-        f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource(), connection.request("watch", INGRESSES)
+        f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource(), ApiRequest("watch", INGRESSES, "")
     )
     assert event is not None
     assert event[2] == listing.items["web", "n1"]

@@ -16,7 +16,6 @@ from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import service_account
 from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.listing import lines, read_event
-from nodeagent.sources.kubernetes.pod_exec import execute
 from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
 from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
 from tests.apiserver import objects
@@ -76,7 +75,7 @@ def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
         assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
         assert is_going(connection, gone)
         with pytest.raises(NotFoundError, match='pods "none" not found'):
-            execute(connection, "/api/v1/namespaces/default/pods/none", "c", ["true"], timeout=30)
+            connection.execute("/api/v1/namespaces/default/pods/none", "c", ["true"], timeout=30)
     with (
         _connected(server, LIMITED) as connection,
         pytest.raises(ForbiddenError, match=r'resources: \["ingresses"\], verbs: \["list", "watch"\]'),
