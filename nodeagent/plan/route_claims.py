@@ -223,7 +223,9 @@ def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
         claims.append(Claim(route.ref, age, tuple(names), one_of(hints), excluded, by, number))
     # The hostnames by which no listener is reached, so that the reason is reported.
     left_over = tuple(
-        hostname for hostname in hostnames if not (reached and common_hostnames(hostname, reached))
+        hostname
+        for hostname in hostnames
+        if hostname not in reached and not (reached and common_hostnames(hostname, reached))
     )
     reason = (
         "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
