@@ -16,7 +16,7 @@ the lock, from the state of the table at that time.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from ipaddress import ip_network
 from typing import Final, Literal
 
 from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
@@ -98,7 +98,7 @@ def _nat(desired: DnatRules, family: Family) -> Table:
         chains[ENTRIES] = tuple(
             XtRule(
                 "DNAT",
-                destination=one.match.address,
+                destination=ip_network(one.match.address),
                 tcp=True,
                 port=one.match.port,
                 comment=comment_of(one.load_balancer),
@@ -135,9 +135,10 @@ def state_of(tables: Tables) -> DnatState:
     users = 0
     for (family, _), state in tables.items():
         for rule in (rule for rules in state.chains.values() for rule in rules):
-            address = rule.destination
-            if rule.to and rule.port and isinstance(address, (IPv4Address, IPv6Address)):
-                redirect = Redirect(Endpoint(address, rule.port), rule.to, owner_of(rule.comment))
+            place = rule.destination
+            if rule.to and rule.port and place and place.prefixlen == place.max_prefixlen:
+                match = Endpoint(place.network_address, rule.port)
+                redirect = Redirect(match, rule.to, owner_of(rule.comment))
                 redirects.setdefault(redirect.match, redirect)
         jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
         ranges["pods"] += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
@@ -165,7 +166,7 @@ def _ranges(
 ) -> list[IPNetwork]:
     """Return the ranges that the rules to this target name; one that names none holds for all addresses."""
     named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
-    return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
+    return [place or _EVERYTHING[family] for place in named]
 
 
 def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:

@@ -7,15 +7,12 @@ not the Rule objects of python-iptables.
 
 import struct
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 from msgspec import Struct
 
-from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
-
-Where = IPAddress | IPNetwork
-"""An address or a range; a range of one is its address, so that there is only one form."""
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 
 _TCP = 6
 _MATCH = struct.Struct("@H29sB")  # struct xt_entry_match and xt_entry_target: size, name, revision
@@ -81,13 +78,13 @@ class XtRule(Struct, frozen=True):
     """
 
     target: str
-    source: Where | None = None
-    destination: Where | None = None
+    source: IPNetwork | None = None
+    destination: IPNetwork | None = None
     tcp: bool = False
     port: int | None = None
     outside: bool = False
     new: bool = False
-    original: Where | None = None
+    original: IPNetwork | None = None
     users: int = 0
     comment: str = ""
     to: Endpoint | None = None
@@ -111,11 +108,9 @@ class XtRule(Struct, frozen=True):
         return " ".join(words)
 
 
-def where(network: IPNetwork) -> Where | None:
+def where(network: IPNetwork) -> IPNetwork | None:
     """Return the range as in a rule: None for all addresses."""
-    if network.prefixlen == 0:
-        return None
-    return network.network_address if network.prefixlen == network.max_prefixlen else network
+    return network if network.prefixlen else None
 
 
 def encode(family: Family, rule: XtRule) -> bytes:
@@ -162,12 +157,10 @@ def _extension(name: str, body: bytes, revision: int = 0) -> bytes:
     return _MATCH.pack(_MATCH.size + len(padded), name.encode("ascii"), revision) + padded
 
 
-def _address(layout: _Layout, place: Where | None) -> tuple[bytes, bytes]:
+def _address(layout: _Layout, place: IPNetwork | None) -> tuple[bytes, bytes]:
     if place is None:
         return bytes(layout.address), bytes(layout.address)
-    if isinstance(place, (IPv4Network, IPv6Network)):
-        return place.network_address.packed, place.netmask.packed
-    return place.packed, b"\xff" * layout.address
+    return place.network_address.packed, place.netmask.packed
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
@@ -237,9 +230,8 @@ def _fields(family: Family, head: bytes, extensions: _Extensions, target: str) -
     )
 
 
-def _place(address: bytes, mask: bytes) -> Where | None:
-    length = int.from_bytes(mask, "big").bit_count()
-    return ip_address(address) if length == 8 * len(mask) else where(ip_network((address, length)))
+def _place(address: bytes, mask: bytes) -> IPNetwork | None:
+    return where(ip_network((address, int.from_bytes(mask, "big").bit_count())))
 
 
 def _meaning(family: Family, entry: bytes) -> tuple[bytes, _Extensions]:

@@ -175,16 +175,8 @@ _LABEL = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
 # Spaces, commas, quotes and dollars have a meaning in haproxy.cfg (2.2, 2.3) or in the -S option.
 _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTILINE)
-_SECTION = re.compile(
-    r"listen (?P<name>\S+)\n"
-    r"    bind (?P<bind>\S+)\n"
-    r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|set-var|reject)[^\n]+\n)+)"
-    r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
-    rf"{re.escape(_STEERING)}(?:{re.escape(_FORGERY)})?"
-    rf"    server {SERVER_NAME} (?P<server>\S+) "
-    r"(?P<options>(?:(?! inter )[^\n])+) (?P<intervals>inter [^\n]+)\n"
-    rf"    server {_UNCHECKED} [^\n]+\n"
-)
+_SERVER = re.compile(rf"^    server {SERVER_NAME} (\S+) (.+?) inter ", re.MULTILINE)
+_NODE = re.compile(r" set-src ipv[46]\(([^)\s]+)\) ")
 
 
 def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
@@ -252,8 +244,8 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, options: RelayOptio
 def parse(text: str) -> tuple[Listener, ...]:
     """Return the listeners of a text that `render` made, sorted by address and port.
 
-    Only the `listen` sections are read: a text whose global section was changed manually still yields its
-    listeners (and its digest shows that it is not what was rendered).
+    Only what distinguishes them is read, in whatever edition's text. Its digest shows whether anything in it
+    was changed manually.
 
     Raises:
         ValueError: a `listen` section is not one of nodeagent's; the message names it.
@@ -339,26 +331,22 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
 
 def _listener(section: str) -> Listener:
     title = section.partition("\n")[0]
+    named = parse_proxy_name(title.removeprefix("listen "))
+    server, node = _SERVER.search(section), _NODE.search(section)
     problem = ValueError(f"section {title!r} is not as nodeagent writes it")
-    # A blank line follows each section but the last.
-    section = section.rstrip("\n") + "\n"
-    match = _SECTION.fullmatch(section)
-    named = parse_proxy_name(match["name"]) if match else None
-    if match is None or named is None:
+    if named is None or server is None or server[2] not in _OPTIONS_MEAN:
         raise problem
-    listener = Listener(
-        bind=_endpoint(match["bind"]),
-        server=_endpoint(match["server"]),
-        proxy=_OPTIONS_MEAN.get(match["options"]),
-        load_balancer=named[0],
-        node_address=ip_address(match["node"]) if match["node"] else None,
-    )
     try:
-        written = _section(listener, match["limits"], match["intervals"])
-    except ApplyError as error:
+        listener = Listener(
+            bind=named[1],
+            server=_endpoint(server[1]),
+            proxy=_OPTIONS_MEAN[server[2]],
+            load_balancer=named[0],
+            node_address=ip_address(node[1]) if node else None,
+        )
+        _section(listener, "", "")
+    except (ValueError, ApplyError) as error:
         raise problem from error
-    if written != section:
-        raise problem
     return listener
 
 

@@ -137,8 +137,7 @@ def _saved(node: Namespace, family: int) -> str:
 
 
 def _as_listed(text: str) -> set[str]:
-    """The transaction's additions as iptables-save writes them: no jump's place, a host's mask."""
+    """The transaction's additions as iptables-save writes them: no jump's place, one mask of a host less."""
     lines = [re.sub(r"^-I (\S+) \d+ ", r"-A \1 ", line) for line in text.splitlines()]
-    lines = [re.sub(r"(-d [0-9.]+)(?= )", r"\1/32", line) for line in lines]
-    lines = [re.sub(r"(-d [0-9a-f:]*:[0-9a-f:]*)(?= )", r"\1/128", line) for line in lines]
+    lines = [re.sub(r"(--ctorigdst \S+)/(32|128) ", r"\1 ", line) for line in lines]
     return {line for line in lines if line.startswith("-A")}
