@@ -18,7 +18,7 @@ def find_program(name: str) -> str | None:
 def run_program(
     command: Sequence[str],
     seconds: float,
-    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    text: str = "",
     output: IO[bytes] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end, in the root directory.
@@ -26,7 +26,9 @@ def run_program(
     Args:
         command: Its path, as `find_program` returns it, and its arguments.
         seconds: After that it is killed.
-        stdin: Its standard input: an open file; nothing by default.
+        text: Its standard input: a file in memory, complete before it starts. With a pipe, an agent that is
+            killed while it writes would leave nft a shorter script that ends at a line end, and nft would run
+            it. Nor is there a directory for temporary files where the container's root is read-only.
         output: An open file that takes what it prints. For a program that leaves processes behind: a pipe
             would stay open as long as any of them.
 
@@ -38,16 +40,19 @@ def run_program(
         OSError: It could not be started.
         subprocess.TimeoutExpired: It did not end in time.
     """
-    return subprocess.run(
-        command,
-        stdin=stdin,
-        stdout=output or subprocess.PIPE,
-        stderr=output or subprocess.PIPE,
-        cwd="/",
-        check=False,
-        timeout=seconds,
-        env={"LC_ALL": "C", "PATH": _path()},
-    )
+    with os.fdopen(os.memfd_create("stdin"), "w+b") as standard_input:
+        standard_input.write(text.encode())
+        standard_input.seek(0)
+        return subprocess.run(
+            command,
+            stdin=standard_input,
+            stdout=output or subprocess.PIPE,
+            stderr=output or subprocess.PIPE,
+            cwd="/",
+            check=False,
+            timeout=seconds,
+            env={"LC_ALL": "C", "PATH": _path()},
+        )
 
 
 def _path() -> str:

@@ -36,7 +36,7 @@ class State(Protocol):
 
 
 class Diff(Protocol):
-    """The difference between the actual and the desired state; false if there is none.
+    """The difference between the actual and the desired state; false if there is none. A base class.
 
     Its text says what is done, a line each, for a person; what is removed begins with "- ".
     """
@@ -46,18 +46,22 @@ class Diff(Protocol):
     @property
     def text(self) -> str:
         """All of it as a person can check it: a transaction, a diff of files."""
+        return str(self)
 
     @property
     def how(self) -> str:
         """How it is applied, for example "nftables transaction"."""
+        return ""
 
     @property
     def problem(self) -> str:
         """What of the desired state can't be reached and why, for a person; empty if all can."""
+        return ""
 
     @property
     def displaced(self) -> bool:
         """Whether it only moves nodeagent's rules before another program's again."""
+        return False
 
 
 class Watch(Protocol):

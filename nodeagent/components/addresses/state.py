@@ -15,6 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeagent.components.component import Diff
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import RelayAddress
 from nodeagent.model.facts import InterfaceAddress
@@ -49,8 +50,8 @@ class AddressState(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class AddressDiff:
-    """Implements `component.Diff`.
+class AddressDiff(Diff):
+    """What is done with the relay addresses.
 
     `home` is the device for the addresses of `add`. `refused` says for each desired address that is not
     available why not; it alone is no difference.
@@ -65,8 +66,6 @@ class AddressDiff:
 
     def __bool__(self) -> bool:
         return bool(self.step != "keep" or self.add or self.remove)
-
-    displaced = False
 
     @property
     def how(self) -> str:

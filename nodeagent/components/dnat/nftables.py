@@ -264,30 +264,22 @@ class NftablesBackend:
         raise _error(message, f"nft could not list the table inet {TABLE}: {message}")
 
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
-        """Run nft with `script` as its standard input.
-
-        The input is a file in memory, complete before nft starts. With a pipe, an agent that is killed while
-        it writes would leave nft a shorter script that ends at a line end, and nft would run it.
-        """
         program = find_program("nft")
         if program is None:
             raise NftMissingError(
                 "There is no nft program on this node (Debian and Ubuntu: apt-get install nftables); no DNAT "
                 "rule was read or changed. Install it, or set dnat.backend: none."
             )
-        with os.fdopen(os.memfd_create("nft"), "w+b") as standard_input:
-            standard_input.write(script.encode("ascii"))
-            standard_input.seek(0)
-            try:
-                return run_program([program, *arguments], self._timeout, standard_input)
-            except subprocess.TimeoutExpired as error:
-                raise NftBusyError(
-                    f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel applied "
-                    "its transaction completely or not at all. The next pass reads the actual state."
-                ) from error
-            except OSError as error:
-                kind = NftBusyError if error.strerror in _PASSING else ApplyError
-                raise kind(f"{program} could not be started: {error.strerror}.") from error
+        try:
+            return run_program([program, *arguments], self._timeout, script)
+        except subprocess.TimeoutExpired as error:
+            raise NftBusyError(
+                f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel applied "
+                "its transaction completely or not at all. The next pass reads the actual state."
+            ) from error
+        except OSError as error:
+            kind = NftBusyError if error.strerror in _PASSING else ApplyError
+            raise kind(f"{program} could not be started: {error.strerror}.") from error
 
 
 def _message(done: subprocess.CompletedProcess[bytes]) -> str:

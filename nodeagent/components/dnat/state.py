@@ -7,7 +7,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
 from typing import Literal, Protocol
 
-from nodeagent.components.component import Watch
+from nodeagent.components.component import Diff, Watch
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
@@ -42,8 +42,8 @@ Action = Literal["none", "create", "alter", "repair", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
-class DnatChange:
-    """Implements `component.Diff`: one step from the actual state to the desired rules.
+class DnatChange(Diff):
+    """One step from the actual state to the desired rules.
 
     An entry that gets another relay address, or another Service's comment, is both in `removed` and in
     `added`. What the other backend left is removed as well.
@@ -55,7 +55,6 @@ class DnatChange:
     removed: DnatRules = NO_RULES
     text: str = field(default="", repr=False)
     how: str = ""
-    problem = ""
 
     @property
     def action(self) -> Action:

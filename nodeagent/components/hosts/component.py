@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from nodeagent.components.component import Diff
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
@@ -89,8 +90,8 @@ class HostsState:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsDiff:
-    """Implements `component.Diff`: the file as it would be written.
+class HostsDiff(Diff):
+    """The file as it would be written.
 
     `after` is None for no file; `file` is what it is, parsed. `added` and `removed` are the numbers of lines.
     `lines` are the desired ones, so that the difference can be computed again from a file that was edited
@@ -103,8 +104,6 @@ class HostsDiff:
     file: HostsFile = field(repr=False)
     added: int = 0
     removed: int = 0
-    problem = ""
-    displaced = False
 
     def __bool__(self) -> bool:
         return self.before.journal or self.before.content != self.after

@@ -33,16 +33,12 @@ def check(text: str, haproxy: str) -> None:
     Raises:
         ApplyError: it is rejected; the text has HAProxy's own words.
     """
-    # In memory: the container's root is read-only, so there is no temporary directory.
-    with open(os.memfd_create("haproxy.cfg"), "w+b") as file:  # noqa: PTH123 - pathlib opens no descriptors
-        file.write(text.encode())
-        file.seek(0)
-        try:
-            done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, stdin=file)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ApplyError(
-                f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
-            ) from error
+    try:
+        done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, text)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ApplyError(
+            f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
+        ) from error
     if done.returncode:
         words = complaints(done.stderr.decode(errors="replace")).replace(_STDIN, "haproxy.cfg")
         raise ApplyError(

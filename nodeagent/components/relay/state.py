@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nodeagent.components.component import Diff
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 
@@ -35,8 +36,8 @@ class RelayState:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayChange:
-    """Implements `component.Diff`: after it, the relay serves `listeners`.
+class RelayChange(Diff):
+    """After it, the relay serves `listeners`.
 
     `reason` says why, if the listeners alone don't. `leaving` are the endpoints of those that will be removed
     later.
@@ -47,14 +48,6 @@ class RelayChange:
     action: Action
     reason: str = ""
     leaving: frozenset[Endpoint] = frozenset()
-    how = ""
-    problem = ""
-    displaced = False
-
-    @property
-    def text(self) -> str:
-        """See `component.Diff`."""
-        return str(self)
 
     def __bool__(self) -> bool:
         return self.action != "none"
