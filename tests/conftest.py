@@ -88,6 +88,14 @@ def soak(request: pytest.FixtureRequest) -> bool:
     return chosen
 
 
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the machine's own cluster and proxies out."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
     """Provide a simulated API server that listens on loopback."""

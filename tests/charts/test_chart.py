@@ -254,6 +254,23 @@ def test_a_copy_without_its_links_says_so(tmp_path: Path) -> None:
         helm.Chart.load(copy).render({"image": IMAGE}, name="nodeagent", namespace="nodeagent")
 
 
+def test_what_the_api_lets_nobody_change_is_the_same_with_all_values() -> None:
+    """Or an upgrade would be rejected: a workload's selector, and a binding's role."""
+
+    def fixed(values: Values) -> dict[tuple[str, str], object]:
+        return {
+            (one["kind"], one["metadata"]["name"]): one["roleRef"]
+            if "roleRef" in one
+            else one["spec"]["selector"]
+            for one in objects(values)
+            if "roleRef" in one or "template" in one.get("spec", {})
+        }
+
+    before, after = fixed({}), fixed(EVERYTHING)
+    assert {"DaemonSet", "ClusterRoleBinding"} <= {kind for kind, _ in before}
+    assert before.items() <= after.items()
+
+
 def test_a_change_of_the_configuration_alone_replaces_no_pod() -> None:
     """The pods' template stays as it is: nothing is restarted, no connection ends."""
     changed = objects({"config": {"hosts": {"allow": ["corp.example.com"]}}})

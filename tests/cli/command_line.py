@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from nodeagent.cli.main import run
+from tests.apiserver import objects
 
 NODE = "node1"
 ADDRESS = "203.0.113.10"
@@ -95,22 +96,14 @@ class CommandLine:
 
 def service(name: str = "controller", **spec: object) -> Manifest:
     """Return a LoadBalancer Service; `spec` replaces fields of its own."""
-    ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"namespace": "ingress", "name": name},
-        "spec": {"type": "LoadBalancer", "clusterIP": "10.96.0.10", "ports": ports} | spec,
-        "status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}},
-    }
+    ports = [objects.Port("https", PORT, PORT)]
+    made = objects.service(name, "ingress", kind="LoadBalancer", ports=ports, addresses=[ADDRESS])
+    made["spec"] |= spec
+    return made
 
 
 def ingress(*hosts: str, name: str = "web") -> Manifest:
     """Return an Ingress for these hosts."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {"rules": [{"host": host} for host in hosts]},
-        "status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}},
-    }
+    made = objects.ingress(name, hosts=hosts, addresses=[ADDRESS])
+    del made["spec"]["tls"]
+    return made

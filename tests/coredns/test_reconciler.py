@@ -203,18 +203,6 @@ def test_without_the_config_map_the_error_says_where_to_look(reconciler: Kept) -
         reconciler.reconcile()
 
 
-def test_a_cluster_with_an_import_config_map_has_its_corefile_left_alone(
-    api: ApiServer, reconciler: Kept
-) -> None:
-    put(api, {"Corefile": corpus.corefile("k3s")})
-    put(api, {"mine.override": "log\n"}, "coredns-custom")
-    assert reconciler.reconcile().written == ("kube-system/coredns-custom",)
-    assert corefile(api) == corpus.corefile("k3s")
-    data = config_map(api, "coredns-custom")["data"]
-    assert data.keys() == {"mine.override", "nodeagent.override"}
-    assert data["mine.override"] == "log\n"
-
-
 @pytest.mark.parametrize(
     ("pod_cidrs", "answer"),
     [(("10.0.0.0/24",), NO_RECORDS), (("10.0.0.0/24", "fd00::/64"), "fd68:6169:7270:")],

@@ -44,14 +44,6 @@ def _relay_of(deployment: str) -> tuple[str, str] | None:
     return _RELAY if deployment == "overlays/existing-relay" else None
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the machine's own cluster and proxies out."""
-    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
     with ApiServer() as server:
@@ -165,15 +157,3 @@ def test_the_daemonset_that_it_asks_for_is_its_own() -> None:
     named = [f"$(POD_NAMESPACE)/{name}" for name in rule.resource_names]
     assert named == [environment["NODEAGENT_DAEMONSET"]]
     assert rule.namespace == "nodeagent"
-
-
-def test_the_doctors_job_may_list_each_optional_kind() -> None:
-    rules = rules_bound_to(render(DAEMONSET / "doctor"), "nodeagent-doctor", "doctor")
-    listed = {
-        (group, resource)
-        for rule in rules
-        if "list" in rule.verbs
-        for group in rule.api_groups
-        for resource in rule.resources
-    }
-    assert {(kind.group, kind.plural) for kind in OPTIONAL_KINDS} <= listed

@@ -127,12 +127,6 @@ def test_a_service_of_another_name_or_namespace_is_stored_as_it_comes(key: str) 
     assert policy.admit(obj) == obj
 
 
-def test_many_addresses_are_all_changed() -> None:
-    status = [{"ip": f"192.0.2.{number}"} for number in range(32)]
-    admitted = Policy(policy_text([_target()], V1)).admit(_raw(status))
-    assert {entry["ipMode"] for entry in _entries(admitted)} == {"Proxy"}
-
-
 def test_a_service_that_no_longer_asks_for_proxy_is_left_to_its_controller() -> None:
     policy = Policy(policy_text([_target({_DIGITALOCEAN: "true"})], V1))
     status = [{"ip": "192.0.2.1"}]

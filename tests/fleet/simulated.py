@@ -70,15 +70,10 @@ class Fleet:
 
     def want(self, pods: int) -> None:
         """Say how many pods the DaemonSet controller wants."""
-        self.api.store.apply(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "DaemonSet",
-                "metadata": {"namespace": NAMESPACE, "name": "nodeagent"},
-                "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}},
-                "status": {"desiredNumberScheduled": pods},
-            }
-        )
+        made = objects.daemon_set("nodeagent", NAMESPACE)
+        made["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
+        made["status"]["desiredNumberScheduled"] = pods
+        self.api.store.apply(made)
 
     def add(self, name: str, answer: Answer | None, **pod: Any) -> None:  # noqa: ANN401 - see `set_pod`
         """Add a node with a pod that answers so; None for a node without a pod."""

@@ -196,7 +196,7 @@ def test_a_node_that_hangs_holds_up_no_other(api: ApiServer, ask: Ask) -> None:
     Fleet(api, 40)
     held = api.faults.add(faults.Hold(), path="*/nodeagent-node00[0-4]/exec", times=None)
     began = time.monotonic()
-    code, nodes = _nodes(ask, "--timeout", "3")
+    code, nodes = _nodes(ask, "--timeout", "1")
     assert time.monotonic() - began < 20
     api.faults.remove(held)
     states = [node["state"] for node in nodes.values()]

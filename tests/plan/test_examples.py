@@ -237,45 +237,6 @@ spec: {virtualHost: {domains: ["*", "x.example.com:8080", petstore.example.com]}
     ),
 ]
 
-_CCM = "cloud-controller-manager"
-SOURCES = {
-    "DigitalOcean": f"digitalocean/digitalocean-{_CCM}: docs/controllers/services/annotations.md",
-    "Hetzner": f"hetznercloud/hcloud-{_CCM}: internal/annotation/load_balancer.go",
-    "OpenStack": "kubernetes/cloud-provider-openstack: docs/openstack-cloud-controller-manager",
-    "OVH (IOLB)": "OVH's guide: migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer",
-    "Scaleway": f"scaleway/scaleway-{_CCM}: docs/loadbalancer-annotations.md",
-    "Linode": f"linode/linode-{_CCM}: docs/configuration/annotations.md",
-    "Vultr": f"vultr/vultr-{_CCM}: docs/load-balancers.md",
-    "AWS (Classic Load Balancer)": "kubernetes/cloud-provider-aws: docs/service_controller.md",
-    "AWS (Network Load Balancer)": "kubernetes/cloud-provider-aws: docs/service_controller.md",
-    "AWS (Load Balancer Controller)": "kubernetes-sigs/aws-load-balancer-controller: docs/guide/service",
-    "Oracle (Load Balancer)": f"oracle/oci-{_CCM}: docs/load-balancer-annotations.md",
-    "Oracle (Network Load Balancer)": f"oracle/oci-{_CCM}: docs/load-balancer-annotations.md",
-    "UpCloud": f"UpCloudLtd/{_CCM}: README.md",
-    "STACKIT": "stackitcloud/cloud-provider-stackit: docs/load-balancer.md",
-    "Alibaba": "kubernetes/cloud-provider-alibaba-cloud: docs/usage.md",
-    "Civo": f"civo/civo-{_CCM}: README.md",
-    "cloudscale.ch": f"cloudscale-ch/cloudscale-{_CCM}: README.md",
-    "Outscale": "outscale/cloud-provider-osc: docs/annotations.md",
-    "CloudStack": "apache/cloudstack-kubernetes-provider: README.md",
-    "IBM Cloud (VPC)": "IBM-Cloud/cloud-provider-vpc-controller: pkg/vpclb",
-    "Azure (Private Link Service)": "kubernetes-sigs/cloud-provider-azure: site/content/en/topics",
-    "Brightbox": f"brightbox/brightbox-{_CCM}: brightbox/annotations.go",
-    "Volcengine": f"volcengine/{_CCM}: docs/usage.md",
-    "Naver Cloud": "guide.ncloud-docs.com: docs/en/nks-nks-1-8",
-    "VNG Cloud": "vngcloud/vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go",
-    "loxilb": "loxilb-io/kube-loxilb: README.md",
-    "Gcore": "gcore.com/docs: use annotations for Load Balancers",
-    "NHN Cloud": "docs.nhncloud.com: Container, NKS, user guide",
-    "Bizfly Cloud": f"bizflycloud/bizfly-{_CCM}: cloud-controller-manager/bizfly/loadbalancer.go",
-    "servers.com": f"serverscom/{_CCM}: serverscom/loadbalancers.go",
-    "KubeLB": "kubermatic/kubelb: internal/envoy/resource.go",
-    "chisel-operator": "FyraLabs/chisel-operator: src/deployment.rs",
-    "Thalassa Cloud": "thalassa-cloud/cloud-provider-thalassa: docs/loadbalancer-annotations.md",
-    "evroc": "evroc-ccm-driver: pkg/evroc/lb_validation.go",
-    "Xelon": f"Xelon-AG/xelon-{_CCM}: internal/xelon/load_balancers.go",
-}
-
 
 def planned(*manifests: object) -> Desired:
     """The plan for manifests as texts and objects; every hostname is trusted."""
@@ -367,7 +328,3 @@ def test_the_load_balancer_of_each_provider_is_planned(provider: Provider) -> No
     decision = of_service(planned(node, example))
     assert decision.status is DecisionStatus.SERVED, decision.reason
     assert f"({provider.name})" in decision.reason
-
-
-def test_each_provider_has_a_source() -> None:
-    assert set(SOURCES) == {provider.name for provider in PROVIDERS}

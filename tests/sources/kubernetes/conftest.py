@@ -11,12 +11,8 @@ from .watching import NODE, connected
 
 
 @pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the machine's own cluster and proxies out."""
-    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    # The client's default belongs to the process: tests that ran before may have set it.
+def _no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's default belongs to the process: tests that ran before may have set it."""
     monkeypatch.setattr(client.Configuration, "_default", None)
 
 
