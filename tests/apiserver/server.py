@@ -34,8 +34,7 @@ class Tls:
 
 def self_signed(folder: Path, address: str) -> Tls:
     """Make a certificate for an IP address, and its key, in a folder; clients verify it with itself."""
-    certificate, key = folder / "kube-apiserver.crt", folder / "kube-apiserver.key"
-    make_certificate(certificate, key, address)
+    certificate, key = make_certificate(folder, "kube-apiserver", f"subjectAltName=IP:{address}")
     return Tls(certificate, key, certificate)
 
 

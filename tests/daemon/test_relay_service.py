@@ -29,7 +29,6 @@ from tests.testbed.world import World
 
 _BY_NAME = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/")
 _BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
-_NONE_READY = f"no IPv4 endpoint of Service {NAMESPACE}/{NAME} is ready"
 
 
 @pytest.fixture(scope="module")
@@ -82,26 +81,6 @@ def test_dnat_moves_when_its_endpoint_goes(world: World, api: ClusterApi, beside
             lambda: redirects(node) == _redirected_to(addresses.POD2), "DNAT to the pod that is left"
         )
         assert kept.ask().startswith("client=")
-
-
-def test_nothing_points_at_what_is_not_there(world: World, api: ClusterApi, beside: RunningAgent) -> None:
-    """Without a ready pod there is no DNAT, without the Service no name either: with the reason, and back."""
-    node = world.node1
-    _endpoints(api, ready=[])
-    beside.await_that(lambda: redirects(node) == {}, "DNAT being withdrawn")
-    assert _NONE_READY in beside.await_line("Load balancer served", 2)["remarks"]
-    assert names(node) == dict.fromkeys((addresses.REGISTRY, addresses.SITE), str(CLUSTER_IP))
-    assert beside.plan().exit_code == 0
-    gone = api.store.delete("services", NAME, NAMESPACE)
-    beside.await_that(lambda: names(node) == {}, "everything being withdrawn")
-    told = beside.await_line("Load balancer refused")
-    assert f"the relay Service {NAMESPACE}/{NAME} is missing" in told["reason"]
-    api.store.apply(gone)
-    _endpoints(api, ready=[addresses.POD2])
-    beside.await_that(
-        lambda: redirects(node) == _redirected_to(addresses.POD2) and bool(names(node)), "all being back"
-    )
-    _assert_served(world)
 
 
 def _endpoints(api: ClusterApi, *, ready: Sequence[IPv4Address]) -> None:

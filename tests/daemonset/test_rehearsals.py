@@ -22,7 +22,7 @@ _PER_SECOND = 200
 _CONNECTIONS_OF_A_SOAK = 100_000
 _DOWNLOADS = 5
 """From each of them."""
-_IDLE_SECONDS = 10
+_IDLE_SECONDS = 3
 
 
 @pytest.mark.long

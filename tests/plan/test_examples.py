@@ -7,13 +7,10 @@ import pytest
 import yaml
 
 from nodeagent.model.desired import DecisionStatus, Desired
-from nodeagent.plan.detection.providers import PROVIDERS
-from nodeagent.plan.detection.readers import Provider
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS, ControllerKind
-from tests.plan.made_up import FACTS, config, of_service
-from tests.plan.test_providers import READ, three_ports
+from tests.plan.made_up import FACTS, config
 
 _CLASS = (
     "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: mine}\nspec: {controller: %s}\n"
@@ -310,21 +307,3 @@ def test_a_status_with_a_bad_address_or_of_another_type_leaves_the_object_readab
         )
         (decision,) = planned(balancer(), example).names
         assert decision.status is DecisionStatus.SERVED
-
-
-@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
-def test_the_load_balancer_of_each_provider_is_planned(provider: Provider) -> None:
-    """By the first of its annotations that switch PROXY on, on a node of its own cloud."""
-    annotations = next(given for name, given, ports in READ if name == provider.name and ports)
-    example = balancer(annotations=dict(annotations))
-    its = three_ports(annotations)
-    example["spec"]["ports"] = [
-        {"name": port.name, "port": port.port, "protocol": port.protocol, "nodePort": port.node_port}
-        for port in its.ports
-    ]
-    example["spec"]["loadBalancerClass"] = its.load_balancer_class
-    cloud = f"{provider.schemes[0] if provider.schemes else 'gce'}://1"
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}, "spec": {"providerID": cloud}}
-    decision = of_service(planned(node, example))
-    assert decision.status is DecisionStatus.SERVED, decision.reason
-    assert f"({provider.name})" in decision.reason

@@ -202,17 +202,22 @@ def test_a_port_that_the_relay_cannot_have_leaves_it_out() -> None:
     assert desire.listeners == ()
 
 
-def test_an_existing_relay_service_serves_it_by_hosts_lines() -> None:
-    """As hairpin-proxy did."""
-    relay = RelayService(
-        ObjectRef("Service", "hairpin-proxy", "hairpin-proxy"),
-        (ip_address("10.96.0.99"),),
-        (ServicePort("https", "TCP", 443),),
-    )
-    pod = RelayEndpoint(ip_address("10.244.1.9"), "https", 443, "node1")
+_HAIRPIN_PROXY = ObjectRef("Service", "hairpin-proxy", "hairpin-proxy")
+
+
+@pytest.mark.parametrize("publishes_an_address", [False, True])
+def test_an_existing_relay_service_serves_it_by_hosts_lines(*, publishes_an_address: bool) -> None:
+    """As hairpin-proxy did; and any load balancer while none of the relay Service's pods is ready."""
+    relay = RelayService(_HAIRPIN_PROXY, (ip_address("10.96.0.99"),), (ServicePort("https", "TCP", 443),))
+    pod = RelayEndpoint(ip_address("10.244.1.9"), "https", 443, "node1", ready=not publishes_an_address)
+    balancer = service() if publishes_an_address else named()
+    claim = replace(CLAIM, points=balancer.points)
     snapshot = Snapshot(
-        services=(named(),), ingresses=(CLAIM,), node=NODE, relay_service=relay, relay_endpoints=(pod,)
+        services=(balancer,), ingresses=(claim,), node=NODE, relay_service=relay, relay_endpoints=(pod,)
     )
-    desire = plan(snapshot, KNOWN, options(sections="relay: {kind: service}"))
+    facts = replace(KNOWN, dns={NAME: told("192.0.2.1")}) if publishes_an_address else KNOWN
+    desire = plan(snapshot, facts, options(sections="relay: {kind: service}"))
     assert hosts(desire) == [f"10.96.0.99 {NAME}"]
     assert desire.dnat.redirects == ()
+    none_ready = f"no IPv4 endpoint of Service {_HAIRPIN_PROXY.path} is ready"
+    assert any(none_ready in remark for remark in of_service(desire).remarks) is publishes_an_address

@@ -39,10 +39,16 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
     return made
 
 
-def make_certificate(certificate: Path, key: Path, address: str) -> None:
-    """Make an API server's certificate for an IP address; clients verify it with itself."""
-    name = ("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{address}")
-    _request("-days", "2", "-keyout", key, "-out", certificate, *name)
+def make_certificate(
+    directory: Path, name: str, *extensions: str, by: tuple[Path, Path] | None = None
+) -> tuple[Path, Path]:
+    """Make a certificate and its key in a directory: signed by itself, or by an authority's files."""
+    made, key = directory / f"{name}.crt", directory / f"{name}.key"
+    options = [part for text in extensions for part in ("-addext", text)]
+    if by is not None:
+        options += ["-CA", str(by[0]), "-CAkey", str(by[1])]
+    _request("-days", "2", "-keyout", key, "-out", made, "-subj", f"/CN={name}", *options)
+    return made, key
 
 
 def _request(*options: str | Path) -> None:

@@ -1,9 +1,9 @@
 """A kubeconfig: tokens, plugins, certificates, proxies, impersonation, and what can't be used."""
 
+import json
 import socket
 import ssl
 import stat
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +19,7 @@ from nodeagent.sources.kubernetes import credentials, errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from tests.apiserver import ApiServer, Rule, Tls
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds
+from tests.testbed.certificates import make_certificate
 
 
 def changed(kubeconfig: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
@@ -32,65 +33,47 @@ def changed(kubeconfig: Path, cluster: dict[str, Any], user: dict[str, Any] | No
     return kubeconfig
 
 
-def certificate(folder: Path, name: str, *extension: str) -> tuple[Path, Path]:
-    """Make a self-signed certificate and its key."""
-    made, key = folder / f"{name}.crt", folder / f"{name}.key"
-    extensions = [part for text in extension for part in ("-addext", text)]
-    subject = ["-subj", f"/CN={name}", *extensions]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-    command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(made), *subject]
-    subprocess.run(command, check=True, capture_output=True)
-    return made, key
-
-
 def test_the_clients_default_configuration_is_left_alone(api: ApiServer, connection: Connection) -> None:
     assert kinds(connection) == LIST
     assert connection.server == ("127.0.0.1", api.port)
     assert client.Configuration.get_default_copy().host == client.Configuration().host
 
 
-@pytest.mark.parametrize("by", ["tokenFile", "exec"])
-def test_a_token_is_read_again_once_it_is_refused(api: ApiServer, tmp_path: Path, by: str) -> None:
-    """From a file, or from a plugin."""
-    token, plugin = tmp_path / "token", tmp_path / "plugin"
-    version = "client.authentication.k8s.io/v1"
-    credential = f'{{"apiVersion":"{version}","kind":"ExecCredential","status":{{"token":'
-    plugin.write_text(f"#!/bin/sh\nprintf '%s\"%s\"}}}}' '{credential}' \"$(cat {token})\"\n")
+_EXEC = "client.authentication.k8s.io/v1"
+
+
+def user_by(how: str, folder: Path) -> dict[str, Any]:
+    """Build a kubeconfig's user whose token is in the folder: in its file, or printed by a plugin."""
+    token, plugin = folder / "token", folder / "plugin"
+    status = {"token": "$(cat token)"}
+    if how == "exec, expired":
+        status["expirationTimestamp"] = "2026-01-01T00:00:00Z"
+    said = json.dumps({"apiVersion": _EXEC, "kind": "ExecCredential", "status": status})
+    plugin.write_text(f"#!/bin/sh\ncd {folder}\ncat <<END\n{said}\nEND\n")
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"tokenFile": "token", "exec": {"apiVersion": version, "command": str(plugin), "args": []}}
-    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {by: user[by]})
+    if how == "tokenFile":
+        return {"tokenFile": token.name}
+    return {"exec": {"apiVersion": _EXEC, "command": str(plugin), "args": []}}
+
+
+@pytest.mark.parametrize("how", ["tokenFile", "exec", "exec, expired"])
+def test_a_token_is_read_again_once_it_is_refused_or_has_expired(
+    api: ApiServer, tmp_path: Path, how: str
+) -> None:
+    """From a file, or from a plugin; one that says when it expires is asked before a request is refused."""
+    token = tmp_path / "token"
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user_by(how, tmp_path))
     token.write_text("old", encoding="utf-8")
     api.access.require_token("old")
     with connect(kubeconfig) as connection:
         assert kinds(connection) == LIST
         api.access.require_token("new")
         api.access.revoke_token("old")
-        with pytest.raises(errors.UnauthorizedError, match="does not accept these credentials"):
-            connection.get_json(SERVICES)
+        if how != "exec, expired":
+            with pytest.raises(errors.UnauthorizedError, match="does not accept these credentials"):
+                connection.get_json(SERVICES)
         token.write_text("new", encoding="utf-8")
         assert kinds(connection) == LIST
-
-
-def test_a_plugins_token_is_renewed_before_it_expires(api: ApiServer, tmp_path: Path) -> None:
-    """Without a request that is refused first."""
-    token, plugin = tmp_path / "token", tmp_path / "plugin"
-    credential = (
-        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":'
-        '{"token":"%s","expirationTimestamp":"2026-01-01T00:00:00Z"}}'
-    )
-    plugin.write_text(f"#!/bin/sh\nprintf '{credential}' \"$(cat {token})\"\n")
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
-    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
-    token.write_text("old", encoding="utf-8")
-    api.access.require_token("old")
-    with connect(kubeconfig) as connection:
-        assert kinds(connection) == LIST
-        api.access.require_token("new")
-        api.access.revoke_token("old")
-        token.write_text("new", encoding="utf-8")
-        assert kinds(connection) == LIST
-    assert len(api.traffic.seen("list", SERVICES)) == 2
 
 
 def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
@@ -107,8 +90,8 @@ def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
     """Provide a server that asks for a client's certificate, and a kubeconfig that has one."""
-    made, key = certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:kube.example")
-    client_made, client_key = certificate(tmp_path, "node")
+    made, key = make_certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:kube.example")
+    client_made, client_key = make_certificate(tmp_path, "node")
     api = ApiServer(tls=Tls(made, key, made))
     assert api.context is not None
     api.context.load_verify_locations(client_made)
@@ -158,7 +141,7 @@ def test_tls_that_fails(
     user: dict[str, Any] | None,
     words: str,
 ) -> None:
-    certificate(tmp_path, "stranger")
+    make_certificate(tmp_path, "stranger")
     with (
         connect(changed(secure[1], cluster, user)) as connection,
         pytest.raises(errors.UnreachableError, match=words),
@@ -172,7 +155,7 @@ def test_what_is_replaced_is_used_with_the_next_connection(
     """A CA, an address, or the file of a certificate, once TLS has failed."""
     api, kubeconfig = secure
     good = yaml.safe_load(kubeconfig.read_text("utf-8"))["clusters"][0]["cluster"]
-    certificate(tmp_path, "stranger", "subjectAltName=IP:127.0.0.1")
+    make_certificate(tmp_path, "stranger", "subjectAltName=IP:127.0.0.1")
     stranger = tmp_path / "stranger.crt", tmp_path / "stranger.key"
     with ApiServer(tls=Tls(*stranger, stranger[0])) as other:
         changed(kubeconfig, {"server": other.url})
@@ -282,17 +265,13 @@ def test_impersonation_is_asked_for(api: ApiServer, tmp_path: Path) -> None:
     """Otherwise a request would be allowed that `kubectl` with the same file may not make."""
     api.access.require_token("admin")
     api.access.allow_only([Rule([""], ["nodes"], ["list"])], "limited")
-    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"token": "admin", "as": "limited"})
+    more = {"as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["x", "y"]}}
+    user = {"token": "admin", "as": "limited", **more}
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
     with connect(kubeconfig) as connection, pytest.raises(errors.ForbiddenError, match='User "limited"'):
         connection.get_json(SERVICES)
-
-
-def test_impersonation_of_groups_and_more(tmp_path: Path) -> None:
-    user = {"as": "u", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["x", "y"]}}
-    with ApiServer() as api:
-        kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
     assert [*credentials.kubeconfig(str(kubeconfig)).default_headers.items()] == [
-        ("Impersonate-User", "u"),
+        ("Impersonate-User", "limited"),
         ("Impersonate-Uid", "7"),
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),

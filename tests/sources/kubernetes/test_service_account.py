@@ -15,8 +15,8 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.credentials import service_account
 from tests.apiserver import ApiServer, Tls
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
-from tests.sources.kubernetes.test_kubeconfig import certificate
 from tests.sources.kubernetes.watching import until
+from tests.testbed.certificates import make_certificate
 
 _WHERE = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 _NAMES = "subjectAltName=IP:127.0.0.1"
@@ -39,7 +39,7 @@ def account(tmp_path: Path) -> Path:
 @pytest.fixture
 def api(tmp_path: Path, account: Path) -> Iterator[ApiServer]:
     """Provide a server with TLS that takes the account's token alone."""
-    made, key = certificate(tmp_path, "kube-apiserver", _NAMES)
+    made, key = make_certificate(tmp_path, "kube-apiserver", _NAMES)
     (account / "ca.crt").write_bytes(made.read_bytes())
     with ApiServer(tls=Tls(made, key, made)) as server:
         server.access.require_token("first")
@@ -98,7 +98,7 @@ def test_a_token_that_is_refused_or_gone(api: ApiServer, connection: Connection,
 
 
 def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path, tmp_path: Path) -> None:
-    stranger, _ = certificate(tmp_path, "stranger", _NAMES)
+    stranger, _ = make_certificate(tmp_path, "stranger", _NAMES)
     good = (account / "ca.crt").read_bytes()
     (account / "ca.crt").write_bytes(stranger.read_bytes())
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
@@ -116,7 +116,7 @@ def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path,
 
 def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
     """As in a cluster of only IPv6: the variable has the address without brackets."""
-    made, key = certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:::1")
+    made, key = make_certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:::1")
     (account / "ca.crt").write_bytes(made.read_bytes())
     with ApiServer("::1", tls=Tls(made, key, made)) as server:
         server.access.require_token("first")
@@ -130,17 +130,9 @@ def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
 
 def test_certificates_without_an_authority_key_identifier(tmp_path: Path, account: Path) -> None:
     """Clusters have them, and client-go accepts them; OpenSSL's strict checks, as in Python 3.13, do not."""
-    ca, ca_key = certificate(account, "ca", "keyUsage=critical,keyCertSign")
-    made, key = tmp_path / "server.crt", tmp_path / "server.key"
-    (tmp_path / "extensions").write_text(
-        f"{_NAMES}\nauthorityKeyIdentifier=none\nsubjectKeyIdentifier=none\n", encoding="ascii"
-    )
-    wanted = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    wanted += ["-keyout", str(key), "-subj", "/CN=server", "-out", str(tmp_path / "server.csr")]
-    subprocess.run(wanted, check=True, capture_output=True)
-    signed = ["openssl", "x509", "-req", "-in", str(tmp_path / "server.csr"), "-days", "1", "-out", str(made)]
-    signed += ["-CA", str(ca), "-CAkey", str(ca_key), "-extfile", str(tmp_path / "extensions")]
-    subprocess.run(signed, check=True, capture_output=True)
+    ca, ca_key = make_certificate(account, "ca", "keyUsage=critical,keyCertSign")
+    unnamed = ("authorityKeyIdentifier=none", "subjectKeyIdentifier=none")
+    made, key = make_certificate(tmp_path, "server", _NAMES, *unnamed, by=(ca, ca_key))
     with ApiServer(tls=Tls(made, key, ca)) as server:
         server.access.require_token("first")
         environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
