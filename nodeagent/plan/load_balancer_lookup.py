@@ -105,9 +105,9 @@ class LoadBalancerMatch(Struct, frozen=True):
     choice: Choice | None = None
 
 
-Evidence = Mapping[str, Mapping[tuple[str, str | None], Age]]
-"""What objects with a class report: of each load balancer's path, the classes and controllers of what reports
-it, with the age of the oldest."""
+Evidence = Mapping[tuple[str, str, str | None], Age]
+"""What objects with a class report: the path of a load balancer, with the class and the controller of those
+that report it, and the age of the oldest."""
 
 
 class LoadBalancerLookup:
@@ -155,13 +155,12 @@ class LoadBalancerLookup:
         for claim in claims:
             if claim.age < oldest.setdefault(claim.hints, claim.age):
                 oldest[claim.hints] = claim.age
-        serves: dict[str, dict[tuple[str, str | None], Age]] = {}
+        serves: dict[tuple[str, str, str | None], Age] = {}
         for hints, age in oldest.items():
             found = self._by_status(hints) if hints.ingress_class and hints.points else None
             if found and found.load_balancer:
-                by_path = serves.setdefault(found.load_balancer.service.ref.path, {})
-                key = hints.ingress_class or "", hints.controller
-                by_path[key] = min(age, by_path.get(key, age))
+                key = found.load_balancer.service.ref.path, hints.ingress_class or "", hints.controller
+                serves[key] = min(age, serves.get(key, age))
         return serves
 
     def match(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
@@ -192,7 +191,7 @@ class LoadBalancerLookup:
         if first is None:
             reason = "no load balancer of this cluster sends PROXY"
             return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
-        others = _only_others(evidence.get(first.service.ref.path, {}), claim)
+        others = _only_others(first.service.ref.path, evidence, claim)
         if others:
             hints = claim.hints
             mine = hints.ingress_class or hints.controller
@@ -253,8 +252,7 @@ class LoadBalancerLookup:
         ingress_class = claim.hints.ingress_class
         older = sorted(
             (age, path)
-            for path, serves in evidence.items()
-            for (name, _), age in serves.items()
+            for (path, name, _), age in evidence.items()
             if name == ingress_class and _is_evidence(age, claim)
         )
         if not older:
@@ -266,9 +264,9 @@ class LoadBalancerLookup:
         return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
 
 
-def _only_others(known: Mapping[tuple[str, str | None], Age], claim: Claim) -> str:
+def _only_others(path: str, evidence: Evidence, claim: Claim) -> str:
     """Return the classes that a load balancer is known to serve, if the object has none of them."""
-    serves = [key for key, age in known.items() if _is_evidence(age, claim)]
+    serves = [key[1:] for key, age in evidence.items() if key[0] == path and _is_evidence(age, claim)]
     hints = claim.hints
     if hints.ingress_class:
         is_one = any(name == hints.ingress_class for name, _ in serves)

@@ -121,11 +121,10 @@ class DnsVerifier:
                 return
             before, now = self._wanted, time.monotonic()
             differing = changed_keys(before, wanted)
-            staying = differing & before.keys() & wanted.keys()
-            changed = {name for name in staying if before[name] != wanted[name]}
+            changed = differing & before.keys() & wanted.keys()
             self._own -= differing
             self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
-            if differing - staying:
+            if differing - changed:
                 self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
