@@ -141,8 +141,7 @@ def _plain(address: IPAddress) -> IPAddress:
     return mapped or address
 
 
-# Lower numbers are left for the rest of the process: select(2) can't handle higher ones, and watchdog uses
-# it.
+# Lower numbers are left for the rest of the process, whatever its limit: ports take none of them.
 _FIRST_DESCRIPTOR = 1024
 
 
