@@ -8,8 +8,9 @@ EFFECTS: runs programs in pods.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import MsgspecError, Struct, field
 
@@ -76,13 +77,7 @@ class _Object(Head):
     status: _Status = field(default_factory=_Status)
 
 
-def pods_path(namespace: str) -> str:
-    """Return the path of a namespace's pods."""
-    return f"/api/v1/namespaces/{namespace}/pods"
-
-
-def _decoded(raw: bytes | dict[str, Any]) -> _Object:
-    return decode(raw, _Object)
+_decoded = partial(decode, expected=_Object)
 
 
 def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], list[Unreadable]]:
@@ -266,7 +261,8 @@ def _read_roster(connection: Connection, namespace: str) -> tuple[list[NodeRow],
     daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
     of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
-    pods, more = _listed(connection, Resource("pods", "Pod", pods_path(namespace), _decoded, of_app))
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    pods, more = _listed(connection, Resource("pods", "Pod", path, _decoded, of_app))
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
     selected = {_OS: "linux", **selector}
@@ -309,7 +305,7 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
     node, name = pod.spec.node_name, pod.metadata.name
     try:
         command = ["cat", str(_UPTIME), str(IN_POD)]
-        done = connection.execute(f"{pods_path(namespace)}/{name}", AGENT, command, timeout)
+        done = connection.execute(object_path(ObjectRef("Pod", namespace, name)), AGENT, command, timeout)
         if done.returncode:
             why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)

@@ -27,10 +27,11 @@ from nodeagent.cli.terminal import Line, Styled, show, table
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.errors import NodeagentError, one_line
-from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, pods_path, read_fleet
+from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import DecisionCounts
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 namespace_option = option(
@@ -170,7 +171,7 @@ def bundle(
     members: dict[str, bytes] = {}
     with connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
-        pods = {row.node: row.pod for row in rows if row.pod}
+        pods = {row.node: object_path(ObjectRef("Pod", namespace, row.pod)) for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
             raise NodeagentError(f"--node {unknown[0]}: no node of that name has a pod of nodeagent")
         members["fleet.json"] = encode(fleet_document(rows)).encode()
@@ -178,7 +179,7 @@ def bundle(
         for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
             path = f"nodes/{node}/{name}"
             try:
-                members[path] = _read(connection, f"{pods_path(namespace)}/{pods[node]}", name, timeout)
+                members[path] = _read(connection, pods[node], name, timeout)
                 contents.append(f"  {path} ({len(members[path])} bytes)")
             except NodeagentError as error:
                 contents.append(f"  {path}: not available: {one_line(str(error))}")

@@ -114,7 +114,7 @@ class Invocation(Struct, frozen=True):
         """Return the API server's other data; manifests have none of that. Raises nothing."""
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
-            return ClusterAnswers(why=dict.fromkeys(("version", "dns", "policies", "kinds"), why))
+            return ClusterAnswers(why=dict.fromkeys(("dns", "policy_api"), why))
         from nodeagent.sources.kubernetes.single_requests import ask_cluster  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:

@@ -122,7 +122,7 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     if not found:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
-        why = cluster.why.get("policies") or (
+        why = cluster.why.get("policy_api") or (
             f"Kubernetes {cluster.version or 'of this version'} does not serve MutatingAdmissionPolicy: 1.36 "
             "and later do; 1.34 and 1.35 do where the API server runs with "
             "--feature-gates=MutatingAdmissionPolicy=true and "

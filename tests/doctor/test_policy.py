@@ -197,7 +197,7 @@ def test_the_reason_is_reported_if_there_is_no_such_api() -> None:
     with pytest.raises(SourceError, match=r"Kubernetes v1\.33\.2 does not serve .* 1\.36 and later do"):
         policy_text([_target()], ClusterAnswers(version="v1.33.2"))
     with pytest.raises(SourceError, match="no policy: connection refused"):
-        policy_text([_target()], ClusterAnswers(why={"policies": "connection refused"}))
+        policy_text([_target()], ClusterAnswers(why={"policy_api": "connection refused"}))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_the_server_is_asked_which_version_it_has(
         api.store.serve(Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         answers = ask_cluster(connection)
-    assert (answers.policy_api, answers.why.get("policies", "")) == (best, "")
+    assert (answers.policy_api, answers.why.get("policy_api", "")) == (best, "")
 
 
 def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
@@ -223,7 +223,7 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         answers = ask_cluster(connection)
     assert answers.policy_api == ""
-    assert "503" in answers.why["policies"] or "unable to handle" in answers.why["policies"]
+    assert "503" in answers.why["policy_api"] or "unable to handle" in answers.why["policy_api"]
 
 
 @pytest.mark.parametrize(

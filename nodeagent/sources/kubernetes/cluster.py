@@ -271,19 +271,20 @@ def read_cluster(connection: Connection, node_name: str, relay: Name | None = No
         SourceError: a list is not available; the text says which, why, and what to do. A part of a cluster
             is never returned as the whole; `not_covered` names optional kinds that RBAC denies.
     """
-    listings = [read_list(connection, row) for row in watched(node_name, relay)]
+    rows = [*watched(node_name, relay), *EVERYWHERE]
+    found: list[tuple[object, ...]] = []
     refused: list[str] = []
-    discovered: tuple[Resource, ...] = ()
     try:
-        discovered = discover(connection)
+        rows += discover(connection)
     except ForbiddenError as error:
         refused.append(not_covered(DISCOVERY, str(error)))
-    for row in (*EVERYWHERE, *discovered):
+    for row in rows:
         try:
-            listings.append(read_list(connection, row))
-        except ForbiddenError as error:
-            refused.append(not_covered(row.name, str(error)))
-        except NotFoundError:
-            continue  # It was removed in this moment.
-    found = ((item.value for item in listing.items.values()) for listing in listings)
-    return assembled([tuple(value for value in each if value is not None) for each in found], refused)
+            values = [item.value for item in read_list(connection, row).items.values()]
+            found.append(tuple(value for value in values if value is not None))
+        except (ForbiddenError, NotFoundError) as error:
+            if not row.optional:
+                raise
+            if isinstance(error, ForbiddenError):  # else it was removed in this moment
+                refused.append(not_covered(row.name, str(error)))
+    return assembled(found, refused)

@@ -223,10 +223,8 @@ def _page(body: bytes, resource: Resource) -> _List:
     try:
         page = _decoded(_List, body)
         _number(page.metadata.resourceVersion)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise NotJsonError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
-    except msgspec.DecodeError as error:
-        raise NotJsonError(f"list {resource.path}: the answer is not JSON: {error}") from error
     if not page.kind.endswith("List"):
         raise NotJsonError(f"list {resource.path}: the answer is a {page.kind}, not a list of objects")
     return page

@@ -60,11 +60,12 @@ _APIS = {
     "ConfigMap": "/api/v1",
     "DaemonSet": "/apis/apps/v1",
     "Deployment": "/apis/apps/v1",
+    "Pod": "/api/v1",
 }
 
 
 def object_path(ref: ObjectRef) -> str:
-    """Return the path of one of nodeagent's or CoreDNS's own objects."""
+    """Return the path of an object of nodeagent or CoreDNS."""
     return f"{_APIS[ref.kind]}/namespaces/{ref.namespace}/{ref.kind.lower()}s/{ref.name}"
 
 
@@ -167,16 +168,6 @@ EVERYWHERE = (INGRESS_CLASSES, API_SERVERS, NODE_ADDRESSES)
 NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
 
 OPTIONAL_NAMES = (*(row.name for row in EVERYWHERE), NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
-RESOURCE_NAMES = (
-    "services",
-    "ingresses",
-    "node",
-    "relay-service",
-    "relay-endpoints",
-    DISCOVERY,
-    *OPTIONAL_NAMES,
-)
-"""All resources in metrics."""
 
 
 def optional_resource(kind: OptionalKind, version: str) -> Resource:

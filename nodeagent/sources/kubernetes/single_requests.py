@@ -2,11 +2,11 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,7 @@ class ClusterAnswers(Struct, frozen=True):
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
             are not, or if that is unknown.
         unread: the served kinds that claim hostnames and are not read.
-        why: what is not available, and why: "version", "dns", "policies" or "kinds" to the reason.
+        why: what is not available, by the names above, and why.
     """
 
     version: str = ""
@@ -55,8 +55,6 @@ _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
 _SECONDS = 10.0
 
-_Answer = TypeVar("_Answer")
-
 
 class _Version(Struct):
     gitVersion: str = ""  # noqa: N815 - the API's field
@@ -64,22 +62,19 @@ class _Version(Struct):
 
 def ask_cluster(connection: "Connection") -> ClusterAnswers:
     """Ask all of it; change nothing, and raise nothing: the result says what is not available."""
+    answers: dict[str, Any] = {}
     why: dict[str, str] = {}
-
-    def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+    questions = {"version": _version, "dns": _dns, "policy_api": _policies, "unread": unread_kinds}
+    for what, ask in questions.items():
         try:
-            return ask()
+            answers[what] = ask(connection)
         except (SourceError, msgspec.MsgspecError, ValueError) as error:
             why[what] = one_line(error)
-            return None
+    return ClusterAnswers(**answers, why=why)
 
-    version = attempt(
-        "version", lambda: from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
-    )
-    dns = attempt("dns", lambda: _dns(connection))
-    policies = attempt("policies", lambda: _policies(connection))
-    unread = attempt("kinds", lambda: unread_kinds(connection))
-    return ClusterAnswers(version or "", dns, policies or "", unread or (), why)
+
+def _version(connection: "Connection") -> str:
+    return from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
 
 
 def _dns(connection: "Connection") -> IPAddress:
@@ -188,24 +183,18 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
         # The other end of a kept connection may have died without a word.
         connection.close()
         try:
-            return _is_going(connection, daemonset)
+            answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
+            return from_json(answer, api.Head).metadata.deletionTimestamp is not None
+        except NotFoundError as error:
+            if error.object_name != daemonset.name:
+                raise
+            return True
+        except msgspec.MsgspecError as error:
+            raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
         except (UnreachableError, ServerTroubleError):
             if time.monotonic() + _BETWEEN_LOOKS > deadline:
                 raise
         time.sleep(_BETWEEN_LOOKS)
-
-
-def _is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
-    try:
-        answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
-        found = from_json(answer, api.Head)
-    except NotFoundError as error:
-        if error.object_name != daemonset.name:
-            raise
-        return True
-    except msgspec.MsgspecError as error:
-        raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
-    return found.metadata.deletionTimestamp is not None
 
 
 def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:

@@ -1,10 +1,8 @@
 """Connections whose other end is gone without a word: no FIN, no RST."""
 
-import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,61 +17,12 @@ from nodeagent.sources.kubernetes.listing import lines
 from nodeagent.sources.kubernetes.single_requests import is_going
 from tests.apiserver import ApiServer, objects
 from tests.isolation import isolated
+from tests.sources.kubernetes.passage import Passage
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
 from tests.sources.kubernetes.test_kubeconfig import changed
 from tests.sources.kubernetes.watching import connected
 
 _OWN = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
-
-
-class Passage:
-    """Forwards connections to a port; those that are open can be made silent."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._silent = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open = [self._listener]
-        self.port: int = self._listener.getsockname()[1]
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def silence(self) -> None:
-        """Let nothing more through on the connections that are open; new ones work."""
-        self._silent.set()
-        self._silent = threading.Event()
-
-    def close(self) -> None:
-        """End all connections."""
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        for each in self._open:
-            each.close()
-
-    def _start(self, target: Callable[..., None], *args: object) -> None:
-        self._threads.append(threading.Thread(target=target, args=args, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [near, far]
-                self._start(self._copy, near, far, self._silent)
-                self._start(self._copy, far, near, self._silent)
-
-    @staticmethod
-    def _copy(source: socket.socket, sink: socket.socket, silent: threading.Event) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                if not silent.is_set():
-                    sink.sendall(data)
-            if not silent.is_set():
-                sink.shutdown(socket.SHUT_WR)
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """A kubeconfig: tokens, plugins, certificates, proxies, impersonation, and what can't be used."""
 
 import json
-import socket
 import ssl
 import stat
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import credentials, errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from tests.apiserver import ApiServer, Rule, Tls
+from tests.sources.kubernetes.passage import Passage
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds
 from tests.testbed.certificates import make_certificate
 
@@ -280,54 +279,15 @@ def test_impersonation_is_asked_for(api: ApiServer, tmp_path: Path) -> None:
     ]
 
 
-@contextmanager
-def tunnel() -> Iterator[tuple[int, list[bytes]]]:
-    """Run a proxy for tunnels; give its port, and the heads that it has received."""
-    heads: list[bytes] = []
-
-    def copy(source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-
-    def serve() -> None:
-        while True:
-            try:
-                accepted, _ = listener.accept()
-            except OSError:
-                return  # The test is over.
-            threading.Thread(target=forward, args=(accepted,), daemon=True).start()
-
-    def forward(accepted: socket.socket) -> None:
-        with accepted:
-            head = accepted.recv(65536)
-            heads.append(head)
-            host, _, port = head.split()[1].decode().rpartition(":")
-            with socket.create_connection((host, int(port)), timeout=10) as near:
-                accepted.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                back = threading.Thread(target=copy, args=(near, accepted), daemon=True)
-                back.start()
-                copy(accepted, near)
-                back.join(10)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1], heads
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
-
-
 def test_a_tunnel_through_a_proxy(secure: tuple[ApiServer, Path]) -> None:
     """TLS to the server within it."""
     api, kubeconfig = secure
-    with tunnel() as (port, heads):
-        changed(kubeconfig, {"proxy-url": f"http://127.0.0.1:{port}"})
+    with closing(Passage()) as proxy:
+        changed(kubeconfig, {"proxy-url": f"http://127.0.0.1:{proxy.port}"})
         with connect(kubeconfig) as connection:
             assert kinds(connection) == LIST
             interrupted(api, connection)
-    for head in heads:
+    for head in proxy.heads:
         assert head.startswith(f"CONNECT 127.0.0.1:{api.port} HTTP/1.".encode())
 
 
