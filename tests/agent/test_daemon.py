@@ -289,6 +289,7 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
 ) -> None:
     """An API that is away, silent or forbids the question is no reason to clean up."""
     monkeypatch.setattr(single_requests, "GOING_SECONDS", 0.0)
+    monkeypatch.setattr(single_requests, "_ATTEMPT_SECONDS", 0.3)
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
     if fault:
         node.api.faults.add(fault, path=_DAEMON_SETS, times=None)

@@ -131,7 +131,7 @@ table ip counted {
 }
 """
 _MANY = 384
-_SECONDS = 10
+_SECONDS = 5
 
 
 @isolated
