@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from ipaddress import IPv4Address
@@ -13,12 +12,12 @@ from benchmarks.entering import HttpsConnection
 from tests.apiserver import objects
 from tests.apiserver.handler import CONTROL
 from tests.testbed import addresses
+from tests.testbed.certificates import make_certificate
 from tests.testbed.world import MANIFESTS, World
 
 ROOT = Path(__file__).parents[1]
 _PORT = 6443
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
-_NEW_KEY = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 # The real server sends one about once a minute (KEP-956).
 _BOOKMARK_SECONDS = 60
 
@@ -56,10 +55,7 @@ class Api:
         self.world = world
         server = str(addresses.LB)
         self.environment = {"KUBERNETES_SERVICE_HOST": server, "KUBERNETES_SERVICE_PORT": str(_PORT)}
-        certificate, key = world.tmp / "apiserver.crt", world.tmp / "apiserver.key"
-        names = ("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{server}")
-        files = ("-keyout", str(key), "-out", str(certificate))
-        subprocess.run([*_NEW_KEY, *names, *files], check=True, capture_output=True)
+        certificate, key = make_certificate(world.tmp, "kube-apiserver", f"subjectAltName=IP:{server}")
         world.node1.run(["mkdir", "-p", _ACCOUNT])
         world.node1.run(["tee", f"{_ACCOUNT}/token"], stdin="bench\n")
         world.node1.run(["tee", f"{_ACCOUNT}/ca.crt"], stdin=certificate.read_text("ascii"))
