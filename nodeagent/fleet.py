@@ -17,7 +17,7 @@ from msgspec import MsgspecError, Struct, field
 from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.runtime.status import BUSY_SECONDS, DecisionCounts, parse_status
+from nodeagent.runtime.status import LONGEST_TURN_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.listing import read_list
@@ -136,8 +136,8 @@ _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
 _AT_ONCE = 64
 _UPTIME = Path("/proc/uptime")
 _LONGEST_ANSWER, _LONGEST_REASON = 65536, 600
-_STUCK_SECONDS = BUSY_SECONDS + 30
-"""A pass may take BUSY_SECONDS without a sign; the supervisor restarts the agent after that."""
+_STUCK_SECONDS = LONGEST_TURN_SECONDS + 30
+"""The supervisor restarts the agent in that time."""
 
 
 class NodeRow(Struct, frozen=True, rename="camel"):

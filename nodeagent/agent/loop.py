@@ -178,7 +178,6 @@ class Agent:
             self._reporter.report_api(self._cluster.states())
             self._wait(min(pause, _HEARTBEAT_SECONDS))
             return
-        self._status.heartbeat(busy=True)
         began, cpu = time.monotonic(), time.thread_time()
         try:
             self.make_pass()
@@ -191,7 +190,6 @@ class Agent:
             self._pace.hold(time.monotonic() + _STUMBLE_SECONDS)
         finally:
             self._pace.made(began, time.thread_time() - cpu)
-            self._status.heartbeat()
 
     def _end(self, *_: object) -> None:
         self._ending = True

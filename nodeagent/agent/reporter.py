@@ -54,8 +54,6 @@ class Reporter:
                     "Another program keeps reverting a component",
                     {"component": component, "reason": why},
                 )
-                if component not in status.conflicts:
-                    metrics.drift_conflicts.labels(component).inc()
         self._log.lines(
             (component, "Applied a change", {"component": component, "change": line})
             for component, change in done.changes

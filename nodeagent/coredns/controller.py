@@ -135,7 +135,6 @@ class Controller:
         if snapshot is None or now < self._next_pass:
             return
         self._next_pass = now + _EVERY_SECONDS
-        self._status.heartbeat(busy=True)
         try:
             errors = self._make_pass(snapshot, now)
         except NodeagentError as error:
@@ -145,7 +144,6 @@ class Controller:
             # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues.
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
             errors = [f"{type(error).__name__}: {error}"]
-        self._status.heartbeat()
         self._status.report(NAMES, "; ".join(errors) or None)
         if not errors:
             self._status.synced()

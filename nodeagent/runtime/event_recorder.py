@@ -53,16 +53,12 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     Every node uses the same words, so that one Event serves all. Only a port that another program
     holds concerns one node.
     """
-    found = [
-        PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
-        for decision in desired.load_balancers
-        if decision.status is DecisionStatus.REFUSED
-    ]
-    found += [
-        PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
-        for decision in desired.load_balancers
-        if decision.taken and decision.status is DecisionStatus.SERVED
-    ]
+    found = []
+    for one in desired.load_balancers:
+        if one.status is DecisionStatus.REFUSED:
+            found.append(PendingEvent(one.load_balancer, one.code, one.reason, one.uid))
+        elif one.taken and one.status is DecisionStatus.SERVED:
+            found.append(PendingEvent(one.load_balancer, "PortTaken", "; ".join(one.taken), one.uid))
     found += name_events(desired, EVENT_NAME_CODES)
     found.sort(key=lambda one: (one.service, one.code))
     return tuple(in_turn(found, lambda one: one.service.namespace))

@@ -129,11 +129,6 @@ class AgentMetrics(Metrics):
             "Total number of repairs of changes that a watcher reported.",
             component=COMPONENTS,
         )
-        self.drift_conflicts = self.counter(
-            "drift_conflicts_total",
-            "Total number of times that another program kept reverting repairs.",
-            component=COMPONENTS,
-        )
         self.names_asked = self.counter(
             "dns_names_asked_total",
             "Total number of hostnames looked up in DNS, by outcome.",

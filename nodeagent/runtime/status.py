@@ -1,8 +1,7 @@
 """How a process is: one value, of which pages, the status file, `status`, `fleet` and metrics are renderings.
 
-Alive: the loop has given a sign within a limit. A pass may take longer than the loop may idle (a component
-waits for HAProxy), so it has a limit of its own. Nothing else counts: restarting an agent because the API is
-unavailable or a component fails would not help.
+Alive: the loop has begun a turn within two minutes; a component may wait for HAProxy. Nothing else counts:
+restarting an agent because the API is unavailable or a component fails would not help.
 
 Ready: this process, as the writer, has once applied everything; or it is on standby and says so. A component
 that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and metrics
@@ -22,10 +21,7 @@ from nodeagent.model.desired import Decision, DecisionStatus, Desired
 from nodeagent.printable import printable
 from nodeagent.typed_values import from_json
 
-IDLE_SECONDS = 30.0
-"""How long the loop may give no sign between two passes ..."""
-BUSY_SECONDS = 120.0
-"""... and within one."""
+LONGEST_TURN_SECONDS = 120.0
 
 AGENT_STATUS_SCHEMA_VERSION: Final = "1"
 """Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
@@ -116,12 +112,11 @@ class Status:
         self.conflicts: frozenset[str] = frozenset()
         self.desired = Desired()
         self._role_note = ""
-        # The loop's last sign of life: when it came, and whether it was within a pass.
-        self._sign = (clock(), False)
+        self._turn_at = clock()
 
-    def heartbeat(self, *, busy: bool = False) -> None:
-        """Report that the loop is alive, and whether it begins a pass: for IDLE_SECONDS, or BUSY_SECONDS."""
-        self._sign = (self._clock(), busy)
+    def heartbeat(self) -> None:
+        """Report that the loop begins a turn: it is alive for LONGEST_TURN_SECONDS."""
+        self._turn_at = self._clock()
 
     @property
     def components(self) -> dict[str, ComponentStatus]:
@@ -155,11 +150,10 @@ class Status:
 
     def alive(self) -> Page:
         """Return the answer of /healthz: whether the loop gave a sign recently enough."""
-        at, busy = self._sign
-        age = self._clock() - at
-        bound, doing = (BUSY_SECONDS, "in a pass") if busy else (IDLE_SECONDS, "waiting for events")
-        word = "alive" if age <= bound else "stuck"
-        return Page(age <= bound, f"{word}: {doing}, last report {age:.0f} s ago (bound: {bound:.0f} s)\n")
+        age = self._clock() - self._turn_at
+        ok = age <= LONGEST_TURN_SECONDS
+        limit = f"limit: {LONGEST_TURN_SECONDS:.0f} s"
+        return Page(ok, f"{'alive' if ok else 'stuck'}: last report {age:.0f} s ago ({limit})\n")
 
     def ready(self) -> Page:
         """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""

@@ -114,13 +114,13 @@ def _essence(decision: _Decision) -> object:
 
 def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
     """Return the items in an order in which each namespace has its first before any has its second. Pure."""
-    before: Counter[str] = Counter()
-    ranked: list[tuple[int, _Item]] = []
-    for item in items:
-        namespace = namespace_of(item)
-        ranked.append((before[namespace], item))
-        before[namespace] += 1
-    return [item for _, item in sorted(ranked, key=lambda one: one[0])]
+    seen: Counter[str] = Counter()
+
+    def turn(item: _Item) -> int:
+        seen[namespace_of(item)] += 1
+        return seen[namespace_of(item)]
+
+    return sorted(items, key=turn)
 
 
 def say(level: int, message: str, fields: Fields) -> None:

@@ -10,32 +10,18 @@ def board(*components: str) -> tuple[Status, Clock]:
 
 
 def test_alive_as_long_as_the_loop_gives_signs() -> None:
-    """The bound is on the silence, not on the age of the agent."""
-    health, clock = board()
-    for _ in range(10):
-        clock.now += 29
-        assert health.alive().ok
-        health.heartbeat()
-    clock.now += 31
-    assert not health.alive().ok
-    assert health.alive().text == "stuck: waiting for events, last report 31 s ago (bound: 30 s)\n"
-    health.heartbeat()
-    assert health.alive().ok
-
-
-def test_a_pass_may_take_longer_but_not_for_ever() -> None:
-    """A component waits for HAProxy; a component that hangs is another thing. A sign within a pass counts."""
+    """The bound is on the silence, not on the age of the agent: a component may wait for HAProxy."""
     health, clock = board()
     for _ in range(3):
-        health.heartbeat(busy=True)
         clock.now += 119
-        assert health.alive().text == "alive: in a pass, last report 119 s ago (bound: 120 s)\n"
-    clock.now += 2
+        assert health.alive().text == "alive: last report 119 s ago (limit: 120 s)\n"
+        assert health.alive().ok
+        health.heartbeat()
+    clock.now += 121
     assert not health.alive().ok
+    assert health.alive().text == "stuck: last report 121 s ago (limit: 120 s)\n"
     health.heartbeat()
     assert health.alive().ok
-    clock.now += 31
-    assert not health.alive().ok
 
 
 def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
