@@ -26,16 +26,17 @@ from nodeagent.supervisor import heartbeat
 
 IN_POD = Path("/run/nodeagent-status/agent")
 """Where the DaemonSet's agents write it."""
-_IN_RUN_DIRECTORY = Path("status", "agent")
-"""A directory of its own, since the node's agents watch the run directory."""
 _SECONDS = 3.0
 _SECONDS_UNREADY = 0.5
 """Until the first sync: the pod is ready that much sooner."""
 
 
 def status_path(run_dir: Path) -> Path:
-    """Where the file of an agent without a pod is, in its run directory (`relay.runDir`)."""
-    return run_dir / _IN_RUN_DIRECTORY
+    """Where the file of an agent without a pod is, in its run directory (`relay.runDir`).
+
+    In a directory of its own, since the node's agents watch the run directory.
+    """
+    return run_dir / "status" / "agent"
 
 
 class StatusFile:

@@ -73,8 +73,8 @@ def json_line(record: logging.LogRecord) -> str:
     }
     own = frozenset(line)
     for key, value in _fields(record):
-        line[f"{key}_" if key in own else key] = _json_value(value)
-    return json.dumps(line, default=str)
+        line[f"{key}_" if key in own else key] = _shortened(value) if isinstance(value, str) else value
+    return json.dumps(line, default=lambda other: _shortened(str(other)))
 
 
 class _Lines(logging.Formatter):
@@ -117,12 +117,6 @@ def _text_value(value: object) -> str:
         return text
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(quoted)}"'
-
-
-def _json_value(value: object) -> object:
-    """Return the value if JSON can represent it, otherwise its text."""
-    known = value is None or isinstance(value, bool | int | float | Mapping | list | tuple)
-    return value if known else _shortened(str(value))
 
 
 def _shortened(text: str) -> str:
