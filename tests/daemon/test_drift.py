@@ -109,7 +109,8 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
         agent.await_that(lambda: bool(names(node)), "the block standing")
         node.write_hosts(users)
     assert noticed[0]["level"] == "ERROR"
-    assert "the next repair waits 1 s" in noticed[0]["reason"]
+    # Longer than 1 s, if the other program was sometimes so fast that it undid a repair before it was read.
+    assert "the next repair waits " in noticed[0]["reason"]
     agent.await_that(
         lambda: agent.metric("nodeagent_drift_conflict", component="hosts") == 1,
         "the conflict in the metrics",
