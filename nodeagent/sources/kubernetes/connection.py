@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -269,13 +269,13 @@ class Connection:
     def _send(
         self, request: ApiRequest, timeout: float, client: ApiClient, headers: HTTPHeaderDict
     ) -> "Stream":
-        if request.verb == "watch":  # never over a kept connection, whose other end may be gone
-            client = new_client(client.configuration, headers)
         headers.extend({"Accept": _JSON, "Content-Type": _JSON, "User-Agent": "nodeagent", **request.headers})
         query = f"?{urlencode(request.query)}" if request.query else ""
         url = f"{client.configuration.host}{request.path}{query}"
         method, limits = _METHODS.get(request.verb, "GET"), (min(_CONNECT_SECONDS, timeout), timeout)
         try:
+            if request.verb == "watch":  # never over a kept connection, whose other end may be gone
+                client = new_client(client.configuration, headers)
             answer = client.call_api(method, url, headers, request.body, _request_timeout=limits).response
         except _FAILURES as error:
             raise _lost(request, error) from error
@@ -283,7 +283,7 @@ class Connection:
         if not 200 <= answer.status < 300:
             told = b""
             with suppress(TooLargeError):  # it is no Status: the number alone says what it is
-                told = stream.read(_LONGEST_REFUSAL, timeout)
+                told = stream.read(_LONGEST_REFUSAL, time.monotonic() + timeout)
             raise refusal(request, answer.status, told, answer.headers.get("Retry-After", ""))
         kind = answer.headers.get("Content-Type", "")
         if headers["Accept"] == _JSON and not kind.startswith(_JSON):
@@ -296,8 +296,8 @@ class Connection:
 
     def _exchange(self, request: ApiRequest, timeout: float) -> bytes:
         """Send a request, and return the body of its answer."""
-        began = time.monotonic()
-        return self._open(request, timeout).read(LARGEST_ANSWER, timeout - (time.monotonic() - began))
+        deadline = time.monotonic() + timeout
+        return self._open(request, timeout).read(LARGEST_ANSWER, deadline)
 
     def _streams(
         self, request: ApiRequest, query: Sequence[tuple[str, object]], timeout: float
@@ -370,16 +370,16 @@ class Stream:
         finally:
             self.close()
 
-    def read(self, most: int, seconds: float) -> bytes:
+    def read(self, most: int, deadline: float) -> bytes:
         """Return all of it. Raises UnreachableError, or TooLargeError if it has more than `most` bytes."""
-        deadline = time.monotonic() + seconds
         found = bytearray()
-        for piece in self.pieces():
-            found += piece
-            if len(found) > most:
-                raise TooLargeError(f"{self.request}: the answer has more than {most} bytes; given up")
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"{self.request}: the answer took too long; given up")
+        with closing(self):
+            for piece in self.pieces():
+                found += piece
+                if len(found) > most:
+                    raise TooLargeError(f"{self.request}: the answer has more than {most} bytes; given up")
+                if time.monotonic() > deadline:
+                    raise UnreachableError(f"{self.request}: the answer took too long; given up")
         return bytes(found)
 
     def close(self) -> None:

@@ -110,6 +110,8 @@ def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path,
         (account / "ca.crt").write_bytes(b"-----BEGIN CERT")
         with pytest.raises(errors.UnauthorizedError, match=r"the pod's ServiceAccount: can't be used"):
             connection.get_json(SERVICES)
+        with pytest.raises(errors.UnauthorizedError, match="credentials can't be renewed"):
+            connection.open_stream(SERVICES, {"watch": "true"})
         (account / "ca.crt").write_bytes(good)
         assert kinds(connection) == LIST
 
