@@ -136,8 +136,8 @@ def _load_balancer(
         status=decision.status.value,
         code=decision.code,
         reason=decision.reason,
-        addresses=_texts(decision.addresses),
-        relay_addresses=_texts(decision.relay_addresses),
+        addresses=[*map(str, decision.addresses)],
+        relay_addresses=[*map(str, decision.relay_addresses)],
         ports=sorted({bind.port for bind in binds}),
         remarks=decision.remarks,
         listeners=None if listeners is None else [listeners[bind] for bind in binds],
@@ -154,10 +154,6 @@ def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name
         reason=decision.reason,
         written=None if written is None else decision.name in written,
     )
-
-
-def _texts(values: Iterable[object]) -> list[str]:
-    return [str(value) for value in values]
 
 
 _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}

@@ -21,6 +21,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Literal
 
@@ -255,18 +256,15 @@ def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
     """Read the lines of a block; a user's line between the markers counts, too, invalid addresses do not."""
-    texts: dict[str, set[str]] = {}
+    parsed = lru_cache(ip_address)  # most lines have one of a few addresses
+    found: dict[str, frozenset[IPAddress]] = {}
     for line in block.split(b"\n"):
-        address, names = hosts_fields(line)
-        for name in names:
-            texts.setdefault(name, set()).add(address)
-    known: dict[str, IPAddress] = {}
-    for text in set[str]().union(*texts.values()):
+        text, names = hosts_fields(line)
         with suppress(ValueError):
-            known[text] = ip_address(text)
-    return {
-        name: intern(frozenset(known[text] for text in each if text in known)) for name, each in texts.items()
-    }
+            address = parsed(text)
+            for name in names:
+                found[name] = intern(found.get(name, frozenset()) | {address})
+    return found
 
 
 @dataclass(slots=True)
