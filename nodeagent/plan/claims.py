@@ -37,50 +37,31 @@ from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Memory, Quota
 from nodeagent.plan.route_claims import Considered, Parents, claims_of_route
 
-
-class IngressClasses(Struct, frozen=True):
-    """The cluster's IngressClasses, as decisions look them up."""
-
-    controllers: dict[str, str]
-    """Class to controller."""
-    default: str | None
-    """The only class that is marked as default; with several of them none is."""
-
-
-def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
-    """Make the value from the objects."""
-    objects = tuple(found)
-    defaults = [each.name for each in objects if each.default]
-    return IngressClasses(
-        {each.name: each.controller for each in objects if each.controller},
-        defaults[0] if len(defaults) == 1 else None,
-    )
-
-
 _Claimant = Ingress | Route | ControllerRoute | Service
 
 
-def claims_of(found: _Claimant, classes: IngressClasses, parents: Parents) -> tuple[Claim, ...]:
+def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parents) -> tuple[Claim, ...]:
     """Return what an object claims: a Route for each Gateway, any other all of its hosts at once. Pure.
 
     An Ingress is served where its status says, else its class: that of its spec, else of its annotation, else
-    the default. So is an object of a controller's own API, if it has a status; its class is its own, or its
-    controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
+    the only one that is marked as default. So is an object of a controller's own API; its class is its own,
+    or its controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
     """
     named = found.annotations.get(CLASS_ANNOTATION) if found.annotations else None
     match found:
         case Route():
             return claims_of_route(found, parents)
         case Ingress(hosts=hosts):
-            named = found.class_name or named or classes.default
+            defaults = [each.name for each in classes if each.default]
+            named = found.class_name or named or (defaults[0] if len(defaults) == 1 else None)
             hints = LoadBalancerHints(
                 points=found.points,
                 problems=found.problems,
                 ingress_class=named,
-                controller=classes.controllers.get(named or ""),
+                controller=next((each.controller for each in classes if each.name == named), None) or None,
             )
         case ControllerRoute(hosts=hosts):
-            own = [name for name, serving in classes.controllers.items() if serving == found.controller]
+            own = [each.name for each in classes if each.controller and each.controller == found.controller]
             hints = LoadBalancerHints(
                 points=found.points,
                 status="its status",
@@ -197,7 +178,7 @@ class ClaimPlanner:
 
     def collect(self, snapshot: Snapshot) -> tuple[Sequence[Claim], Sequence[str]]:
         """Return the claims, and the notes."""
-        classes = ingress_classes(snapshot.ingress_classes)
+        classes = snapshot.ingress_classes
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
             self._parents, self._parents_made_of = Parents(*made_of), made_of
