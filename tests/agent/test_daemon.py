@@ -249,11 +249,15 @@ def test_where_events_are_forbidden_it_goes_on(node: Node, caplog: pytest.LogCap
     ]
 
 
-@pytest.mark.parametrize("refusal", [401, 403])
-def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
+@pytest.mark.parametrize("answer", [faults.Answer(401), faults.Answer(403), faults.html_page(), None])
+def test_what_is_no_list_is_not_read_as_no_objects(node: Node, answer: faults.RequestFault | None) -> None:
+    """A refusal, a page of a proxy, or no answer at all."""
     before = node.hosts.stat().st_ino
-    node.api.faults.add(faults.Answer(refusal), times=None)
-    node.api.end_watches()
+    if answer:
+        node.api.faults.add(answer, times=None)
+        node.api.end_watches()
+    else:
+        node.api.stop_listening()
     node.turn_until(lambda: "api: failed since" in node.page("/readyz"), "the failure")
     assert node.metric("nodeagent_failing", component="api") == 1
     assert node.page("/readyz").startswith("ready\n"), "what is applied stays applied"
@@ -261,8 +265,10 @@ def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
     node.hosts.write_text(_USERS)
     node.turn_until(node.has("site.example.test"), "the repair, which needs no API")
     node.api.faults.clear()
+    if not answer:
+        node.api.start_listening()
     node.add("more", "more.example.test")
-    node.turn_until(node.has("site.example.test", "more.example.test"), "what came after the refusal")
+    node.turn_until(node.has("site.example.test", "more.example.test"), "what came afterwards")
 
 
 def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> None:
@@ -280,7 +286,21 @@ def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> 
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came later")
 
 
-@pytest.mark.parametrize("fault", [None, faults.Hold(), faults.Answer(403), faults.Disconnect()])
+_NO_SUCH_API = (
+    b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","details":{},'
+    b'"message":"the server could not find the requested resource","code":404}'
+)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(None, faults.Hold(), faults.Answer(403), faults.Disconnect()),
+        # Of a proxy, of a server that is starting, and of one that does not serve this API.
+        *(faults.html_page(404), faults.Answer(404, body=b"404 page not found\n", content_type="text/plain")),
+        faults.Answer(404, body=_NO_SUCH_API),
+    ],
+)
 def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     node: Node,
     fault: faults.RequestFault | None,
@@ -298,9 +318,14 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)
 
 
-def test_one_that_ends_before_its_first_pass_removes_what_an_earlier_one_left(node: Node) -> None:
+@pytest.mark.parametrize("finalizers", [[], ["foregroundDeletion"]], ids=["deleted", "its pods are ending"])
+def test_one_that_ends_before_its_first_pass_removes_what_an_earlier_one_left(
+    node: Node, finalizers: list[str]
+) -> None:
     """The DaemonSet is deleted while the node's pod is being started again."""
     node.restart()
+    own = objects.daemon_set("nodeagent", "nodeagent")
+    node.api.store.apply({**own, "metadata": {**own["metadata"], "finalizers": finalizers}})
     assert node.names() == {"site.example.test"}
     node.api.store.delete("daemonsets", "nodeagent", "nodeagent")
     node.end()

@@ -14,7 +14,6 @@ from nodeagent.model.objects import (
     LabelRule,
     ListenerSet,
     LoadBalancerPoint,
-    Namespace,
     ObjectRef,
     ParentRef,
     Route,
@@ -214,10 +213,3 @@ spec:
             (GatewayListener("a", 443, "HTTPS", "a.example.com"),),
         ),
     )
-
-
-def test_a_namespace_has_its_labels(tmp_path: Path) -> None:
-    """All of them: any selector may ask for any."""
-    text = "kind: Namespace\napiVersion: v1\nmetadata: {name: web, labels: {team: web}}\n"
-    (found,) = read(tmp_path, text).namespaces
-    assert (found, found.labels) == (Namespace("web", {"team": "web"}), {"team": "web"})

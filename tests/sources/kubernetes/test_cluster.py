@@ -1,13 +1,12 @@
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from nodeagent.model.objects import Snapshot
-from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.reflector import Timing
-from tests.apiserver import ApiServer, Ending, Rule, faults, objects
+from tests.apiserver import ApiServer, Ending, faults, objects
 
 from .watching import NODE, QUICK, Watched, until, watching
 
@@ -44,17 +43,6 @@ def test_objects_added_changed_and_deleted(api: ApiServer, connection: Connectio
         api.store.apply(objects.service("lb"))
         until(lambda: watched.services() == [], "a Service that is no LoadBalancer any more to go")
         assert watched.state().relists == 0
-
-
-def test_there_is_no_snapshot_before_everything_was_listed(api: ApiServer, connection: Connection) -> None:
-    hold = faults.Hold()
-    api.faults.add(hold, path=INGRESSES, verbs={"list"})
-    with watching(api, connection, synced=False) as watched:
-        until(lambda: watched.state("services").synced and watched.state("node").synced, "the other lists")
-        assert watched.cluster.snapshot() is None
-        assert not watched.state().synced
-        hold.release()
-        watched.until_synced()
 
 
 def test_a_node_that_does_not_exist_is_none(api: ApiServer, connection: Connection) -> None:
@@ -228,17 +216,6 @@ def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> 
         assert watched.state("services").restarts == 0
 
 
-def test_html_is_no_news(api: ApiServer, connection: Connection) -> None:
-    api.store.create(objects.ingress("a"))
-    with watching(api, connection) as watched:
-        api.faults.add(faults.html_page(), path=INGRESSES, times=5)
-        api.end_watches()
-        until(lambda: "not JSON" in (watched.state().error or ""), "the error to be told")
-        assert watched.ingresses() == ["a"]
-        api.store.create(objects.ingress("b"))
-        watched.until_ingresses("a", "b")
-
-
 @pytest.mark.parametrize(
     ("body", "relists"),
     [
@@ -269,53 +246,6 @@ def test_a_selector_refused_at_the_watch(api: ApiServer, connection: Connection)
         until(lambda: watched.services() == ["lb", "web"], "both")
 
 
-def test_401_keeps_what_is_known_until_the_token_is_fixed(api: ApiServer, tmp_path: Path) -> None:
-    api.access.require_token("old")
-    kubeconfig = api.write_kubeconfig(tmp_path / "config")
-    api.store.create(objects.ingress("a"))
-    with connect(kubeconfig) as connection, watching(api, connection) as watched:
-        api.access.require_token("new")
-        api.access.revoke_token("old")
-        api.end_watches()
-        until(lambda: "401" in (watched.state().error or ""), "the error to be told")
-        assert watched.ingresses() == ["a"]
-        api.store.create(objects.ingress("b"))
-        api.write_kubeconfig(kubeconfig, "new")
-        watched.until_ingresses("a", "b")
-        assert watched.state().error is None
-
-
-def test_403_is_no_empty_list(api: ApiServer, connection: Connection) -> None:
-    api.store.create(objects.ingress("a"))
-    with watching(api, connection) as watched:
-        api.access.allow_only([Rule(["*"], ["services", "nodes"], ["*"])])
-        api.end_watches()
-        until(lambda: 'resources: ["ingresses"]' in (watched.state().error or ""), "the error to be told")
-        api.store.create(objects.ingress("b"))
-        api.store.compact()
-        assert watched.ingresses() == ["a"]
-        api.access.allow_all()
-        watched.until_ingresses("a", "b")
-
-
-def test_the_api_away_at_the_start_and_later(api: ApiServer, connection: Connection) -> None:
-    api.stop_listening()
-    api.store.create(objects.ingress("a"))
-    with watching(api, connection, synced=False) as watched:
-        until(lambda: "refused" in (watched.state().error or ""), "the error to be told")
-        assert watched.cluster.snapshot() is None
-        api.start_listening()
-        watched.until_synced()
-        watched.until_ingresses("a")
-        watched.until_watching()
-        api.stop_listening()
-        until(lambda: "refused" in (watched.state().error or ""), "the error to be told again")
-        assert watched.ingresses() == ["a"]
-        api.store.delete("ingresses", "a", "default")
-        api.start_listening()
-        watched.until_ingresses()
-
-
 def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: Connection) -> None:
     api.bookmark_interval = 0.05
     with watching(api, connection) as watched:
@@ -330,51 +260,6 @@ def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: C
         api.store.create(objects.ingress("a"))
         watched.until_ingresses("a")
         assert watched.state().relists == 0
-
-
-def test_malformed_objects_are_skipped_with_their_reason(api: ApiServer, connection: Connection) -> None:
-    api.store.create(objects.ingress("a"))
-    with watching(api, connection) as watched:
-        broken = objects.service("broken", "web", kind="LoadBalancer")
-        broken["spec"]["ports"] = "many"
-        api.store.create(broken)
-        until(lambda: len(watched.snapshot().unreadable) == 1, "the broken one")
-        (told,) = watched.snapshot().unreadable
-        assert told.where == "Service web/broken"
-        assert "ports" in told.reason
-        api.store.create(objects.service("good", "web", kind="LoadBalancer"))
-        until(lambda: watched.services() == ["good"], "the good one")
-        broken["spec"]["ports"] = []
-        api.store.apply(broken)
-        until(lambda: watched.services() == ["broken", "good"], "the repaired one")
-        assert watched.snapshot().unreadable == ()
-
-
-def test_the_relay_service_and_its_endpoints(api: ApiServer, connection: Connection) -> None:
-    relay = ("hairpin-proxy", "hairpin-proxy")
-    endpoints = [objects.Endpoint("10.244.0.5", NODE), objects.Endpoint("10.244.1.5", "n2", ready=False)]
-    api.store.create_many(
-        [
-            objects.service("hairpin-proxy", "hairpin-proxy", cluster_ips=["10.96.0.9"]),
-            objects.service("other", "hairpin-proxy"),
-            objects.endpoint_slice("hairpin-proxy-x", "hairpin-proxy", "hairpin-proxy", endpoints=endpoints),
-            objects.endpoint_slice("other-x", "other", "hairpin-proxy", endpoints=endpoints),
-        ]
-    )
-    with watching(api, connection, relay) as watched:
-        found = watched.snapshot()
-        assert found.relay_service is not None
-        assert [str(address) for address in found.relay_service.cluster_ips] == ["10.96.0.9"]
-        assert [(str(at.address), at.port, at.node_name, at.ready) for at in found.relay_endpoints] == [
-            ("10.244.0.5", 80, NODE, True),
-            ("10.244.0.5", 443, NODE, True),
-            ("10.244.1.5", 80, "n2", False),
-            ("10.244.1.5", 443, "n2", False),
-        ]
-        api.store.delete("endpointslices", "hairpin-proxy-x", "hairpin-proxy")
-        until(lambda: watched.snapshot().relay_endpoints == (), "no endpoints")
-        api.store.delete("services", "hairpin-proxy", "hairpin-proxy")
-        until(lambda: watched.snapshot().relay_service is None, "no relay Service")
 
 
 def test_a_callback_that_fails_stops_nothing(api: ApiServer, connection: Connection) -> None:

@@ -79,14 +79,6 @@ def test_each_failure_has_its_error(
     assert kinds(connection) == LIST
 
 
-def test_a_server_that_is_away(api: ApiServer, connection: Connection) -> None:
-    api.stop_listening()
-    with pytest.raises(errors.UnreachableError, match=f"127.0.0.1:{api.port}: Connection refused"):
-        connection.get_json(SERVICES)
-    api.start_listening()
-    assert kinds(connection) == LIST
-
-
 def test_a_server_that_does_not_answer(api: ApiServer, connection: Connection) -> None:
     hold = faults.Hold()
     api.faults.add(hold, times=None)
@@ -134,9 +126,3 @@ def test_a_kept_connection_that_broke_is_replaced(
     with pytest.raises(errors.UnreachableError):
         connection.write("create", "/api/v1/namespaces/default/events", {})
     assert armed.used == 1
-
-
-def test_a_refused_watch_is_an_error_like_any_other(api: ApiServer, connection: Connection) -> None:
-    api.faults.add(faults.Answer(410), verbs={"watch"})
-    with pytest.raises(errors.GoneError):
-        connection.open_stream(SERVICES, {"watch": "true", "resourceVersion": "1"})

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.errors import ApiPath, ApiRequest, missing_rule, refusal
+from nodeagent.sources.kubernetes.errors import ApiRequest, missing_rule, refusal
 
 ASKED = ApiRequest("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
 
@@ -75,19 +75,3 @@ def test_a_forbidden_request_names_the_rule_that_is_missing(
     rule = f'a {role}: {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{verbs}]}}'
     assert missing_rule(request) == rule
     assert rule in str(refusal(request, 403, status(message="no")))
-
-
-@pytest.mark.parametrize(
-    ("path", "parsed"),
-    [
-        ("/api/v1/nodes/n1", ApiPath("", "", "nodes", "n1")),
-        ("/api/v1/namespaces/kube-system", ApiPath("", "", "namespaces", "kube-system")),
-        (
-            "/apis/apps/v1/namespaces/kube-system/daemonsets/agent",
-            ApiPath("apps", "kube-system", "daemonsets", "agent"),
-        ),
-        ("/", ApiPath("", "", "", "")),
-    ],
-)
-def test_paths(path: str, parsed: ApiPath) -> None:
-    assert ApiPath.parse(path) == parsed

@@ -228,15 +228,18 @@ def test_a_discovery_that_rbac_denies_is_reported(api: ApiServer, connection: Co
         assert read_cluster(connection, NODE).not_covered == (told,)
 
 
-def test_the_first_snapshot_waits_for_what_is_optional(api: ApiServer, connection: Connection) -> None:
-    """Else each start of the agent would take the Routes' names away."""
+@pytest.mark.parametrize(("held", "others"), [("ingresses", ROUTES), ("httproutes", "ingresses")])
+def test_the_first_snapshot_waits_for_all_lists_those_of_optional_kinds_as_well(
+    api: ApiServer, connection: Connection, held: str, others: str
+) -> None:
+    """Else each start of the agent would take names away."""
     api.store.serve(*GATEWAY_API)
     api.store.create(objects.http_route("a"))
     hold = faults.Hold()
-    api.faults.add(hold, path="*/httproutes", verbs={"list"})
+    api.faults.add(hold, path=f"*/{held}", verbs={"list"})
     with watching(api, connection, synced=False) as watched:
         hold.wait_until_held()
-        until(lambda: watched.state("services").synced and watched.state("ingresses").synced, "the lists")
+        until(lambda: watched.state("services").synced and watched.state(others).synced, "the lists")
         assert watched.cluster.snapshot() is None
         hold.release()
         watched.until_synced()

@@ -1,4 +1,3 @@
-from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.reflector import Store
 from nodeagent.sources.kubernetes.resources import Item
 
@@ -9,22 +8,6 @@ def held(**items: Item) -> Store:
     store = Store()
     store.replace({("default", name): item for name, item in items.items()})
     return store
-
-
-def test_the_first_list_is_news_even_if_it_is_empty() -> None:
-    store = Store()
-    assert not store.synced
-    assert store.replace({})
-    assert store.synced
-    assert not store.replace({})
-
-
-def test_only_a_change_of_value_is_news() -> None:
-    store = held(a=Item(5, "one"))
-    assert not store.apply(A, 6, Item(6, "one"))
-    assert store.apply(A, 7, Item(7, "two"))
-    assert not store.replace({A: Item(9, "two")})
-    assert store.replace({A: Item(9, "two"), B: Item(8, "three")})
 
 
 def test_older_and_repeated_events_change_nothing() -> None:
@@ -45,12 +28,6 @@ def test_an_object_that_nodeagent_does_not_use_is_held_without_a_change() -> Non
     assert not store.apply(A, 6, Item(6, "balanced"))
     assert not len(store)
     assert not store.apply(B, 8, Item(8))
-
-
-def test_what_becomes_unreadable_is_news() -> None:
-    store = held(a=Item(5, "one"))
-    assert store.apply(A, 6, Item(6, Unreadable("Service default/a", "spec: no object")))
-    assert (len(store), len(store.values())) == (0, 1)
 
 
 def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
