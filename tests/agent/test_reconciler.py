@@ -235,6 +235,10 @@ def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Pass
     assert not result.repairs
     assert not result.errors
     assert not passes.reconciler.left_alone.failing
+    passes.hosts.failure = "read-only again"
+    passes.hosts.revert()
+    passes.make()
+    assert passes.reconciler.next_due() == passes.now + 1
 
 
 def test_what_failed_is_tried_again_when_it_has_changed(passes: Passes) -> None:

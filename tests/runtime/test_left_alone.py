@@ -22,14 +22,6 @@ def test_the_fifth_repair_within_a_minute_is_a_conflict_and_each_further_one_wai
     assert delays([1] * 18) == [0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, *[300] * 5]
 
 
-def test_components_are_judged_apart() -> None:
-    left_alone = LeftAlone[ComponentName](Clock())
-    for _ in range(5):
-        left_alone.repaired("hosts")
-    assert left_alone.repaired("dnat") == 0
-    assert left_alone.conflicting() == {"hosts"}
-
-
 def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_conflict() -> None:
     clock = Clock()
     left_alone = LeftAlone[ComponentName](clock)
@@ -43,22 +35,6 @@ def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_conflict() -
     clock.now += 2
     assert left_alone.conflicting() == frozenset()
     assert left_alone.repaired("relay") == 0
-
-
-def test_what_fails_waits_from_the_first_time_on_and_starts_afresh_after_a_success() -> None:
-    clock = Clock()
-    left_alone = LeftAlone[ComponentName](clock)
-    for wait in (1, 2, 4):
-        left_alone.failed("hosts")
-        assert left_alone.until("hosts") == clock.now + wait
-    assert left_alone.failing
-    assert left_alone.conflicting() == frozenset()
-    assert left_alone.succeeded("hosts")
-    assert not left_alone.succeeded("hosts")
-    assert not left_alone.failing
-    assert left_alone.until("hosts") == 0
-    left_alone.failed("hosts")
-    assert left_alone.until("hosts") == clock.now + 1
 
 
 def test_what_is_reverted_at_once_waits_for_the_longer_of_both() -> None:

@@ -71,18 +71,6 @@ def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
     assert "relay: failed since 0 s: gone again\n" in health.ready().text
 
 
-def test_a_standby_is_ready_and_says_so() -> None:
-    """Also the older agent from which a newer one took over."""
-    health, _ = board("hosts")
-    health.became(Role.STANDBY, "process 4711 writes")
-    assert health.ready().ok
-    assert health.ready().text == "ready\nrole: standby: process 4711 writes\nhosts: not yet\n"
-
-    health.became(Role.WRITER)
-    assert not health.ready().ok
-    assert "role: writer\n" in health.ready().text
-
-
 def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")

@@ -31,13 +31,6 @@ def test_an_absent_table_is_no_error() -> None:
     assert NftablesBackend().list_table() is None
 
 
-def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """After the time given."""
-    fake_nft(monkeypatch, tmp_path, "exec /bin/sleep 60")
-    with pytest.raises(NftError, match=r"did not end within 0\.05 seconds"):
-        NftablesBackend(timeout=0.05).execute("add table inet nodeagent")
-
-
 @pytest.mark.parametrize(
     "message",
     [

@@ -80,15 +80,6 @@ def test_each_whole_block_is_nodeagents_even_what_a_user_wrote_there() -> None:
     assert parsed.problems == ()
 
 
-def test_lines_below_the_block_move_above_it_in_their_order() -> None:
-    """The block is last again; the user's lines keep their order among themselves."""
-    content = b"a\n" + BLOCK + b"b\nc"
-    parsed = parse(content, OWN)
-    assert parsed.user == b"a\nb\nc"
-    assert parsed.line_numbers == (1, 5, 6)
-    assert render(parsed.user, ONE).startswith(b"a\nb\nc\n" + BEGIN)
-
-
 @pytest.mark.parametrize(
     ("content", "user", "number"),
     [
