@@ -102,15 +102,7 @@ class RunningAgent:
 
     def await_that(self, condition: Any, what: str, *, seconds: float = _SECONDS) -> None:  # noqa: ANN401 - see wait_until
         """Wait for a condition as long as the agent runs; an error ends with the end of its log."""
-
-        def holds() -> bool:
-            self.process.check_running()
-            return bool(condition())
-
-        try:
-            wait_until(holds, what, seconds=seconds)
-        except WorldError as error:
-            raise WorldError(f"{error}{log_tail(self.process.log)}") from error
+        self.process.await_that(condition, what, seconds=seconds)
 
     def await_page(self, path: str, status: int) -> str:
         """Wait until a page answers with a status; returns its text."""

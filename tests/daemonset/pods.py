@@ -20,7 +20,7 @@ from signal import SIGKILL, SIGTERM, Signals
 
 from tests.daemonset.kustomize import Object
 from tests.testbed.agent import Answer
-from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.errors import WorldError
 from tests.testbed.namespaces import Host
 from tests.testbed.processes import Process, children
 from tests.testbed.waiting import wait_until
@@ -147,11 +147,10 @@ class Container:
         found: list[int] = []
 
         def forked() -> bool:
-            self.process.check_running()
             found[:] = children(self.process.pid)
             return bool(found) and Path(f"/proc/{found[0]}/root").readlink() != Path("/")
 
-        wait_until(forked, f"{self.process.what}: {self.name} running")
+        self.process.await_that(forked, f"{self.name} running")
         return found[0]
 
     @property
@@ -164,16 +163,8 @@ class Container:
 
         A failed one is an answer, too.
         """
-        entered = (
-            "nsenter",
-            f"--target={self.pid}",
-            "--mount",
-            "--pid",
-            "--net",
-            "--uts",
-            "--root",
-            "--wdns=/",
-        )
+        into = ("--mount", "--pid", "--net", "--uts", "--root", "--wdns=/")
+        entered = ("nsenter", f"--target={self.pid}", *into)
         done = subprocess.run(
             [*entered, "--", *self._dressed(command)],
             stdin=subprocess.DEVNULL,
@@ -191,30 +182,20 @@ class Container:
 
     def await_probe(self, kind: str, *, seconds: float = 30.0) -> None:
         """Wait until a probe succeeds."""
-        answers: list[Answer] = []
-
-        def succeeds() -> bool:
-            self.process.check_running()
-            answers[:] = [self.probe(kind)]
-            return answers[0].exit_code == 0
-
-        try:
-            wait_until(succeeds, f"{self.name}: {kind}", seconds=seconds, every=_PROBED_EVERY_SECONDS)
-        except WorldError as error:
-            raise WorldError(f"{error}\n{answers}{log_tail(self.process.log)}") from error
+        self.process.await_that(
+            lambda: self.probe(kind).exit_code == 0,
+            f"{self.name}: {kind}",
+            seconds=seconds,
+            every=_PROBED_EVERY_SECONDS,
+        )
 
     def await_line(self, words: str, *, seconds: float = 20.0) -> None:
         """Wait until it has said something."""
-
-        def said() -> bool:
-            self.process.check_running()
-            return words in self.log()
-
-        wait_until(said, f"{self.name} saying {words!r}", seconds=seconds)
+        self.process.await_that(lambda: words in self.log(), f"saying {words!r}", seconds=seconds)
 
     def log(self) -> str:
         """Everything it said so far."""
-        return self.process.log.read_text(encoding="utf-8", errors="replace")
+        return self.process.said()
 
     def signal(self, number: Signals) -> None:
         """Send a signal to its process 1."""

@@ -66,22 +66,13 @@ class ContainerRuntime:
                 *("--state", "/run/containerd", "--address", self._socket),
             ]
         )
-
-        def serving() -> bool:
-            started.check_running()
-            return "containerd successfully booted" in started.log.read_text(encoding="utf-8")
-
-        wait_until(serving, "containerd serving")
+        started.await_that(lambda: "containerd successfully booted" in started.said(), "serving")
         return started
 
     def pull(self, image: Image) -> PullResult:
         """Pull an image as the kubelet would have it pulled, and measure what arrived."""
         self.process.check_running()
-        done = self.host.run(
-            self.pull_command(image),
-            timeout=_PULL_SECONDS,
-            check=False,
-        )
+        done = self.host.run(self.pull_command(image), timeout=_PULL_SECONDS, check=False)
         if done.returncode != 0:
             return PullResult(ok=False, reason=done.stderr)
         arrived = read_blob(self._blob(image))

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals
@@ -11,6 +12,7 @@ from typing import Self, TypeAlias
 
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
+from tests.testbed.waiting import wait_until
 
 _BURIAL_SECONDS = 5.0
 
@@ -87,6 +89,24 @@ class Process:
         code = self._started.poll()
         if code is not None:
             raise WorldError(f"{self.what} ended with exit code {code}{log_tail(self.log)}")
+
+    def said(self) -> str:
+        """Everything that the program wrote so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def await_that(
+        self, condition: Callable[[], object], what: str, *, seconds: float = 10.0, every: float = 0.01
+    ) -> None:
+        """Wait for a condition as long as the program runs; an error ends with the end of its log."""
+
+        def holds() -> bool:
+            self.check_running()
+            return bool(condition())
+
+        try:
+            wait_until(holds, f"{self.what}: {what}", seconds=seconds, every=every)
+        except WorldError as error:
+            raise WorldError(f"{error}{log_tail(self.log)}") from error
 
     @property
     def running(self) -> bool:

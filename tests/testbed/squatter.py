@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.testbed.waiting import wait_until
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,17 +48,11 @@ def command(address: str, port: int, *options: str) -> list[str]:
 def squatting(host: Host, address: str, port: int) -> Iterator[None]:
     """The user holds the port as long as this lasts, and must not have got a connection at its end."""
     name = f"squatter-{address.replace(':', '-')}-{port}"
-    log = host.log_file(name)
-    log.unlink(missing_ok=True)
+    host.log_file(name).unlink(missing_ok=True)
     process = host.popen(command(address, port), log=name)
-
-    def bound() -> bool:
-        process.check_running()
-        return log.read_text(encoding="ascii").startswith("bound")
-
     try:
-        wait_until(bound, f"port {port} of {address} being taken")
+        process.await_that(lambda: process.said().startswith("bound"), f"taking port {port} of {address}")
         yield
-        assert "got" not in log.read_text(encoding="ascii"), "the squatter was answered for the load balancer"
+        assert "got" not in process.said(), "the squatter was answered for the load balancer"
     finally:
         process.stop()
