@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.acceptance.node_shell import PATIENCE
-from tests.testbed.http import CurlResult, curl_command, curl_result
+from tests.testbed.errors import WorldError
+from tests.testbed.http import CurlResult, curl_command, curl_results, resolving
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -38,6 +39,9 @@ def curl(
     Returns:
         The answer, which may be that of a failed request, and the address of who asked.
     """
-    command = [*curl_command(url, resolve, _CURL_SECONDS, proxy_protocol=False), url]
+    command = curl_command([(url, resolving(url, resolve))], _CURL_SECONDS)
     said = (place.in_pod if pod else place.on_node)(node, command)
-    return curl_result(said.done), said.address
+    answers = curl_results(said.done.stdout)
+    if not answers:
+        raise WorldError(f"{node}: curl: {said.text}")
+    return answers[0], said.address

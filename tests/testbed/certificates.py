@@ -22,37 +22,25 @@ class Certificates:
 def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -> Certificates:
     """Make an authority and one server certificate for these DNS names, in a directory that is made here."""
     directory.mkdir()
-    made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
-    ca_key = directory / "ca.key"
-    _request(
-        *("-days", str(days)),
-        *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", made.ca),
-        *("-addext", "keyUsage=critical,keyCertSign"),
+    ca = make_certificate(directory, "ca", "keyUsage=critical,keyCertSign", days=days)
+    own = (
+        "subjectAltName=" + ",".join(f"DNS:{name}" for name in names),
+        "basicConstraints=critical,CA:FALSE",
     )
-    _request(
-        *("-days", str(days)),
-        *("-subj", f"/CN={names[0]}", "-keyout", made.server_key, "-out", made.server),
-        *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
-        *("-addext", "basicConstraints=critical,CA:FALSE"),
-        *("-CA", made.ca, "-CAkey", ca_key),
-    )
-    return made
+    return Certificates(ca[0], *make_certificate(directory, "server", *own, by=ca, days=days))
 
 
 def make_certificate(
-    directory: Path, name: str, *extensions: str, by: tuple[Path, Path] | None = None
+    directory: Path, name: str, *extensions: str, by: tuple[Path, Path] | None = None, days: int = 2
 ) -> tuple[Path, Path]:
     """Make a certificate and its key in a directory: signed by itself, or by an authority's files."""
     made, key = directory / f"{name}.crt", directory / f"{name}.key"
     options = [part for text in extensions for part in ("-addext", text)]
     if by is not None:
         options += ["-CA", str(by[0]), "-CAkey", str(by[1])]
-    _request("-days", "2", "-keyout", key, "-out", made, "-subj", f"/CN={name}", *options)
-    return made, key
-
-
-def _request(*options: str | Path) -> None:
-    command = ["openssl", "req", "-x509", *_NEW_KEY, *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    files = ["-keyout", str(key), "-out", str(made)]
+    command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", str(days), "-subj", f"/CN={name}", *files]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise WorldError(f"openssl: {done.stderr}")
+    return made, key

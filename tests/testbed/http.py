@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from subprocess import CompletedProcess
 from urllib.parse import urlsplit
 
 from tests.testbed.addresses import Address
@@ -38,30 +37,16 @@ class CurlResult:
         return self.exit_code in CUT and self.status == 0
 
 
-def curl_command(url: str, resolve: Address | None, timeout: float, *, proxy_protocol: bool) -> list[str]:
-    """Return curl's command line up to the URL.
-
-    The status follows the body on a line of its own, where `curl_result` finds it.
-    """
-    command = ["curl", "-q", "--silent", "--show-error", "--max-time", f"{timeout:g}"]
-    command += ["--write-out", "\n%{http_code}"]
-    if resolve is not None:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
-        command += ["--resolve", f"{parts.hostname}:{port}:{resolve}"]
-    if proxy_protocol:
-        command.append("--haproxy-protocol")
-    return command
+def resolving(url: str, address: Address | None) -> list[str]:
+    """Return the options of curl by which a URL's name has an address, if one is given."""
+    if address is None:
+        return []
+    parts = urlsplit(url)
+    return ["--resolve", f"{parts.hostname}:{parts.port or _DEFAULT_PORTS[parts.scheme]}:{address}"]
 
 
-def curl_result(done: CompletedProcess[str]) -> CurlResult:
-    """Read what a finished curl said."""
-    body, _, status = done.stdout.rpartition("\n")
-    return CurlResult(done.returncode, int(status or 0), body, done.stderr.strip())
-
-
-def curl_all_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) -> list[str]:
-    """Return the command line of one curl that asks for several pages, each by a connection of its own.
+def curl_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) -> list[str]:
+    """Return the command line of one curl that asks for pages, each by a connection of its own.
 
     curl keeps connections, but uses none again for another address family, scheme, name or port.
 
@@ -77,7 +62,7 @@ def curl_all_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: flo
     return command
 
 
-def curl_all_results(stdout: str) -> list[CurlResult]:
+def curl_results(stdout: str) -> list[CurlResult]:
     """Read what such a curl said, in the order of its requests."""
     results = []
     for said in stdout.split(_END)[:-1]:

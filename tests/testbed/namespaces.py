@@ -10,12 +10,11 @@ from typing import BinaryIO, Self
 
 from tests.isolation import unshare
 from tests.testbed.addresses import Address
-from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.errors import WorldError
 from tests.testbed.forked import Forked
-from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
+from tests.testbed.http import CurlResult, curl_command, curl_results, resolving
 from tests.testbed.inside import OF_A_HOST, furnish_host, inside
 from tests.testbed.processes import InterruptPutOff, Process, Started
-from tests.testbed.waiting import wait_until
 
 # It holds the namespaces until its standard input, a pipe from the test process, is closed: by the kernel,
 # however the test process ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries
@@ -240,15 +239,7 @@ class Host:
         Raises:
             WorldError: The program ended, or did not listen in time, with the end of its log.
         """
-
-        def listening() -> bool:
-            process.check_running()
-            return port in self._listening_ports(protocol)
-
-        try:
-            wait_until(listening, f"{process.what} listening on {port}/{protocol}")
-        except WorldError as error:
-            raise WorldError(f"{error}{log_tail(process.log)}") from error
+        process.await_that(lambda: port in self._listening_ports(protocol), f"listening on {port}/{protocol}")
 
     def _listening_ports(self, protocol: str) -> Iterator[int]:
         """List the ports, of either family, on which something listens."""
@@ -279,23 +270,26 @@ class Host:
         Returns:
             The answer; a failed request is a result, not an error.
         """
-        command = curl_command(url, resolve, timeout, proxy_protocol=proxy_protocol)
-        return curl_result(self.run([*command, *extra, url], timeout=timeout + 5, check=False))
+        options = [*resolving(url, resolve), *(["--haproxy-protocol"] if proxy_protocol else []), *extra]
+        return self.curl_all([(url, options)], timeout)[0]
 
-    def curl_all(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[CurlResult]:
+    def curl_all(
+        self, requests: Sequence[tuple[str, Sequence[str]]], timeout: float = _CURL_SECONDS
+    ) -> list[CurlResult]:
         """Ask for pages one after the other, with one start of curl.
 
         Args:
             requests: URLs that differ in name, port or address family, each with further options of curl.
+            timeout: Seconds for each.
 
         Returns:
             The answers; a failed request is a result, not an error.
         """
-        command = curl_all_command(requests, _CURL_SECONDS)
-        seconds = _CURL_SECONDS * len(requests) + 5
-        answers = curl_all_results(self.run(command, timeout=seconds, check=False).stdout)
+        command = curl_command(requests, timeout)
+        done = self.run(command, timeout=timeout * len(requests) + 5, check=False)
+        answers = curl_results(done.stdout)
         if len(answers) != len(requests):
-            raise WorldError(f"{self.name}: {command}: {len(answers)} answers")
+            raise WorldError(f"{self.name}: {command}: {len(answers)} answers; {done.stderr}")
         return answers
 
     def connect(self, address: Address, port: int) -> socket.socket:
