@@ -45,13 +45,10 @@ class IngressController:
         directory.mkdir()
         self.host = host
         self.error_log = host.log_file("nginx-error")
-        self.access_log = host.log_file("nginx-access")
         configuration = directory / "nginx.conf"
+        logs = (self.error_log, host.log_file("nginx-access"))
         configuration.write_text(
-            nginx_configuration(
-                directory, self.error_log, self.access_log, certificates, registry, families=families
-            ),
-            encoding="ascii",
+            nginx_configuration(directory, *logs, certificates, registry, families=families), encoding="ascii"
         )
         self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
 
@@ -64,11 +61,6 @@ class IngressController:
         """List the error log's lines about connections that came without a PROXY header."""
         lines = self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if "broken header" in line]
-
-    def clients(self) -> list[str]:
-        """List whom nginx believes to have asked for what it answered, a request each, oldest first."""
-        lines = self.access_log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line.partition(" ")[0] for line in lines]
 
 
 def nginx_configuration(  # noqa: PLR0913 - each is one thing that the file names

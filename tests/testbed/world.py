@@ -119,10 +119,6 @@ class World:
         """List what the ingress controller said about connections without a PROXY header."""
         return [line for controller in self.ingress for line in controller.broken_headers()]
 
-    def clients(self) -> list[str]:
-        """List the clients of the requests that the ingress controller answered, pod by pod."""
-        return [client for controller in self.ingress for client in controller.clients()]
-
     def address(self, host: Host, family: Family | None = None) -> Address:
         """A host's address in a family; without one, that by which others know it."""
         return addresses.address_of(host.name, family or self.families[0])
