@@ -3,7 +3,6 @@
 `python -m tests.doctor.states` rewrites golden/ (as root): read its diff.
 """
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -14,11 +13,11 @@ from typing import Any
 import yaml
 
 from tests.doctor import serving
-from tests.endtoend.configuration import configure
+from tests.endtoend.configuration import agent_on, configure
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
 from tests.testbed.agent import Agent, Answer
 from tests.testbed.services import ServiceRules
-from tests.testbed.world import NODEAGENT_CONFIG, World
+from tests.testbed.world import World
 
 GOLDEN = Path(__file__).with_name("golden")
 _BALANCER_NAME = "lb.example.test"
@@ -233,11 +232,7 @@ SHOWN = [state for state in STATES if state.name in {"broken", "remedied", "from
 
 def stage(world: World, directory: Path) -> Scene:
     """A scene in a world, with objects and a configuration that states may change."""
-    manifests = directory / "manifests"
-    shutil.copytree(world.manifests, manifests)
-    config = directory / "nodeagent.yaml"
-    shutil.copy(NODEAGENT_CONFIG, config)
-    return Scene(world, Agent(world.node1, manifests, config), directory)
+    return Scene(world, agent_on(world.node1, world.manifests, directory), directory)
 
 
 def examined(scene: Scene, state: State) -> Answer:
