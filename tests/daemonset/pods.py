@@ -201,6 +201,15 @@ class Container:
         """Send a signal to its process 1."""
         os.kill(self.pid, number)
 
+    def end_early(self) -> int:
+        """Send SIGTERM once its process 1 is its program, which has no handler yet; returns the exit code."""
+        comm = Path(f"/proc/{self.pid}/comm")
+        self.process.await_that(
+            lambda: comm.read_text("ascii").strip() not in {"chroot", "env", "setpriv"}, "begun", every=0.001
+        )
+        self.signal(SIGTERM)
+        return self.wait(seconds=30)
+
     def kill(self) -> None:
         """Kill it and return when none of its processes is left, as a runtime does; idempotent.
 

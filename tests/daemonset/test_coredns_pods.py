@@ -43,6 +43,10 @@ def _start(component: Deployment, host: Host) -> Container:
     return pod.containers["controller"]
 
 
+def test_a_controller_that_is_to_end_while_it_starts_ends(world: World, component: Deployment) -> None:
+    assert _start(component, world.pod1).end_early() == 0
+
+
 def _answers(component: Deployment, name: str, folder: Path) -> bool:
     text = component.api.store.get("configmaps", "coredns", "kube-system")["data"]["Corefile"]
     return answer_of(text, name, folder).startswith("169.254.66.")

@@ -127,6 +127,14 @@ def _is_whole(pod: Pod) -> bool:
     return "T" not in states and pod.agent.probe("startupProbe").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["agent", "relay"])
+def test_a_container_that_is_to_end_while_it_starts_ends(deployment: Deployment, name: str) -> None:
+    """The kernel drops one to process 1 that neither blocks nor handles it; the kubelet sends no other."""
+    pod = deployment.pod()
+    pod.start()
+    assert pod.containers[name].end_early() == 0
+
+
 def test_a_killed_haproxy_is_back_at_once(
     world: World,
     deployment: Deployment,
