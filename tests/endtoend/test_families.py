@@ -1,15 +1,13 @@
 """A node and a load balancer with different families, and Services that support fewer than both."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_served, by_address, unnamed
-from tests.endtoend.configuration import agent_on
+from tests.endtoend.configuration import agent_on, leaving_no_trace
 from tests.endtoend.matrix import BACKENDS, Backend
 from tests.root import needs_root
 from tests.testbed import addresses
@@ -23,19 +21,6 @@ pytestmark = [needs_root, pytest.mark.parametrize("backend", BACKENDS)]
 
 _SWITCHED_OFF = "IPv6 is switched off on this node (sysctl net.ipv6.conf."
 _RELAYS: dict[Family, str] = {4: "169.254.66.", 6: "fd68:6169:7270::"}
-
-
-@contextmanager
-def _agent(
-    world: World, directory: Path, backend: Backend, cluster_ips: tuple[Address, ...] | None = None
-) -> Iterator[Agent]:
-    """As `_told_of_both`; the node is afterwards as before."""
-    made = _told_of_both(world, directory, backend, cluster_ips)
-    before = read_state(world.node1)
-    yield made
-    answer = made.cleanup()
-    assert answer.exit_code == 0, answer
-    assert before.differences(read_state(world.node1)) == []
 
 
 def _told_of_both(
@@ -63,7 +48,7 @@ def test_a_node_of_one_family_is_served_in_it_and_the_other_reported_once(
     with World(family=stack) as world:
         (family,) = world.families
         own = (addresses.INGRESS_CLUSTER_IP, addresses.INGRESS_CLUSTER_IP_6)[family == 6]
-        with _agent(world, tmp_path, backend, (own,)) as agent:
+        with leaving_no_trace(_told_of_both(world, tmp_path, backend, (own,))) as agent:
             answer = agent.apply()
             assert answer.exit_code == 0, answer
             assert_served(world, world.node1, *NAMED, *unnamed(world))
@@ -103,7 +88,7 @@ def test_a_cluster_ip_of_one_family_serves_both_and_the_clients_address_arrives(
     with World(family="dual") as world:
         for node in world.nodes:
             node.kube_proxy.add(replace(world.service, cluster_ips=(own,)))
-        with _agent(world, tmp_path, backend, (own,)) as agent:
+        with leaving_no_trace(_told_of_both(world, tmp_path, backend, (own,))) as agent:
             assert agent.apply().exit_code == 0
             for host in (world.node1, world.pod1):
                 # In each family, by name and by address.
