@@ -60,6 +60,7 @@ def point(
 def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     name: str = "blue",
     *,
+    namespace: str = "ingress",
     ips: Iterable[str] = ("192.0.2.1",),
     points: tuple[LoadBalancerPoint, ...] | None = None,
     ports: Iterable[str] = ("80", "443"),
@@ -70,9 +71,9 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     problems: tuple[str, ...] = (),
     load_balancer_class: str | None = None,
 ) -> Service:
-    """A Service of type LoadBalancer in namespace `ingress`; a port is `443`, `443/UDP` or `443:https`."""
+    """A Service of type LoadBalancer; a port is `443`, `443/UDP` or `443:https`."""
     return Service(
-        ObjectRef("Service", "ingress", name),
+        ObjectRef("Service", namespace, name),
         created=None if created is None else at(created),
         cluster_ips=tuple(ip_address(text) for text in cluster_ips),
         ports=tuple(map(_service_port, ports)),
@@ -87,15 +88,16 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
 def ingress(  # noqa: PLR0913 - each test names the one or two that matter to it
     *hosts: str,
     name: str = "site",
+    namespace: str = "web",
     points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
     created: int | None = 0,
     ingress_class: str | None = None,
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
 ) -> Ingress:
-    """An Ingress in namespace `web`; its status names the first load balancer unless said otherwise."""
+    """An Ingress; its status names the first load balancer unless said otherwise."""
     return Ingress(
-        ObjectRef("Ingress", "web", name),
+        ObjectRef("Ingress", namespace, name),
         created=None if created is None else at(created),
         class_name=ingress_class,
         hosts=hosts,

@@ -290,8 +290,7 @@ def test_an_existing_line_does_not_pass_to_another_namespace_with_the_relay_addr
     """An older Service that becomes a load balancer can take a relay address that it was named for."""
     relay = relay_of(moving(None), "green")[4]
     old = ingress(NAME, name="old", created=1)
-    new = ingress(NAME, name="new", created=2, points=(point("192.0.2.2"),))
-    new = replace(new, ref=replace(new.ref, namespace="tenant"))
+    new = ingress(NAME, name="new", namespace="tenant", created=2, points=(point("192.0.2.2"),))
     facts = knowing(latest, None, [relay])
     assert hosts(desired(service(), GREEN, old, new, facts=facts, options=DNS)) == []
     kept = desired(service(), GREEN, new, facts=facts, options=DNS)
@@ -309,9 +308,8 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
         cluster_ips=() if why == "no ClusterIP" else ("10.96.0.8",),
     )
     points = () if why == "pending" else (point("198.51.100.9" if why == "unknown" else "192.0.2.2"),)
-    annotations = {EXCLUDE: "true"} if why == "excluded" else {}
-    old = ingress(NAME, name="old", created=-5, points=points, ingress_class="green", annotations=annotations)
-    old = replace(old, ref=replace(old.ref, namespace="tenant"))
+    old = ingress(NAME, namespace="tenant", created=-5, points=points, ingress_class="green")
+    old = replace(old, annotations={EXCLUDE: "true"} if why == "excluded" else {})
     options = config("hosts: {verify: dns}\nloadBalancers: {services: [{namespace: ingress, name: blue}]}")
     asking = desired(service(), theirs, old, ingress(NAME), options=options)
     assert ip_address("192.0.2.1") in asking.questions[NAME].addresses

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import UserHostsLine
-from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
+from nodeagent.model.objects import EXCLUDE, Service
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 from tests.plan.odd_values import ABSURD_HOSTS
 
@@ -133,9 +133,6 @@ def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
 @pytest.mark.parametrize("newer", [(), (service("green", ips=("192.0.2.2",), created=9),)])
 def test_a_newer_load_balancer_makes_no_veto_of_an_older_excluded_ingress(newer: tuple[Service, ...]) -> None:
     """The excluded one's status names the load balancer; the other one has no status, so DNS can choose."""
-    excluded = replace(
-        ingress(NAME, points=(point("192.0.2.1"),), annotations={EXCLUDE: "true"}),
-        ref=ObjectRef("Ingress", "team", "site"),
-    )
+    excluded = ingress(NAME, namespace="team", annotations={EXCLUDE: "true"})
     planned = desired(service(), *newer, excluded, ingress(NAME, points=(), created=1))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]

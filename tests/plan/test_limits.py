@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Service
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
@@ -46,11 +46,7 @@ def test_listeners_are_those_of_the_oldest_load_balancers(
     found = []
     for age, path in enumerate(codes):
         namespace, _, name = path.partition("/")
-        ports = ("443",) if name == "small" else ("80", "443")
-        made = service(
-            name, ips=(f"198.18.0.{age}",), ports=ports, created=age, annotations={PROXY_PROTOCOL: "v2"}
-        )
-        found.append(replace(made, ref=ObjectRef("Service", namespace, name)))
+        found.append(_load_balancer(namespace, name, [443] if name == "small" else [80, 443], age))
     options = config(f"limits: {{{limits}}}\nloadBalancers: {{services: [{listed}]}}")
     decisions = {each.load_balancer.path: each for each in desired(*found, options=options).load_balancers}
     for path, code in codes.items():
@@ -136,37 +132,26 @@ def test_addresses_times_ports_have_a_bound() -> None:
 
 
 def _load_balancer(namespace: str, name: str, ports: Iterable[int], number: int) -> Service:
-    address = f"198.18.{ord(namespace[-1])}.{number}"
-    made = service(
+    return service(
         name,
-        ips=(address,),
-        ports=tuple(map(str, ports)),
+        namespace=namespace,
+        ips=(f"198.18.{ord(namespace[-1])}.{number}",),
+        ports=map(str, ports),
         created=number,
         annotations={PROXY_PROTOCOL: "v2"},
     )
-    return replace(made, ref=ObjectRef("Service", namespace, name))
-
-
-def claiming(namespace: str, *names: str, created: int) -> Ingress:
-    """An Ingress of any namespace."""
-    found = ingress(*names, name=f"site{created}", created=created)
-    return replace(found, ref=ObjectRef("Ingress", namespace, found.ref.name))
 
 
 def test_hostnames_in_total_are_the_oldest_ones() -> None:
     """Of all namespaces; a hostname that is claimed twice counts once."""
     planned = desired(
         service(),
-        claiming("team-a", "a.example.com", "b.example.com", created=0),
-        claiming("team-b", "b.example.com", "c.example.com", created=1),
-        claiming("team-c", "d.example.com", created=2),
+        ingress("a.example.com", "b.example.com", namespace="team-a", created=0),
+        ingress("b.example.com", "c.example.com", namespace="team-b", created=1),
+        ingress("d.example.com", namespace="team-c", created=2),
         options=config("limits: {hostnames: 3}"),
     )
-    assert {line.split()[1] for line in hosts(planned)} == {
-        "a.example.com",
-        "b.example.com",
-        "c.example.com",
-    }
+    assert {line.split()[1] for line in hosts(planned)} == {f"{each}.example.com" for each in "abc"}
     left = of_name(planned, "d.example.com")
     assert (left.status, left.code) == (DecisionStatus.REFUSED, "TooManyHostnames")
     assert left.reason == "3 hostnames come first (limits.hostnames): DNAT alone serves this one"
@@ -180,8 +165,8 @@ def test_a_hostname_that_nothing_confirms_takes_no_place_of_the_total() -> None:
     dns = {name: DnsAnswer(missing, missing) for name in made_up}
     planned = desired(
         service(),
-        claiming("team-a", *made_up, "unasked.example.net", created=0),
-        claiming("team-b", "shop.example.net", created=1),
+        ingress(*made_up, "unasked.example.net", namespace="team-a", created=0),
+        ingress("shop.example.net", namespace="team-b", created=1),
         facts=replace(FACTS, dns={**dns, "shop.example.net": DnsAnswer(answer, answer)}),
         options=config("limits: {hostnames: 1}"),
     )
@@ -195,8 +180,8 @@ def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
     """Else anyone could use up the total with nonsense."""
     planned = desired(
         service(),
-        claiming("team-a", excluded, created=0),
-        claiming("team-b", "a.example.com", created=1),
+        ingress(excluded, namespace="team-a", created=0),
+        ingress("a.example.com", namespace="team-b", created=1),
         options=config("limits: {hostnames: 1}"),
     )
     assert of_name(planned, "a.example.com").status is DecisionStatus.SERVED
@@ -207,10 +192,7 @@ def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_t
     limit: str,
 ) -> None:
     """Though the claim is older: its status named an address that no Service had yet."""
-    early = replace(
-        ingress("early.example.com", name="early", points=(point("192.0.2.9"),), created=0),
-        ref=ObjectRef("Ingress", "web", "early"),
-    )
+    early = ingress("early.example.com", name="early", points=(point("192.0.2.9"),), created=0)
     later = ingress("a.example.com", "b.example.com", name="later", created=5)
     options = config(f"limits: {{{limit}: 2}}", proxies=("blue",))
     before = desired(service(), early, later, options=options)

@@ -1,6 +1,5 @@
 """Which load balancer an Ingress belongs to."""
 
-from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -57,11 +56,9 @@ def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> N
     unserved = older.startswith("unserved")
     lost = service("green", ips=("192.0.2.2",), created=-9, cluster_ips=() if unserved else ("10.96.0.8",))
     also = ingress(name="also", created=-4, ingress_class="nginx" if older == "unserved first" else "y")
-    tells = replace(
-        ingress(name="older", points=(point("192.0.2.2"),), created=-5),
-        class_name={"claim": None, "other class": "x"}.get(older, "nginx"),
-        hosts=(NAME,) if older == "claim" else (),
-    )
+    of_class = {"claim": None, "other class": "x"}.get(older, "nginx")
+    claimed = (NAME,) if older == "claim" else ()
+    tells = ingress(*claimed, name="older", points=[point("192.0.2.2")], created=-5, ingress_class=of_class)
     facts = answered(NAME, "192.0.2.1")
     mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
     planned = desired(lost, service(), tells, also, mine, facts=facts, options=config("hosts: {allow: []}"))

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.config.options import LimitOptions
-from nodeagent.model.objects import Ingress, ObjectRef, Route, Snapshot
+from nodeagent.model.objects import Ingress, Route, Snapshot
 from nodeagent.plan.claims import ClaimPlanner
 from nodeagent.plan.load_balancer_lookup import Claim
 from tests.plan.gateways import gateway, listener, parent, route
-from tests.plan.made_up import at, config, desired, ingress, service
+from tests.plan.made_up import config, desired, ingress, service
 
 LIMITS = LimitOptions(hostnames_per_namespace=2500)
 SHARE = 10_000
@@ -19,8 +19,7 @@ MANY = {size: tuple(f"h{number}.example.com" for number in range(size)) for size
 
 def claiming(namespace: str, number: int, size: int) -> Ingress:
     """An Ingress with so many hosts; a smaller number is older."""
-    found = ingress(name=f"i{number}", created=number)
-    return replace(found, ref=ObjectRef("Ingress", namespace, f"i{number}"), hosts=MANY[size])
+    return ingress(*MANY[size], name=f"i{number}", namespace=namespace, created=number)
 
 
 def considered(*ingresses: Ingress, limits: LimitOptions = LIMITS) -> set[tuple[str, int]]:
@@ -56,7 +55,7 @@ def test_what_crosses_the_share_is_considered_and_nothing_is_reported() -> None:
 
 def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
     ingresses = [claiming("tenant", number, 5000) for number in range(2)]
-    late = replace(ingress("late.example.com", created=9), ref=ObjectRef("Ingress", "tenant", "late"))
+    late = ingress("late.example.com", namespace="tenant", created=9)
     planned = desired(service(), *ingresses, late, options=config("limits: {hostnamesPerNamespace: 2500}"))
     assert {decision.name for decision in planned.names} == set(MANY[5000])
     assert planned.remarks[-1] == (
@@ -102,14 +101,14 @@ GATEWAYS = tuple(
 def dear(namespace: str, created: int) -> Route:
     """A Route that is compared with 32 x 64 listeners, for each of 16 hostnames."""
     hostnames = [f"{namespace}{created}-{each}.l1.g1.example.com" for each in range(16)]
-    found = route(*hostnames, to=[parent(each.ref.name) for each in GATEWAYS])
-    return replace(found, ref=ObjectRef("HTTPRoute", namespace, f"dear{created}"), created=at(created))
+    to = [parent(each.ref.name) for each in GATEWAYS]
+    return route(*hostnames, name=f"dear{created}", namespace=namespace, to=to, created=created)
 
 
 def test_a_namespace_whose_routes_cost_too_much_loses_the_youngest_and_no_other_does() -> None:
     tenant = [dear("tenant", created) for created in range(20)]
-    other = route("www.l1.g1.example.com", to=[parent("g1")])
-    planned = desired(service(), *GATEWAYS, *reversed(tenant), replace(other, created=at(99)))
+    other = route("www.l1.g1.example.com", to=[parent("g1")], created=99)
+    planned = desired(service(), *GATEWAYS, *reversed(tenant), other)
     claimed = {decision.claimed_by.path for decision in planned.names}
     assert claimed == {"web/site", *(f"tenant/dear{created}" for created in range(16))}
     assert planned.remarks[-1] == (
