@@ -18,9 +18,18 @@ BLUE = ObjectRef("Service", "ingress", "blue")
 GREEN = ObjectRef("Service", "ingress", "green")
 
 
-def name(text: str, status: DecisionStatus, code: str) -> NameDecision:
+def name(  # noqa: PLR0913 - each test names the one or two that matter to it
+    text: str,
+    status: DecisionStatus = DecisionStatus.REFUSED,
+    code: str = "NotVerified",
+    *,
+    namespace: str = "shop",
+    reason: str = "because",
+    stable: str = "",
+) -> NameDecision:
     """A decision about a name."""
-    return NameDecision(text, ObjectRef("Ingress", "shop", "site"), BLUE, Conclusion(status, code, "because"))
+    ingress = ObjectRef("Ingress", namespace, "site")
+    return NameDecision(text, ingress, BLUE, Conclusion(status, code, reason, stable))
 
 
 def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:

@@ -11,25 +11,20 @@ from nodeagent.agent.convergence import NodePass, Repair
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
-from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, NameDecision
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.runtime.status import Role
 from nodeagent.runtime.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
-from tests.agent.happening import new_metrics
+from tests.agent.happening import name, new_metrics
 from tests.agent.scraping import Scrape, read
 from tests.clock import Clock
-
-_LB = ObjectRef("Service", "ingress", "controller")
 
 
 def decided(status: DecisionStatus, code: str, reason: str, stable: str = "") -> Desired:
     """A plan that decided so on one name."""
-    ingress = ObjectRef("Ingress", "shop", "web")
-    name = NameDecision("shop.example.test", ingress, _LB, Conclusion(status, code, reason, stable))
-    return Desired(names=(name,))
+    return Desired(names=(name("shop.example.test", status, code, reason=reason, stable=stable),))
 
 
 REFUSED = decided(DecisionStatus.REFUSED, "NotVerified", "DNS answers 198.51.100.4", "DNS answers otherwise")
@@ -66,13 +61,6 @@ def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
     assert [record.getMessage() for record in caplog.records] == logged
 
 
-def _of(namespace: str, number: int, code: str) -> NameDecision:
-    ingress = ObjectRef("Ingress", namespace, "web")
-    return NameDecision(
-        f"{namespace}-{number:03}", ingress, _LB, Conclusion(DecisionStatus.REFUSED, code, "because")
-    )
-
-
 def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -80,16 +68,18 @@ def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     log = TransitionLog(clock)
     caplog.set_level(logging.INFO, "nodeagent")
     for change in range(20):
-        flood = tuple(_of("a-tenant", number, f"Code{change}") for number in range(150))
-        log.decisions(Desired(names=(*flood, _of("b-shop", 1, f"Code{change}"))))
+        code = f"Code{change}"
+        flood = [name(f"a-{number:03}", code=code, namespace="a-tenant") for number in range(150)]
+        log.decisions(Desired(names=(*flood, name("b", code=code, namespace="b-shop"))))
     about = [record.__dict__["fields"].get("claimed_by", "") for record in caplog.records]
-    assert about.count("Ingress a-tenant/web") == 60
-    assert about.count("Ingress b-shop/web") == 20
+    assert about.count("Ingress a-tenant/site") == 60
+    assert about.count("Ingress b-shop/site") == 20
     assert sum(record.getMessage().startswith("Omitted") for record in caplog.records) == 20
     caplog.clear()
     clock.now += 60
-    log.decisions(Desired(names=(_of("a-tenant", 1, "Another"), _of("b-shop", 1, "Code19"))))
-    assert "Ingress a-tenant/web" in str([record.__dict__["fields"] for record in caplog.records])
+    changed, same = (name("a-001", namespace="a-tenant"), name("b", code="Code19", namespace="b-shop"))
+    log.decisions(Desired(names=(changed, same)))
+    assert "Ingress a-tenant/site" in str([record.__dict__["fields"] for record in caplog.records])
 
 
 class _Component(SimpleNamespace):

@@ -18,38 +18,6 @@ def complaints(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_all_problems_are_reported_at_once_with_line_and_key() -> None:
-    """One run is enough to fix a file."""
-    text = """\
-loadBalancers:
-  detect: perhaps
-  services:
-    - {namespace: ingress-nginx, name: controller}
-    - namespace: Bad_Name
-relay:
-  kind: pigeon
-  ipv4: 169.254.66.1/24
-unknown: 1
-dnat:
-  podCIDRs:
-    - 10.244.1.0/24
-    - nonsense
-hosts:
-  file: etc/hosts
-"""
-    found = complaints(text)
-    assert [line.split(": ")[:2] for line in found] == [
-        [f"{FILE}:2", "loadBalancers.detect"],
-        [f"{FILE}:5", "loadBalancers.services[1].namespace"],
-        [f"{FILE}:5", "loadBalancers.services[1]"],
-        [f"{FILE}:7", "relay.kind"],
-        [f"{FILE}:8", "relay.ipv4"],
-        [f"{FILE}:9", "unknown"],
-        [f"{FILE}:13", "dnat.podCIDRs[1]"],
-        [f"{FILE}:15", "hosts.file"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

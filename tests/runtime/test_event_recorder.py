@@ -1,7 +1,6 @@
 """Few Events say what an administrator must know, in the same words on every node."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,41 +11,28 @@ from nodeagent.model.desired import (
     Desired,
     LoadBalancerDecision,
     NameDecision,
-    skipped,
 )
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent, pending_events
+from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent
+from nodeagent.runtime.event_recorder import pending_events as events
+from tests.agent.happening import BLUE, name
 from tests.apiserver import ApiServer
 from tests.clock import Clock
 from tests.sources.kubernetes.watching import connected
 
-LB = ObjectRef("Service", "ingress", "controller")
-
-
-def name(
-    text: str, status: DecisionStatus = DecisionStatus.REFUSED, code: str = "NotVerified"
-) -> NameDecision:
-    return NameDecision(
-        text, ObjectRef("Ingress", "shop", "web"), LB, Conclusion(status, code, "not verified")
-    )
-
-
-def events(desired: Desired) -> tuple[PendingEvent, ...]:
-    return pending_events(desired)
-
 
 def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
     refused = LoadBalancerDecision(
-        LB, Conclusion(DecisionStatus.REFUSED, "RangeExhausted", "no relay address is left")
+        BLUE, Conclusion(DecisionStatus.REFUSED, "RangeExhausted", "no relay address is left")
     )
     (found,) = events(Desired(load_balancers=(refused,)))
-    assert (found.service, found.code, found.message) == (LB, "RangeExhausted", "no relay address is left")
+    assert (found.service, found.code, found.message) == (BLUE, "RangeExhausted", "no relay address is left")
 
 
-_SERVED = LoadBalancerDecision(LB, Conclusion(DecisionStatus.SERVED, "Listed", "listed"))
-_SKIPPED = LoadBalancerDecision(LB, Conclusion(DecisionStatus.SKIPPED, "HostnameOnly", "by hostname"))
+_SERVED = LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed"))
+_SKIPPED = LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SKIPPED, "HostnameOnly", "by hostname"))
 _NO_BALANCER = NameDecision(
-    "a.example.test", LB, None, Conclusion(DecisionStatus.REFUSED, "BadName", "never written")
+    "a.example.test", BLUE, None, Conclusion(DecisionStatus.REFUSED, "BadName", "never written")
 )
 
 
@@ -72,14 +58,14 @@ def test_what_is_no_business_of_the_owners_gets_no_event(desired: Desired) -> No
 def test_many_refused_names_make_one_event_that_shows_some(code: str, count: int) -> None:
     (found,) = events(Desired(names=tuple(name(f"n{at}.example.test", code=code) for at in range(count))))
     assert found.code == f"Name{code}"
-    assert "n0.example.test (Ingress shop/web): not verified" in found.message
+    assert "n0.example.test (Ingress shop/site): because" in found.message
     assert found.message.endswith(f"; and {count - 5} more")
 
 
 def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
     """Anyone can write one into an object of a controller's own kind."""
     (found,) = events(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
-    assert found.message == f"{'x' * 256}... (Ingress shop/web): not verified"
+    assert found.message == f"{'x' * 256}... (Ingress shop/site): because"
 
 
 def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
@@ -94,9 +80,7 @@ def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
 
 def test_names_of_another_namespace_that_wait_for_dns_hold_back_no_event() -> None:
     """Else a tenant who makes up a hostname now and then keeps everyone's Events away."""
-    theirs = NameDecision(
-        "new.example.test", ObjectRef("Ingress", "tenant", "x"), LB, skipped("NotAskedYet", "not yet")
-    )
+    theirs = name("new.example.test", DecisionStatus.SKIPPED, "NotAskedYet", namespace="tenant")
     (found,) = events(Desired(names=(name("a.example.test"), theirs)))
     assert "a.example.test" in found.message
 
@@ -110,22 +94,16 @@ def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
         Desired(load_balancers=tuple(LoadBalancerDecision(ref, refused) for ref in (*many, honest)))
     )
     assert {event.service for event in found[:2]} == {many[0], honest}
-    theirs = [
-        replace(name(f"a{number}.example.test"), claimed_by=ObjectRef("Ingress", "a-tenant", "x"))
-        for number in range(99)
-    ]
+    theirs = [name(f"a{number}.example.test", namespace="a-tenant") for number in range(99)]
     (event,) = events(Desired(names=(*theirs, name("z.example.test"))))
-    assert "z.example.test (Ingress shop/web)" in event.message
+    assert "z.example.test (Ingress shop/site)" in event.message
 
 
 def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     """Each node may get other answers of DNS: the Event is one."""
-    conclusion = Conclusion(
-        DecisionStatus.REFUSED, "NotVerified", "DNS answers 192.0.2.7", "DNS answers otherwise"
-    )
-    refused = replace(name("a.example.test"), conclusion=conclusion)
+    refused = name("a.example.test", reason="DNS answers 192.0.2.7", stable="DNS answers otherwise")
     (found,) = events(Desired(names=(refused,)))
-    assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
+    assert found.message == "a.example.test (Ingress shop/site): DNS answers otherwise"
 
 
 def test_an_event_is_posted_once_an_hour_and_twenty_of_them_a_minute(api: ApiServer, tmp_path: Path) -> None:

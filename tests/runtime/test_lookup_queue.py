@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.model.facts import DnsOutcome, DnsReply
@@ -144,36 +144,15 @@ def test_hastened_names_are_asked_within_the_time_that_is_given() -> None:
     assert queue.pause(140) == math.inf
 
 
-def test_a_hostname_that_is_no_longer_wanted_is_not_looked_up() -> None:
-    """Wherever it was: new, waiting, or just being asked."""
-    queue = LookupQueue()
-    queue.want(of_one("asked", "new", "waiting"), NOW)
-    assert queue.take(100) == "asked"
-    assert queue.take(100) == "new"
-    queue.asked("new", due=130)
-    queue.want({}, NOW)
-    queue.asked("asked", due=130)
-    assert taken(queue, 1000) == []
-    assert queue.pause(1000) == math.inf
-
-
-def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
-    """Also while the answer to its old question is still on its way."""
-    queue = LookupQueue()
-    queue.want(of_one("a"), NOW)
-    assert taken(queue, 100) == ["a"]
-    queue.want({}, NOW)
-    queue.want(of_one("a"), NOW)
-    queue.want({}, NOW)
-    queue.want(of_one("a"), NOW)
-    queue.asked("a", due=101)
-    assert taken(queue, 102) == ["a"]
-    assert taken(queue, 200) == []
+_A, _NONE = {"a"}, set[str]()
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(["want", "take", "asked", "hasten"]), st.sets(st.sampled_from("abc"))))
 )
+# No longer wanted while it is asked; and back, before its old question is answered.
+@example([("want", {*"abc"}), ("take", _NONE), ("asked", _A), ("want", _NONE), ("asked", {*"bc"})])
+@example([("want", _A), ("take", _NONE), *[("want", _NONE), ("want", _A)] * 2, ("asked", _A)])
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
     """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
     queue, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0

@@ -1,13 +1,12 @@
 import os
 from ipaddress import IPv4Address
 from multiprocessing import get_context
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pytest
 
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
+from nodeagent.components.dnat.state import DnatBackend, DnatState, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.test_program import fake_nft
 from tests.components.dnat.world import apply, redirect
@@ -41,13 +40,8 @@ def test_nft_gets_the_whole_script_of_an_agent_that_died(
     os.mkfifo(script)
     fake_nft(monkeypatch, tmp_path, f"kill -9 $PPID\nexec /bin/cat > {script}")
     transaction = difference(DnatState(), many(COUNT))
-    agent = _started(backend, transaction)
+    agent = get_context("fork").Process(target=backend.run, args=(transaction,))
+    agent.start()
     assert script.read_text() == backend.script(transaction)
     agent.join()
     assert agent.exitcode == -9
-
-
-def _started(backend: DnatBackend, transaction: DnatChange) -> ForkProcess:
-    agent = get_context("fork").Process(target=backend.run, args=(transaction,))
-    agent.start()
-    return agent

@@ -67,17 +67,6 @@ def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pyt
 
 
 @isolated
-def test_an_edit_on_the_host_is_kept(tmp_path: Path) -> None:
-    """Made in place, above and below the block."""
-    on_host, path = _mounted(tmp_path)
-    apply(path)
-    on_host.write_bytes(b"10.1.1.1 above\n" + on_host.read_bytes() + b"10.1.1.1 below\n")
-    apply(path, lines(4))
-    apply(path, ())
-    assert on_host.read_bytes() == b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n"
-
-
-@isolated
 def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
     """The journal of the write that did not happen is removed, too."""
     on_host, path = _mounted(tmp_path)

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,18 +12,13 @@ from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.credentials import service_account
-from tests.apiserver import ApiServer, Tls
+from tests.apiserver import ApiServer, Tls, objects
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
 from tests.sources.kubernetes.watching import until
 from tests.testbed.certificates import make_certificate
 
 _WHERE = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 _NAMES = "subjectAltName=IP:127.0.0.1"
-
-
-def _config_map(name: str) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
 
 @pytest.fixture
@@ -46,10 +40,15 @@ def api(tmp_path: Path, account: Path) -> Iterator[ApiServer]:
         yield server
 
 
+def connect(server: ApiServer, account: Path, host: str = "127.0.0.1") -> Connection:
+    """A connection as in a pod."""
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(server.port)}
+    return Connection(lambda: service_account(environment, account))
+
+
 @pytest.fixture
 def connection(api: ApiServer, account: Path) -> Iterator[Connection]:
-    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
-    with Connection(lambda: service_account(environment, account)) as opened:
+    with connect(api, account) as opened:
         yield opened
 
 
@@ -73,7 +72,7 @@ def test_a_day_of_rotated_tokens(api: ApiServer, connection: Connection, account
         fresh.replace(account / "token")
         api.access.revoke_token(before)
         assert kinds(connection) == LIST
-        assert connection.write("create", "/api/v1/namespaces/default/configmaps", _config_map(token))
+        assert connection.write("create", "/api/v1/namespaces/default/configmaps", objects.config_map(token))
         # No request lasts from one hour to the one after the next.
         so_far = [len(into) for into in answered]
         until(
@@ -101,8 +100,7 @@ def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path,
     stranger, _ = make_certificate(tmp_path, "stranger", _NAMES)
     good = (account / "ca.crt").read_bytes()
     (account / "ca.crt").write_bytes(stranger.read_bytes())
-    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
-    with Connection(lambda: service_account(environment, account)) as connection:
+    with connect(api, account) as connection:
         with pytest.raises(
             errors.UnreachableError, match=r"(?i)certificate.verify.failed.*check .* its address and CA"
         ):
@@ -122,8 +120,7 @@ def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
     (account / "ca.crt").write_bytes(made.read_bytes())
     with ApiServer("::1", tls=Tls(made, key, made)) as server:
         server.access.require_token("first")
-        environment = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": str(server.port)}
-        with Connection(lambda: service_account(environment, account)) as connection:
+        with connect(server, account, "::1") as connection:
             assert connection.server == ("::1", server.port)
             connection.get_json("/version")
             with pytest.raises(errors.NotFoundError, match=rf"at \[::1\]:{server.port}: 404"):
@@ -137,15 +134,13 @@ def test_certificates_without_an_authority_key_identifier(tmp_path: Path, accoun
     made, key = make_certificate(tmp_path, "server", _NAMES, *unnamed, by=(ca, ca_key))
     with ApiServer(tls=Tls(made, key, ca)) as server:
         server.access.require_token("first")
-        environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
-        with Connection(lambda: service_account(environment, account)) as connection:
+        with connect(server, account) as connection:
             assert kinds(connection) == LIST
 
 
 def test_another_hosts_certificate(api: ApiServer, account: Path) -> None:
-    environment = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(api.port)}
     with (
-        Connection(lambda: service_account(environment, account)) as connection,
+        connect(api, account, "localhost") as connection,
         pytest.raises(errors.UnreachableError, match="localhost"),
     ):
         connection.get_json(SERVICES)
