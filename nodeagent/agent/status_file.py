@@ -60,7 +60,6 @@ class StatusFile:
         self._node = node
         self._status = status
         self._uptime = uptime
-        self._failure = ""
         self._closing = Event()
         self._thread = Thread(target=self._keep, name="status-file", daemon=True)
 

@@ -1,6 +1,5 @@
 """Each LoadBalancer Service: is it short-circuited, does that do harm, and what is the best fix. Pure."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from ipaddress import ip_network
@@ -83,7 +82,7 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     evidence = _evidence(seen, kubernetes)
     if code in {Code.ShortCircuited, Code.LoadBalancerRemedied} and seen.paths:
         evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
-    remedy = _remedy(code, seen, kubernetes, policy_api)
+    remedy = _remedy(code, seen, policy_api)
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
     if code is Code.ProxyUnknown and seen.detected.status is DecisionStatus.REFUSED:
         words = seen.detected.reason
@@ -164,7 +163,7 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     return lines
 
 
-def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_api: str) -> tuple[str, ...]:
+def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple[str, ...]:
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
     told = ", ".join(map(str, of_nodes))
     why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
@@ -176,7 +175,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
         tls = code is Code.TerminatesTLS
         # Controllers set ipMode by themselves only where PROXY is on, and the last way, a relay, can't help.
         provider = replace(seen.provider, ip_mode="") if tls and seen.provider else seen.provider
-        steps = remedies(seen.service, provider, kubernetes, policy_api)
+        steps = remedies(seen.service, provider, policy_api)
         return (*hint, *(steps[:-1] if tls else steps))
     if code is Code.ProxyUnknown:
         # To list it would help only if something else were in front.
@@ -216,8 +215,6 @@ _TRAEFIK = (
     "first run nodeagent doctor on a node: Traefik accepts connections without the header, and then only the "
     "client's address is lost (docs/controllers.md)"
 )
-_IP_MODE_SINCE = (1, 30)
-"""Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""
 _SIDE_EFFECTS = (
     "(this also changes other things: Service and Ingresses show the hostname instead of the address, "
     "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
@@ -249,15 +246,12 @@ def provider_of(service: Service, node: Node | None) -> Provider | None:
     return next((provider for provider in of_kind if scheme in provider.schemes), None)
 
 
-def remedies(
-    service: Service, provider: Provider | None, kubernetes: str, policy_api: str = ""
-) -> tuple[str, ...]:
+def remedies(service: Service, provider: Provider | None, policy_api: str = "") -> tuple[str, ...]:
     """Return the ways out, the best first.
 
     Args:
         service: the load balancer.
         provider: its provider; None if unknown.
-        kubernetes: the cluster's version, such as v1.33.2; empty if unknown.
         policy_api: the version in which it serves MutatingAdmissionPolicies; empty if it does not.
     """
     if name := announced_by(service):
@@ -266,7 +260,7 @@ def remedies(
             "on the nodes: install nodeagent (docs/fixes.md)",
         )
     return (
-        *_by_ip_mode(service, provider, kubernetes),
+        *_by_ip_mode(service, provider),
         *_by_hostname(service, provider),
         *(_BY_POLICY if policy_api else ()),
         _INSTALL,
@@ -288,24 +282,16 @@ def announced_by(service: Service) -> str:
     return next((name for sign, name in _ANNOUNCERS.items() if any(sign in text for text in told)), "")
 
 
-def _by_ip_mode(service: Service, provider: Provider | None, kubernetes: str) -> list[str]:
-    if honors_ip_mode(kubernetes) is False:
-        return [
-            f"ipMode: Proxy would fix it, but Kubernetes {kubernetes} does not support it: 1.30 and later do"
-        ]
-    since = "" if kubernetes else ", on Kubernetes 1.30 and later"
+def _by_ip_mode(service: Service, provider: Provider | None) -> list[str]:
     if provider is None:
-        return [f"without an agent{since}: if the cloud's controller can set ipMode: Proxy, switch that on"]
+        return ["without an agent: if the cloud's controller can set ipMode: Proxy, switch that on"]
     lines = []
     if provider.ip_mode:
         lines.append(
-            f"without an agent{since}: let the cloud's controller set ipMode: Proxy "
-            f"({provider.ip_mode}); {_DETOUR}"
+            f"without an agent: let the cloud's controller set ipMode: Proxy ({provider.ip_mode}); {_DETOUR}"
         )
     if provider.ip_mode_on_request:
-        lines.append(
-            f"without an agent{since}: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
-        )
+        lines.append(f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}")
         lines.append(annotate(service, provider.ip_mode_on_request))
     return lines
 
@@ -333,9 +319,3 @@ def annotate(service: Service, annotation: str) -> str:
     key, _, value = annotation.partition(": ")
     pair = shlex.quote(f"{key}={value.strip(chr(34))}")
     return f"$ kubectl annotate service -n {service.ref.namespace} {service.ref.name} {pair}"
-
-
-def honors_ip_mode(kubernetes: str) -> bool | None:
-    """Whether a kube-proxy of the cluster's version honors ipMode; None if the version is unknown."""
-    found = re.match(r"v?(\d+)\.(\d+)", kubernetes)
-    return (int(found[1]), int(found[2])) >= _IP_MODE_SINCE if found else None

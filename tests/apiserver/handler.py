@@ -148,9 +148,8 @@ class Handler(BaseHTTPRequestHandler):
     def _selector(self, asked: Asked) -> Selector:
         if asked.resource is None or asked.missing or asked.verb not in {"list", "watch"}:
             return Selector()
-        known = asked.resource.plural != "services" or self._api.service_fields
         fields, labels = asked.query.get("fieldSelector", ""), asked.query.get("labelSelector", "")
-        return selecting.parse(asked.resource, fields, labels, type_fields=known)
+        return selecting.parse(asked.resource, fields, labels)
 
     def _stream(self, asked: Asked, selector: Selector) -> None:
         """Serve a watch; raises ApiError while nothing has been sent yet."""

@@ -64,7 +64,6 @@ RESOURCES: tuple[Resource, ...] = (
         "v1",
         "services",
         "Service",
-        # Since Kubernetes 1.31 (kubernetes/kubernetes#123905).
         fields={"spec.type": "ClusterIP"},
     ),
     Resource("", "v1", "nodes", "Node", namespaced=False),

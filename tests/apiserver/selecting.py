@@ -36,13 +36,11 @@ class Selector:
         return all(test(obj) for test in self.tests)
 
 
-def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = True) -> Selector:
+def parse(resource: Resource, fields: str, labels: str) -> Selector:
     """Read the values of `fieldSelector` and `labelSelector`, which may be empty.
 
-    Without `type_fields`, the server knows those of metadata alone, as servers before 1.31 do for services.
     Raises ApiError 400 when the server does not know a field or cannot read a selector.
     """
-    own_fields = resource.fields if type_fields else {}
     tests: list[Test] = []
     name = ""
     for term in filter(None, fields.split(",")):
@@ -50,14 +48,14 @@ def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = T
         if not found:
             raise statuses.bad_request(f"invalid selector: '{fields}'; can't understand '{term}'")
         label, value = found.group("label", "value")
-        if label not in _META_FIELDS and label not in own_fields:
+        if label not in _META_FIELDS and label not in resource.fields:
             # A type with field labels of its own words it differently from one that has only metadata's.
             raise statuses.bad_request(
                 f"field label not supported: {label}"
-                if own_fields
+                if resource.fields
                 else f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
             )
-        tests.append(partial(_has, label.split("."), value, own_fields.get(label, "")))
+        tests.append(partial(_has, label.split("."), value, resource.fields.get(label, "")))
         if label == "metadata.name":
             name = value
     for term in filter(None, labels.split(",")):

@@ -53,7 +53,6 @@ class ApiServer:
         context: the TLS settings; None for plain HTTP.
         bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
             a minute).
-        service_fields: whether services can be selected by spec.type (Kubernetes 1.31).
         closing: set when the server closes.
     """
 
@@ -70,7 +69,6 @@ class ApiServer:
         self.containers = Containers()
         self.traffic = Traffic()
         self.bookmark_interval = 0.5
-        self.service_fields = True
         self.closing = threading.Event()
         self._address = address
         self._port = port

@@ -7,7 +7,7 @@ from kubernetes_validate import utils
 
 from tests.daemonset.kustomize import Object
 
-_OLDEST = 29
+_OLDEST = 31
 _NEWEST = int(str(kubernetes_validate.latest_version()).split(".")[1])
 VERSIONS = [f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
 

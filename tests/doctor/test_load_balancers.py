@@ -8,7 +8,6 @@ import pytest
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.load_balancer_findings import (
     LoadBalancerObservation,
-    honors_ip_mode,
     load_balancer_finding,
     provider_of,
     remedies,
@@ -149,23 +148,17 @@ def test_off_the_node_nobody_knows_whether_a_hostname_answers_the_nodes() -> Non
 
 def test_a_private_address_is_never_one_to_publish() -> None:
     both = service("blue", points=(point("203.0.113.50"), point("10.0.0.5"), point("fd00::5")))
-    (record,) = [step for step in remedies(both, _BY_NAME["Hetzner"], "v1.33.2") if "address record" in step]
+    (record,) = [step for step in remedies(both, _BY_NAME["Hetzner"]) if "address record" in step]
     assert "203.0.113.50 for" in record
     assert "10.0.0.5" not in record
     inner = service("blue", points=(point("192.168.1.5"),))
-    (record,) = [step for step in remedies(inner, _BY_NAME["Hetzner"], "v1.33.2") if "address record" in step]
+    (record,) = [step for step in remedies(inner, _BY_NAME["Hetzner"]) if "address record" in step]
     assert "its address in the DNS that the nodes use" in record
 
 
-def test_for_an_old_cluster_ip_mode_is_not_a_fix() -> None:
-    old = remedies(VIP, _BY_NAME["Hetzner"], "v1.29.4")
-    assert "Kubernetes v1.29.4 does not support it" in old[0]
-    assert "hostname" in old[1]
-
-
 def test_a_provider_that_sets_it_on_request_gets_the_request() -> None:
-    steps = remedies(VIP, _BY_NAME["STACKIT"], "")
-    assert "on Kubernetes 1.30 and later" in steps[0]
+    steps = remedies(VIP, _BY_NAME["STACKIT"])
+    assert "ask STACKIT's controller for ipMode: Proxy" in steps[0]
     assert steps[1].endswith(" lb.stackit.cloud/ip-mode-proxy=true")
 
 
@@ -200,7 +193,7 @@ _EXACT = "$ kubectl annotate service -n ingress blue "
 def test_every_providers_own_fix_has_its_key_its_value_and_what_else_it_changes(provider: object) -> None:
     """Key by key, as the providers' documentation has them; what is not listed here has none."""
     found = next(row for row in PROVIDERS if row is provider)
-    steps = remedies(VIP, found, "v1.33.2")
+    steps = remedies(VIP, found)
     wanted = [_EXACT + table[found.name] for table in (_BY_IP_MODE, _BY_HOSTNAME) if found.name in table]
     assert [step for step in steps if step.startswith("$ ")] == wanted
     by_ip_mode = [step for step in steps if "ipMode: Proxy" in step]
@@ -211,14 +204,6 @@ def test_every_providers_own_fix_has_its_key_its_value_and_what_else_it_changes(
         for effect in ("show the hostname", "external-dns", _DETOUR):
             assert effect in after
     assert steps[-1].startswith("on the nodes: install nodeagent")
-
-
-@pytest.mark.parametrize(
-    ("version", "able"),
-    [("v1.29.9", False), ("v1.30.0", True), ("1.33.2+k3s1", True), ("v2.0.0", True), ("", None), ("?", None)],
-)
-def test_which_versions_honor_ip_mode(version: str, able: bool | None) -> None:  # noqa: FBT001 - three answers
-    assert honors_ip_mode(version) is able
 
 
 def test_the_provider_is_known_by_an_annotation_before_the_nodes_cloud() -> None:

@@ -62,10 +62,6 @@ class NotFoundError(ApiError):
     object_name = ""
 
 
-class BadRequestError(ApiError):
-    """400: the server does not understand the request, such as an unknown field selector."""
-
-
 class AlreadyExistsError(ApiError):
     """409 with reason AlreadyExists: another program created the object first."""
 
@@ -160,7 +156,7 @@ class Status(Struct):
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
-    400: BadRequestError,
+    400: ApiError,
     401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,

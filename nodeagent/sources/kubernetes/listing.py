@@ -17,7 +17,6 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ApiRequest,
-    BadRequestError,
     GoneError,
     NoConnectionError,
     NotJsonError,
@@ -41,12 +40,10 @@ class Listing(Struct, frozen=True):
     """A collection at one moment.
 
     Attributes:
-        resource: what was listed; without its selector if the server rejected that.
         version: the resourceVersion to watch from.
         items: every object, readable or not.
     """
 
-    resource: Resource
     version: int
     items: Mapping[Key, Item]
 
@@ -107,7 +104,7 @@ def _without_depths(body: bytes) -> bytes:
 
 
 def read_list(connection: Connection, resource: Resource) -> Listing:
-    """Read a collection: compressed, else uncompressed, else all of it instead of what is used.
+    """Read a collection: compressed, else uncompressed.
 
     No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
     Semantics for get and list").
@@ -122,34 +119,23 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
     Raises:
         ApiError: one of its kinds. Nothing read so far counts then.
     """
-    ways = [(resource, True), (resource, False)]
-    if resource.dispensable:
-        ways.append((resource.widened(), False))
-    limit = PAGE
-    failure: Exception | None = None
-    while True:
-        row, compressed = ways.pop(0)
-        try:
-            listing = _pages(connection, row, limit, compressed=compressed)
-        except Exception as error:
-            if not ways or not _may_pass(error, resource):
-                raise
-            failure = error
-            if isinstance(error, GoneError):
-                # The pages' snapshot was compacted in the meantime. All in one page, as client-go's pager
-                # does: that can't expire.
-                limit = 0
-            continue
-        if failure is not None:
-            fields = {"resource": resource.name, "err": str(failure)}
-            _LOG.info("Could not read a list at first; a slower way worked", extra={"fields": fields})
-        return listing
+    try:
+        return _pages(connection, resource, PAGE, compressed=True)
+    except Exception as error:
+        if not _may_pass(error):
+            raise
+        failure = error
+    # If the pages' snapshot was compacted in the meantime: all in one page, as client-go's pager does. That
+    # can't expire.
+    limit = 0 if isinstance(failure, GoneError) else PAGE
+    listing = _pages(connection, resource, limit, compressed=False)
+    fields = {"resource": resource.name, "err": str(failure)}
+    _LOG.info("Could not read a list at first; a slower way worked", extra={"fields": fields})
+    return listing
 
 
-def _may_pass(error: Exception, resource: Resource) -> bool:
+def _may_pass(error: Exception) -> bool:
     """Whether the server might answer the same request, made in a slower way."""
-    if isinstance(error, BadRequestError):
-        return resource.dispensable  # it does not know the selector
     if not isinstance(error, ApiError):
         return True
     passing = (GoneError, NotJsonError, ServerTroubleError, UnreachableError)
@@ -214,7 +200,7 @@ def _pages(connection: Connection, resource: Resource, limit: int, *, compressed
             items[key or ("", f"(unnamed {len(items)})")] = item
         proceed = page.metadata.proceed
         if not proceed:
-            return Listing(resource, version, items)
+            return Listing(version, items)
         # The page's bytes are freed before the next page arrives.
         del page
 

@@ -20,7 +20,6 @@ from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ApiRequest,
-    BadRequestError,
     ForbiddenError,
     GoneError,
     NoConnectionError,
@@ -181,8 +180,6 @@ class Reflector:
         self._timing = timing
         self._on_change = on_change
         self._backoff = Backoff(*timing.backoff)
-        # What is requested, with its selector if the server knows it.
-        self._requested = resource
         # The highest resourceVersion received, from which a watch continues; None if a list is needed.
         self._version: int | None = None
         # Whether the last watch received a line or lasted, so that no wait is needed.
@@ -248,9 +245,8 @@ class Reflector:
         """Decide what is next after a failure, and wait as long as it requires."""
         if self._stopping.is_set():
             return
-        if isinstance(error, BadRequestError | GoneError | NotJsonError | NotFoundError | TooLargeError):
-            # The next server may be older, and not know the selector; a change may have been lost in the
-            # unreadable part; a kind that returns is another collection.
+        if isinstance(error, GoneError | NotJsonError | NotFoundError | TooLargeError):
+            # A change may have been lost in the unreadable part; a kind that returns is another collection.
             self._version = None
         self.error = str(error)
         self._failure = type(error)
@@ -282,10 +278,9 @@ class Reflector:
             self._stopping.wait(self._backoff.next(retry_after))
 
     def _list(self) -> None:
-        listing = read_list(self._connection, self._requested)
+        listing = read_list(self._connection, self.resource)
         if self._stopping.is_set():
             return
-        self._requested = listing.resource
         self.error = self._failure = None
         changed = self.store.replace(listing.items)
         self._version = listing.version
@@ -295,13 +290,13 @@ class Reflector:
 
     def _open(self) -> Stream:
         query = {
-            **self._requested.selector,
+            **self.resource.selector,
             "resourceVersion": str(self._version),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
         }
-        stream = self._connection.open_stream(self._requested.path, query, self._timing.idle_timeout)
+        stream = self._connection.open_stream(self.resource.path, query, self._timing.idle_timeout)
         with self._lock:
             self._stream = stream
         if self._stopping.is_set():
@@ -330,7 +325,7 @@ class Reflector:
     def _apply(self, line: bytes, request: ApiRequest) -> bool:
         """Apply one line to the held objects; return whether a value changed."""
         try:
-            event = read_event(line, self._requested, request)
+            event = read_event(line, self.resource, request)
         except ApiError:
             # A new list is needed whatever it is, as in client-go.
             self._version = None

@@ -84,7 +84,6 @@ class Resource:
         decode: one object to its value; None for an object that nodeagent does not use; raises
             DecodingError.
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
-        dispensable: `decode` alone selects as well, if the server rejects the selector with 400.
         optional: a server without it, or that denies it, is not an error.
     """
 
@@ -93,7 +92,6 @@ class Resource:
     path: str
     decode: Callable[[Raw], object | None]
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
-    dispensable: bool = False
     optional: bool = False
 
     @property
@@ -109,10 +107,6 @@ class Resource:
         return namespace in {"", metadata.namespace or "default"} and all(
             named.get(key, "") == value or key.startswith("spec.") for key, _, value in pairs
         )
-
-    def widened(self) -> "Resource":
-        """Return the same without its selector, for a server that does not know it."""
-        return replace(self, selector={}, dispensable=False)
 
 
 Key = tuple[str, str]
@@ -142,7 +136,6 @@ SERVICES = Resource(
     decode_service,
     # Kubernetes has this selector since 1.31.
     {"fieldSelector": "spec.type=LoadBalancer"},
-    dispensable=True,
 )
 INGRESSES = Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decode_ingress)
 NODES = Resource("nodes", "Node", "/api/v1/nodes", decode_node)

@@ -237,15 +237,6 @@ def test_an_unknown_event_is_ignored_and_a_line_that_is_none_asks_for_a_new_list
         assert watched.state().relists == relists
 
 
-def test_a_selector_refused_at_the_watch(api: ApiServer, connection: Connection) -> None:
-    api.store.create(objects.service("lb", kind="LoadBalancer"))
-    with watching(api, connection) as watched:
-        api.service_fields = False
-        api.end_watches()
-        api.store.create(objects.service("web", kind="LoadBalancer"))
-        until(lambda: watched.services() == ["lb", "web"], "both")
-
-
 def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: Connection) -> None:
     api.bookmark_interval = 0.05
     with watching(api, connection) as watched:

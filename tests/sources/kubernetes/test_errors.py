@@ -15,7 +15,6 @@ def status(**fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (400, errors.BadRequestError),
         (401, errors.UnauthorizedError),
         (403, errors.ForbiddenError),
         (404, errors.NotFoundError),
