@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -65,6 +66,9 @@ class Part:
         self.reads = 0
         self.seconds = 600.0
         self._rung = ""
+        # What the table asks of the relay: it holds no port, steers none, and has none.
+        self.hold_ports = self.steer = Mock()
+        self.ready, self.port_holders = Mock(return_value=frozenset()), Mock(return_value={})
 
     def read(self) -> Lines:
         """See `component.Component`."""
@@ -103,22 +107,6 @@ class Part:
         """See `component.Watch`."""
         rung, self._rung = self._rung, ""
         return rung
-
-    # What the table asks of the relay.
-
-    def hold_ports(self, *_: object) -> None:
-        """Hold none."""
-
-    def steer(self, *_: object) -> None:
-        """Steer none."""
-
-    def ready(self, *_: object) -> frozenset[Endpoint]:
-        """Return none."""
-        return frozenset()
-
-    def port_holders(self) -> dict[Endpoint, int]:
-        """Return none."""
-        return {}
 
 
 class Passes:

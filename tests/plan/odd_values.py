@@ -30,6 +30,8 @@ ABSURD_HOSTS = (
     "\u212aelvin.example.com",
     "127.0.0.1",
     "1.2.3",
+    "7",
+    "a.example.7",
     "[::1]",
     "::1",
     "x" * 64 + ".example.com",

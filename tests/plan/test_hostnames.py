@@ -14,12 +14,6 @@ def test_a_dns_name_has_no_defect(name: str) -> None:
     assert defect(name) is None
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "1.2.3", "7", "a.example.7"])
-def test_what_ends_in_a_number_looks_like_an_address(name: str) -> None:
-    """Programs would take it for one."""
-    assert defect(name) == "looks like an address, not a name"
-
-
 def test_a_name_has_at_most_253_characters() -> None:
     """RFC 1035, without the final dot."""
     longest = "x." * 126 + "x"

@@ -7,8 +7,7 @@ import pytest
 
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
 from nodeagent.model.facts import Facts, InterfaceAddress
-from nodeagent.model.objects import Snapshot, Unreadable
-from nodeagent.plan.planner import defer_until_ready, plan
+from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     FACTS,
     NODE,
@@ -127,14 +126,6 @@ def test_other_pod_ranges_of_a_network_plugin_than_the_known_are_said_once(
 )
 def test_a_network_plugin_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
     assert desired(service(), facts=facts, options=config(options, proxies=("blue",))).remarks == ()
-
-
-def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
-    """Sorted by place."""
-    unreadable = (Unreadable("b.yaml:1", "not YAML"), Unreadable("a.yaml:9", "not YAML"))
-    planned = plan(Snapshot((service(),), unreadable=unreadable), FACTS, config())
-    assert planned.unreadable == unreadable[::-1]
-    assert planned.dnat.redirects
 
 
 NAME = "www.example.com"

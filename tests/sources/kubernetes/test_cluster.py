@@ -135,17 +135,6 @@ def test_streams_that_end_are_taken_up_again(api: ApiServer, connection: Connect
         assert {state.relists for state in watched.watched()} == {0}
 
 
-@pytest.mark.parametrize("code", [500, 503, 429])
-@pytest.mark.parametrize("verb", ["list", "watch"])
-def test_trouble_passes(api: ApiServer, connection: Connection, verb: str, code: int) -> None:
-    armed = api.faults.add(faults.Answer(code), path=INGRESSES, verbs={verb}, times=4)
-    with watching(api, connection) as watched:
-        api.store.create(objects.ingress("a"))
-        watched.until_ingresses("a")
-        assert armed.used == 4
-        assert watched.state().error is None
-
-
 @pytest.mark.parametrize(
     "fault",
     [

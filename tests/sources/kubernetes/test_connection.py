@@ -105,13 +105,6 @@ def test_a_stream_is_interrupted_by_another_thread(api: ApiServer, connection: C
     assert kinds(connection) == LIST
 
 
-def test_a_connection_that_the_server_closed_meanwhile(api: ApiServer, connection: Connection) -> None:
-    assert kinds(connection) == LIST
-    api.stop_listening()
-    api.start_listening()
-    assert kinds(connection) == LIST
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_kept_connection_that_broke_is_replaced(
     api: ApiServer,

@@ -144,9 +144,3 @@ def test_an_answer_that_breaks_off_never_passes_for_a_whole_one(
     api.faults.add(faults.CutBody(after), path=_EXEC)
     with pytest.raises(UnreachableError):
         connection.execute(*_WHERE, ["cat"], timeout=10)
-
-
-def test_a_server_that_is_away(api: ApiServer, connection: Connection) -> None:
-    api.stop_listening()
-    with pytest.raises(UnreachableError, match="Connection refused"):
-        connection.execute(*_WHERE, ["true"], timeout=10)

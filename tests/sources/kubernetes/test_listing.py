@@ -18,14 +18,6 @@ def resource(name: str = "ingresses") -> Resource:
     return next(row for row in watched("n1") if row.name == name)
 
 
-def test_pages_are_put_together(api: ApiServer, connection: Connection) -> None:
-    api.store.create_many(objects.ingresses(1300))
-    listing = read_list(connection, resource())
-    assert len(listing.items) == 1300
-    assert listing.version == api.store.revision
-    assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500"] * 3
-
-
 def test_compaction_between_pages_restarts_the_list(api: ApiServer, connection: Connection) -> None:
     api.store.create_many(objects.ingresses(1300))
     first, second = faults.Hold(), faults.Hold()

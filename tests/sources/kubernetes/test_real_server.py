@@ -3,7 +3,6 @@
 tests/apiserver/servers.py says how.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,11 +13,8 @@ import pytest
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import service_account
-from nodeagent.sources.kubernetes.errors import ForbiddenError, GoneError, NotFoundError, UnauthorizedError
-from nodeagent.sources.kubernetes.listing import lines, read_event
-from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
-from tests.apiserver import objects
 from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
 from tests.apiserver.wire import request as requested
@@ -26,7 +22,6 @@ from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not (KUBE_APISERVER and ETCD), reason="KUBE_APISERVER and ETCD are not given")
 _INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
-_CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +41,7 @@ def _connected(server: tuple[Server, Path], token: str) -> Connection:
     return connect(write_kubeconfig(folder / f"{token}.kubeconfig", cluster, token))
 
 
-def test_lists_are_compressed_and_watches_go_on_from_them(server: tuple[Server, Path]) -> None:
-    with _connected(server, ADMIN) as connection:
-        for number in range(300):
-            status, answer = requested(
-                server[0].admin,
-                "POST",
-                "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
-                objects.ingress(f"i{number}", hosts=[f"i{number}.example.test"]),
-            )
-            assert status == 201, answer
-        listed = connection.get_json(_INGRESSES, compressed=True)
-        assert 0 < connection.bytes_read < len(listed) / 2
-        version = json.loads(connection.get_json(_CONFIG_MAPS))["metadata"]["resourceVersion"]
-        stream = connection.open_stream(_CONFIG_MAPS, {"watch": "true", "resourceVersion": version})
-        data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
-        assert connection.write("create", _CONFIG_MAPS, data).startswith(b'{"kind":"ConfigMap"')
-        assert any(b'"name":"new"' in line for line in lines(stream.pieces()))
-        stream.interrupt()
-        stream.close()
-
-
-def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
+def test_what_it_answers(server: tuple[Server, Path]) -> None:
     gone = ObjectRef("DaemonSet", "default", "nodeagent")
     with _connected(server, ADMIN) as connection:
         answers = ask_cluster(connection)
@@ -83,16 +57,6 @@ def test_what_it_answers_besides(server: tuple[Server, Path]) -> None:
         connection.get_json(_INGRESSES)
     with _connected(server, WRONG) as connection, pytest.raises(UnauthorizedError, match="401"):
         connection.get_json(_INGRESSES)
-
-
-def test_a_forgotten_version_needs_a_new_list(server: tuple[Server, Path]) -> None:
-    server[0].compact()
-    query = {"watch": "true", "resourceVersion": "2"}
-    with _connected(server, ADMIN) as connection:
-        stream = connection.open_stream(INGRESS_CLASSES.path, query)
-        line = next(lines(stream.pieces()))
-        with pytest.raises(GoneError, match="a new list is needed"):
-            read_event(line, INGRESS_CLASSES, stream.request)
 
 
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
