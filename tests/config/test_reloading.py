@@ -54,20 +54,24 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
     assert not file.has_changed()
 
 
-def test_a_file_that_is_gone_for_a_moment_is_no_change(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that switches hosts lines off."""
     path = tmp_path / "nodeagent.yaml"
-    path.write_text("relay:\n")
+    path.write_text("hosts: {enabled: false}\n")
+    return path
+
+
+def test_a_file_that_is_gone_for_a_moment_is_no_change(path: Path) -> None:
     file = ConfigFile(path, Config(), AGENT, later)
     path.unlink()
     assert not file.has_changed()
-    path.write_text("hosts:\n  enabled: false\n")
+    path.write_text("hosts: {enabled: true}\n")
     assert file.has_changed()
 
 
-def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> None:
+def test_a_file_that_is_still_written_to_is_no_change_yet(path: Path) -> None:
     """A file written in place is empty first, which means the defaults."""
-    path = tmp_path / "nodeagent.yaml"
-    path.write_text("hosts: {enabled: false}\n")
     now = _WHOLE_SECONDS
     file = ConfigFile(path, Config(), AGENT, lambda: now)
     path.write_text("")
@@ -82,9 +86,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> Non
     assert not file.has_changed()
 
 
-def test_a_file_is_read_at_once_on_request(tmp_path: Path) -> None:
-    path = tmp_path / "nodeagent.yaml"
-    path.write_text("")
+def test_a_file_is_read_at_once_on_request(path: Path) -> None:
     now = _WHOLE_SECONDS
     file = ConfigFile(path, Config(), AGENT, lambda: now)
     path.write_text("hosts: {enabled: true}\n")
@@ -102,12 +104,10 @@ def test_without_a_file_the_defaults_stay() -> None:
 
 
 def test_a_file_that_can_not_be_read_for_a_moment_is_read_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "nodeagent.yaml"
-    file.write_text("")
-    found = ConfigFile(file, Config(), AGENT, clock=later)
-    file.write_text("hosts: {allow: [example.test]}")
+    found = ConfigFile(path, Config(), AGENT, clock=later)
+    path.write_text("hosts: {allow: [example.test]}")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         with pytest.raises(ConfigError, match="can't be read: Too many open files"):

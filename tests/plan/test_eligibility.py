@@ -143,12 +143,6 @@ def test_a_list_of_ranges_is_complete_in_both_families() -> None:
     assert set(redirects(planned)) == {"192.0.2.1:443"}
 
 
-def with_external(*addresses: str, found: Service | None = None) -> Service:
-    """A Service with these externalIPs."""
-    ips = tuple(ip_address(text) for text in addresses)
-    return replace(found or service(ports=("443",)), external_ips=ips)
-
-
 @pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
 def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
     """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""
@@ -157,7 +151,8 @@ def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
         addresses=(InterfaceAddress(ip_address("198.51.100.2"), 24, "eth1"),),
         api_servers=frozenset({endpoint("192.0.2.5:6443")}),
     )
-    planned = desired(with_external(own, "203.0.113.7"), facts=facts)
+    ips = tuple(map(ip_address, (own, "203.0.113.7")))
+    planned = desired(replace(service(ports=("443",)), external_ips=ips), facts=facts)
     assert set(redirects(planned)) == {"192.0.2.1:443", "203.0.113.7:443"}
     (remark,) = of_service(planned).remarks
     assert remark.startswith(f"{own}: ")

@@ -169,27 +169,20 @@ def test_retry_after_is_honored(api: ApiServer, connection: Connection) -> None:
         assert 0.9 < time.monotonic() - began < 2.0
 
 
-def test_stopping_waits_for_no_slow_list(api: ApiServer, connection: Connection) -> None:
+def test_stopping_waits_for_no_slow_list_and_ends_all_watches(api: ApiServer, connection: Connection) -> None:
     hold = faults.Hold()
     api.faults.add(hold, path=INGRESSES)
     with watching(api, connection, synced=False) as watched:
         hold.wait_until_held()
-        began = time.monotonic()
-        watched.cluster.stop()
-        assert time.monotonic() - began < 5.0
-        changes = watched.changes
-        hold.release()
-        assert watched.cluster.snapshot() is None
-        assert watched.changes == changes
-
-
-def test_stopping_ends_all_watches(api: ApiServer, connection: Connection) -> None:
-    with watching(api, connection) as watched:
+        api.traffic.wait_for_watch("services")
         began = time.monotonic()
         watched.cluster.stop()
         assert time.monotonic() - began < 5.0
         until(lambda: not api.traffic.watches(), "the end of all watches")
-        watched.snapshot()
+        changes = watched.changes
+        hold.release()
+        assert watched.cluster.snapshot() is None
+        assert watched.changes == changes
 
 
 def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> None:
