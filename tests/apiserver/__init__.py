@@ -6,7 +6,8 @@
         api.faults.add(faults.Answer(503, retry_after=1), path="*/ingresses", verbs={"list"}, times=2)
         api.traffic.wait_for_watch("services")
 
-What it imitates, and where that is written down, is written at the head of each module.
+What it imitates, and where that is written down, is written at the head of each module. A request that no one
+sends here, such as one that makes no sense, is none of it: it fails the test, when the server closes.
 """
 
 from . import access, faults, objects

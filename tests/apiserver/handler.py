@@ -20,7 +20,8 @@ from .selecting import Selector
 from .traffic import Seen
 
 if TYPE_CHECKING:
-    from .server import ApiListener, ApiServer
+    from .listener import Listener
+    from .server import ApiServer
 
 _GZIP_FROM = 128 * 1024
 """The real server compresses answers above this size for clients that take gzip (KEP-156)."""
@@ -50,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 
     @property
     def _api(self) -> "ApiServer":
-        return cast("ApiListener", self.server).api
+        return cast("Listener", self.server).api
 
     def _serve(self) -> None:
         """Answer one request."""
@@ -61,12 +62,7 @@ class Handler(BaseHTTPRequestHandler):
             method(**msgspec.json.decode(body))
             self._send(Reply(200, b"{}"))
             return
-        try:
-            asked = routes.read(self.command, self.path, self._api.store.resources)
-        except statuses.ApiError as error:
-            self._api.traffic.arrived(Seen(self.command.lower(), path, {}))
-            self._send(replies.refusal(error))
-            return
+        asked = routes.read(self.command, self.path, self._api.store.resources)
         self._api.traffic.arrived(Seen(asked.verb, asked.path, asked.query))
         spoiled = self._struck(asked)
         if isinstance(spoiled, faults.Answer):
@@ -194,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.sendall(_END_OF_CHUNKS)
             return
         if ending is watches.Ending.RESET:
-            cast("ApiListener", self.server).reset_when_closed(self.connection)
+            cast("Listener", self.server).reset_when_closed(self.connection)
         self.close_connection = True
 
     def _head(self, code: int, headers: list[tuple[str, str]]) -> bytes:

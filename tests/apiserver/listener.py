@@ -7,22 +7,26 @@ import struct
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .server import ApiServer
 
 _SECONDS = 5.0
 
 
 class Listener(ThreadingHTTPServer):
-    """A threaded HTTP server that knows its connections and can cut them; without `tls`, plain HTTP."""
+    """A threaded HTTP server that knows whose requests it takes and its connections, and can cut these."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(
-        self, address: str, port: int, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None
+        self, api: "ApiServer", address: str, port: int, handler: type[BaseHTTPRequestHandler]
     ) -> None:
+        self.api = api
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._tls = tls
+        self._tls = api.context
         self._idle = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._resets: set[socket.socket] = set()

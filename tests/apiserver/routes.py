@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from . import discovery, statuses
+from . import discovery
 from .resources import Resource
 
 PLAIN_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
@@ -43,7 +43,7 @@ class Asked:
 
 
 def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
-    """Read a request line; raises ApiError 405 when the resource does not take the method."""
+    """Read a request line."""
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     verb = _VERBS[method]
@@ -69,8 +69,7 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         or (row.namespaced and bool(name) and not namespace)
     )
     exact = _exact_verb(verb, name, query)
-    if exact == "create" and row.namespaced and not namespace and not missing:
-        raise statuses.method_not_allowed()
+    assert exact != "create" or missing or not row.namespaced or namespace, "no namespace to create it in"
     return Asked(exact, parts.path, query, row, namespace, name, subresource, missing, unknown=not served)
 
 
@@ -86,7 +85,6 @@ def _exact_verb(verb: str, name: str, query: Mapping[str, str]) -> str:
         if name:
             return "get"
         return "watch" if query.get("watch") in TRUE else "list"
-    if (verb == "create") == bool(name):
-        # POST goes to the collection, PUT, PATCH and DELETE to an object; deletecollection is not imitated.
-        raise statuses.method_not_allowed()
+    # POST goes to the collection, PUT, PATCH and DELETE to an object; deletecollection is not imitated.
+    assert (verb == "create") != bool(name), f"{verb} of a collection, or of one object"
     return verb

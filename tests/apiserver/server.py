@@ -38,12 +38,6 @@ def self_signed(folder: Path, address: str) -> Tls:
     return Tls(certificate, key, certificate)
 
 
-class ApiListener(Listener):
-    """A listener that knows whose requests it takes."""
-
-    api: "ApiServer"
-
-
 class ApiServer:
     """A simulated kube-apiserver on a real socket.
 
@@ -77,7 +71,7 @@ class ApiServer:
         if tls is not None:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(tls.certificate, tls.key)
-        self._listener: ApiListener | None = None
+        self._listener: Listener | None = None
         self._held: socket.socket | None = None
         self._failures: list[BaseException] = []
 
@@ -115,8 +109,7 @@ class ApiServer:
         if self._held is not None:
             self._held.close()
             self._held = None
-        listener = ApiListener(self._address, self._port, Handler, self.context)
-        listener.api = self
+        listener = Listener(self, self._address, self._port, Handler)
         self._port = int(listener.server_address[1])
         listener.start()
         self._listener = listener

@@ -49,16 +49,11 @@ def no_such_resource() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def invalid_options(kind: str, where: str, what: str, reason: str = "FieldValueForbidden") -> ApiError:
-    """Refuse a query's parameters, read as ListOptions or PatchOptions."""
-    details: Object = {"group": "meta.k8s.io", "kind": kind}
-    details["causes"] = [{"reason": reason, "message": what, "field": where}]
-    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {where}: {what}', details)
-
-
-def no_number(text: str, kind: str = "ParseInt") -> str:
-    """Give Go's words for a text that is not a number."""
-    return f'strconv.{kind}: parsing "{text}": invalid syntax'
+def invalid_options(where: str, what: str) -> ApiError:
+    """Refuse a query's parameter, read as one of ListOptions."""
+    details: Object = {"group": "meta.k8s.io", "kind": "ListOptions"}
+    details["causes"] = [{"reason": "FieldValueForbidden", "message": what, "field": where}]
+    return ApiError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {where}: {what}', details)
 
 
 def bad_request(message: str) -> ApiError:
@@ -69,12 +64,6 @@ def bad_request(message: str) -> ApiError:
 def forbidden(message: str) -> ApiError:
     """Refuse what RBAC does not allow."""
     return ApiError(403, "Forbidden", message)
-
-
-def method_not_allowed() -> ApiError:
-    """Refuse a method that the path does not have."""
-    text = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", text)
 
 
 def expired(asked: int, oldest: int) -> ApiError:

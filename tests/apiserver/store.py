@@ -255,12 +255,7 @@ class Store:
 
     def _add(self, resource: Resource, obj: Object) -> Version:
         metadata = dict(obj.get("metadata", {}))
-        if "name" not in metadata and metadata.get("generateName"):
-            metadata["name"] = f"{metadata['generateName']}{uuid.uuid4().hex[:5]}"
-        name = metadata.get("name")
-        if not name:
-            why = "metadata.name: Required value: name or generateName is required"
-            raise statuses.ApiError(422, "Invalid", f'{resource.kind} "" is invalid: {why}')
+        name = metadata["name"]
         if not resource.namespaced:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):

@@ -147,44 +147,22 @@ def test_large_lists_are_compressed_for_clients_that_ask(server: Server, place: 
 # What does not make sense
 
 
-OTHER_TYPE = {"kind": "Ingress", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "a"}}
 NO_RESOURCE = "404 NotFound: the server could not find the requested resource"
-NO_METHOD = "405 MethodNotAllowed: the server does not allow this method on the requested resource"
-ELSEWHERE = {"metadata": {"name": "a", "namespace": "other"}}
 NO_FIELD = '"spec.type" is not a known field selector: only "metadata.name", "metadata.namespace"'
-PLACES_DIFFER = "the namespace of the provided object does not match the namespace sent on the request"
-NAMES_DIFFER = "the name of the object (b) does not match the name on the URL"
-LISTS = "/api/v1/services"
 
-REFUSALS: list[tuple[str, Object | str | None, str]] = [
+REFUSALS: list[tuple[str, Object | None, str]] = [
     ("GET /api/v1/wonders", None, NO_RESOURCE),
     ("GET {place}/configmaps/x/status", None, NO_RESOURCE),
     ("GET {place}/configmaps/x", None, '404 NotFound: configmaps "x" not found'),
     ("GET {networking}/ingresses/x", None, '404 NotFound: ingresses.networking.k8s.io "x" not found'),
     ("POST {place}-no/configmaps", config_map("x"), '404 NotFound: namespaces "place-'),
-    ("PUT {place}/configmaps", config_map("x"), NO_METHOD),
-    ("POST /api/v1/configmaps", config_map("x"), NO_METHOD),
     ("GET /api/v1/configmaps?fieldSelector=spec.type%3Dx", None, f"400 BadRequest: {NO_FIELD}"),
-    (
-        f"GET {LISTS}?fieldSelector=bad",
-        None,
-        "400 BadRequest: invalid selector: 'bad'; can't understand 'bad'",
-    ),
-    (f"GET {LISTS}?limit=x", None, "400 BadRequest: * invalid syntax"),
-    (f"GET {LISTS}?continue=rubbish", None, "400 BadRequest: * continue key is not valid"),
-    (f"GET {LISTS}?watch=1&resourceVersion=x", None, '500 : * Invalid value: "x"'),
-    ("POST {place}/configmaps", {"metadata": {}}, "422 Invalid: * name or generateName is required"),
-    ("POST {place}/configmaps", ELSEWHERE, f"400 BadRequest: {PLACES_DIFFER}"),
-    ("POST {place}/configmaps", OTHER_TYPE, "400 BadRequest: * cannot be handled as a ConfigMap"),
-    ("POST {place}/configmaps", "{", "400 BadRequest: the object provided is unrecognized"),
-    ("PUT {place}/configmaps/a", config_map("b"), f"400 BadRequest: {NAMES_DIFFER} (a)"),
-    ("PATCH {place}/configmaps/held", {"metadata": {"name": "b"}}, f"400 BadRequest: {NAMES_DIFFER} (held)"),
     ("POST {place}/configmaps", config_map("held"), '409 AlreadyExists: configmaps "held" already exists'),
 ]
 
 
 @pytest.mark.parametrize(("asked", "body", "refusal"), REFUSALS, ids=[each[0] for each in REFUSALS])
-def test_refusals(server: Server, place: str, asked: str, body: Object | str | None, refusal: str) -> None:
+def test_refusals(server: Server, place: str, asked: str, body: Object | None, refusal: str) -> None:
     created(server, f"{place}/configmaps", config_map("held"))
     method, target = asked.format(place=place, networking=grouped(place, "networking.k8s.io")).split(" ")
     status, answer = request(server.admin, method, target, body)
@@ -328,9 +306,6 @@ def test_apply_creates_and_merges(server: Server, place: str) -> None:
     made["data"] = {"l": "2"}
     _, found = request(server.admin, "PATCH", path + manager, made, APPLY)
     assert found["data"] == {"l": "2", "other": "writer"}, "what is no longer applied is removed"
-    status, refused = request(server.admin, "PATCH", path, made, APPLY)
-    assert (status, refused["reason"]) == (422, "Invalid")
-    assert "fieldManager: Required value: is required for apply patch" in refused["message"]
 
 
 # What exists

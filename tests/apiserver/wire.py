@@ -7,28 +7,23 @@ from dataclasses import dataclass
 from typing import Self
 
 from .resources import Object
-from .server import ApiServer
 
 _TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server as one of its users sees it: port, bearer token (empty for none), TLS (None for none)."""
+    """A server at 127.0.0.1 as one of its users sees it: port, bearer token (empty for none), TLS or None."""
 
     port: int
     token: str = ""
     context: ssl.SSLContext | None = None
 
 
-Server = ApiServer | Peer
-"""Who listens at 127.0.0.1; of the simulated server, one without TLS."""
-
-
-def _opened(api: Server) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+def _opened(api: Peer) -> tuple[http.client.HTTPConnection, dict[str, str]]:
     """Give a connection, and the credentials' header."""
-    token = {"Authorization": f"Bearer {api.token}"} if isinstance(api, Peer) and api.token else {}
-    if isinstance(api, Peer) and api.context is not None:
+    token = {"Authorization": f"Bearer {api.token}"} if api.token else {}
+    if api.context is not None:
         return http.client.HTTPSConnection(
             "127.0.0.1", api.port, timeout=_TIMEOUT, context=api.context
         ), token
@@ -36,7 +31,7 @@ def _opened(api: Server) -> tuple[http.client.HTTPConnection, dict[str, str]]:
 
 
 def request(
-    api: Server,
+    api: Peer,
     method: str,
     target: str,
     body: Object | str | None = None,
@@ -52,7 +47,7 @@ def request(
 
 
 def exchange(
-    api: Server,
+    api: Peer,
     method: str,
     target: str,
     body: Object | str | None = None,
@@ -73,7 +68,7 @@ def exchange(
 class WatchLines:
     """One watch, read line by line; the target needs no `watch=1`."""
 
-    def __init__(self, api: Server, target: str) -> None:
+    def __init__(self, api: Peer, target: str) -> None:
         self._connection, token = _opened(api)
         self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1", headers=token)
         self.response = self._connection.getresponse()
