@@ -6,6 +6,7 @@ import ssl
 import struct
 import sys
 import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -124,3 +125,12 @@ def held_port(address: str, port: int) -> socket.socket:
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((address, port))
     return held
+
+
+def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
+    """Give ports of 127.0.0.1 on which no process listens now."""
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for _ in range(count)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in free]

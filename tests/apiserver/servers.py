@@ -6,7 +6,6 @@
 import base64
 import json
 import os
-import socket
 import ssl
 import subprocess
 import urllib.request
@@ -18,6 +17,7 @@ from pathlib import Path
 from tests.testbed.waiting import wait_until
 
 from .access import DEFAULT_USER, rules_bound_to
+from .listener import free_ports
 from .resources import Object
 from .server import ApiServer
 from .wire import Peer, exchange, request
@@ -79,7 +79,7 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
         folder: for their data, certificates and logs.
         address: where others reach it; without one, it listens on loopback alone.
     """
-    client, members, port = _free_ports(3)
+    client, members, port = free_ports(3)
     etcd = f"http://127.0.0.1:{client}"
     (folder / "tokens.csv").write_text(
         f"{ADMIN},admin,admin,system:masters\n{LIMITED},{DEFAULT_USER},limited\n"
@@ -142,14 +142,6 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
 
         wait_until(ready, "kube-apiserver to be ready", seconds=_SECONDS)
         yield _server(lambda token: Peer(port, token, context), compact, grant)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in free]
 
 
 def _base64(text: str) -> str:

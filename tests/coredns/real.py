@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -14,20 +14,12 @@ import dns.query
 import dns.rcode
 import dns.rdatatype
 
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+from tests.apiserver.listener import free_ports
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
 from tests.testbed.waiting import wait_until
 
 COREDNS = os.environ.get("COREDNS", "")
 _SECONDS = 20.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which no process listens now."""
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in free]
 
 
 @contextmanager
@@ -76,8 +68,8 @@ def answer_of(corefile: str, name: str, folder: Path) -> str:
         folder: For what a real one leaves.
     """
     if not COREDNS:
-        return model_answer(corefile, Question(name))
-    (port,) = free_ports(1)
+        return model_answer(corefile, name)
+    (port,) = free_ports(1, socket.SOCK_DGRAM)
     assert ".:53 {" in corefile
     own = corefile.replace(".:53 {", f".:{port} {{\n    bind 127.0.0.1", 1)
     with serving(own, folder, port, name):

@@ -7,7 +7,6 @@ plugin run in the Corefile's order. Every other plugin counts as "goes on to the
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 from nodeagent.coredns.parsing import Directive, parse
@@ -16,16 +15,8 @@ PASSED_ON = "passed on"
 NO_RECORDS = "no records"
 
 
-@dataclass(frozen=True)
-class Question:
-    """A name without a final dot, and a record type."""
-
-    name: str
-    kind: str = "A"
-
-
-def model_answer(text: str, question: Question) -> str:
-    """Ask the first root server block.
+def model_answer(text: str, asked: str, kind: str = "A") -> str:
+    """Ask the first root server block for a name, without a final dot, and a record type.
 
     Returns:
         Addresses, NO_RECORDS, a response code by its name, `-> NAME` for a rewrite, or PASSED_ON.
@@ -34,7 +25,7 @@ def model_answer(text: str, question: Question) -> str:
     plugins = list(corefile.plugins(corefile.roots[0]))
     for name, ask in _IN_ORDER.items():
         for plugin in plugins:
-            answer = ask(plugin, f"{question.name}.", question.kind) if plugin.name == name else None
+            answer = ask(plugin, f"{asked}.", kind) if plugin.name == name else None
             if answer is not None:
                 return answer
     return PASSED_ON

@@ -1,5 +1,8 @@
 """What a pod is answered: the names that are ours, and none of their neighbours."""
 
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
 from ipaddress import ip_address
 
 import pytest
@@ -8,8 +11,10 @@ from hypothesis import strategies as st
 
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.coredns.naming import by_templates
+from tests.apiserver.listener import free_ports
 from tests.coredns import corpus
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+from tests.coredns.real import COREDNS, ask, serving
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
 
 ONE, TWO, SIX = (ip_address(text) for text in ("169.254.66.17", "169.254.66.42", "fd68:6169:7270::11"))
 ANSWERS = {
@@ -21,8 +26,6 @@ ANSWERS = {
     "*.apps.example.com": (ONE,),
     "pinned.apps.example.com": (TWO,),
 }
-TEMPLATES = with_blocks(corpus.corefile("kubeadm"), by_templates(ANSWERS))
-
 CASES = [
     ("app.example.com", "A", "169.254.66.17"),
     ("app.example.com", "AAAA", NO_RECORDS),
@@ -53,14 +56,57 @@ NEIGHBOURS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "kind", "answer"), CASES)
-def test_a_name_in_the_block_is_answered(name: str, kind: str, answer: str) -> None:
-    assert model_answer(TEMPLATES, Question(name, kind)) == answer
+# What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
+# server block of its own: a `template` for every name would run before `hosts`, in any order.
+USER = """\
+.:{port} {{
+    bind 127.0.0.1
+    errors
+    hosts {{
+        192.0.2.99 unrelated.example.net
+        fallthrough
+    }}
+    forward . 127.0.0.1:{other_port}
+    reload
+}}
+.:{other_port} {{
+    bind 127.0.0.1
+    template IN ANY . {{
+        rcode NXDOMAIN
+    }}
+}}
+"""
 
 
-@pytest.mark.parametrize(("name", "kind"), NEIGHBOURS)
-def test_a_neighbour_is_not(name: str, kind: str) -> None:
-    assert model_answer(TEMPLATES, Question(name, kind)) == PASSED_ON
+@pytest.fixture(scope="module", params=["model", "real"])
+def answer_to(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, str], str]]:
+    """Ask the model, and a real CoreDNS: `COREDNS=/path/to/coredns make test`; no package brings one."""
+    port, other = free_ports(2, socket.SOCK_DGRAM)
+    corefile = with_blocks(USER.format(port=port, other_port=other), by_templates(ANSWERS))
+    if request.param == "model":
+        yield partial(model_answer, corefile)
+    elif not COREDNS:
+        pytest.skip("COREDNS=/path/to/coredns is not given: no real CoreDNS")
+    else:
+        with serving(corefile, tmp_path_factory.mktemp("coredns"), port, "unrelated.example.net"):
+            # Real resolvers ask in any case.
+            yield lambda name, kind: ask(port, name.upper(), kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "answer"),
+    [
+        *CASES,
+        *((*neighbour, PASSED_ON) for neighbour in NEIGHBOURS),
+        ("unrelated.example.net", "A", "192.0.2.99"),
+    ],
+)
+def test_a_name_in_the_block_is_answered_and_no_other(
+    answer_to: Callable[[str, str], str], name: str, kind: str, answer: str
+) -> None:
+    assert answer_to(name, kind) == answer
 
 
 @given(st.permutations(list(ANSWERS)))
@@ -76,5 +122,5 @@ def test_five_thousand_names_stay_few_expressions_and_well_below_the_limit_of_a_
     assert sum(line.lstrip().startswith("match ") for line in lines) == 3 * 100
     for number in (0, 4321, 4999):
         name = f"site-{number:04}.team{number % 10}.example.com"
-        assert model_answer(text, Question(name)) == "169.254.66.17"
-    assert model_answer(text, Question("site-0001.team2.example.com")) == PASSED_ON
+        assert model_answer(text, name) == "169.254.66.17"
+    assert model_answer(text, "site-0001.team2.example.com") == PASSED_ON

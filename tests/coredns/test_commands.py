@@ -13,7 +13,7 @@ from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, corefile, fill, put
-from tests.coredns.resolving import Question, model_answer
+from tests.coredns.resolving import model_answer
 
 Commands = Callable[..., tuple[int, str, str]]
 
@@ -109,4 +109,4 @@ def test_what_is_written_is_what_plan_showed(coredns: Commands, request: pytest.
     ]
     text: str = request.getfixturevalue("written")
     assert "\n".join(shown) in text
-    assert model_answer(text, Question("app.example.com")).startswith("169.254.66.")
+    assert model_answer(text, "app.example.com").startswith("169.254.66.")

@@ -19,7 +19,7 @@ from tests.apiserver import ApiServer, Rule
 from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
-from tests.coredns.resolving import PASSED_ON, Question, model_answer
+from tests.coredns.resolving import PASSED_ON, model_answer
 from tests.runtime.serving import get
 from tests.testbed.waiting import wait_until
 
@@ -84,7 +84,7 @@ def start(
 
 def answers(api: ApiServer, name: str) -> Callable[[], bool]:
     """Whether the Corefile answers a name with a relay address."""
-    return lambda: model_answer(corefile(api), Question(name)).startswith("169.254.66.")
+    return lambda: model_answer(corefile(api), name).startswith("169.254.66.")
 
 
 def test_the_next_controller_takes_over_what_is_there(api: ApiServer, start: Callable[[], Driven]) -> None:
@@ -131,7 +131,7 @@ def test_a_reloaded_configuration_counts_and_one_that_moves_things_does_not(
     one.turn_until(answers(api, "app.example.org"), "the name that is allowed now")
     one.configure(CONFIG_TEXT + "coredns: {configMap: another}\n")
     api.store.delete("ingresses", "site", "default")
-    gone = lambda: model_answer(corefile(api), Question("app.example.com")) == PASSED_ON  # noqa: E731
+    gone = lambda: model_answer(corefile(api), "app.example.com") == PASSED_ON  # noqa: E731
     one.turn_until(gone, "the name to be withdrawn")
     assert answers(api, "app.example.org")()
     reloads = read(one.page("/metrics").encode())

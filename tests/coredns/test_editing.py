@@ -15,7 +15,7 @@ from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
 from tests.coredns import corpus
 from tests.coredns.plans import INGRESS, RELAY, SERVICE, desired
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
 
 CONFIG = Config()
 MAIN, CUSTOM, LOCAL = "kube-system/coredns", "kube-system/coredns-custom", "kube-system/node-local-dns"
@@ -39,8 +39,8 @@ def texts(edits: tuple[Edit, ...]) -> dict[tuple[str, str], str | None]:
     return {(edit.config_map, edit.key): edit.after for edit in edits}
 
 
-def imported_answer(text: str | None, question: Question) -> str:
-    return model_answer(f". {{\n{text}}}\n", question)
+def imported_answer(text: str | None, name: str, kind: str = "A") -> str:
+    return model_answer(f". {{\n{text}}}\n", name, kind)
 
 
 @pytest.mark.parametrize("name", [name for name in corpus.NAMES if name != "hairpin-proxy"])
@@ -65,9 +65,9 @@ def test_where_the_corefile_imports_a_key_of_the_other_config_map_holds_the_name
         "nodeagent.override",
         None,
     )
-    assert imported_answer(edit.after, Question("app.example.com")) == RELAY
-    assert imported_answer(edit.after, Question("app.example.com", "AAAA")) == NO_RECORDS
-    assert imported_answer(edit.after, Question("x.app.example.com")) == PASSED_ON
+    assert imported_answer(edit.after, "app.example.com") == RELAY
+    assert imported_answer(edit.after, "app.example.com", "AAAA") == NO_RECORDS
+    assert imported_answer(edit.after, "x.app.example.com") == PASSED_ON
     again = {"log.override": "log\n", "nodeagent.override": edit.after or ""}
     assert decide(PLAN, standing(name, again), CONFIG, adopt=False).pending == ()
     for removal in (
@@ -115,7 +115,7 @@ def test_the_node_local_cache_gets_them_too(local: str) -> None:
     edits = decide(PLAN, standing("kubeadm", node_local=local), CONFIG, adopt=False)
     after = texts(edits.pending)[LOCAL, "Corefile"]
     assert after is not None
-    assert model_answer(after, Question("any.apps.example.com")) == RELAY
+    assert model_answer(after, "any.apps.example.com") == RELAY
     removal = decide_removal({MAIN: {"Corefile": "."}, LOCAL: {"Corefile": after}})
     assert texts(removal)[LOCAL, "Corefile"] == corpus.corefile(local)
 
@@ -170,9 +170,9 @@ def test_a_wildcard_answers_neither_the_api_server_s_name_nor_the_cluster_s_doma
     plan = desired("*.example.com", "*.local", "*.example.net")
     edits = decide(plan, standing("kubeadm"), CONFIG, adopt=False, never=["api.example.com"])
     after = edits.pending[0].after or ""
-    assert model_answer(after, Question("api.example.com")) == PASSED_ON
-    assert model_answer(after, Question("cluster.local")) == PASSED_ON
-    assert model_answer(after, Question("any.example.net")) == RELAY
+    assert model_answer(after, "api.example.com") == PASSED_ON
+    assert model_answer(after, "cluster.local") == PASSED_ON
+    assert model_answer(after, "any.example.net") == RELAY
     reasons = {each.name: each.reason for each in edits.decisions if each.code == "WildcardTooWide"}
     assert "api.example.com, which is a name of the API server" in reasons["*.example.com"]
     assert "cluster.local, which is the cluster's own domain" in reasons["*.local"]
@@ -198,7 +198,7 @@ def test_a_claim_that_is_not_served_takes_a_wildcard_from_its_own_namespace_and_
     ages = {INGRESS: age(5), **({other.claimed_by: age(second)} if second else {})}
     edits = decide(plan, standing("kubeadm"), CONFIG, adopt=False, ages=ages)
     text = texts(edits.edits)[MAIN, "Corefile"] or ""
-    assert model_answer(text, Question("db.example.com")) == answer
+    assert model_answer(text, "db.example.com") == answer
     if answer == PASSED_ON:
         (conclusion, _) = edits.decisions
         assert (conclusion.status, conclusion.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
@@ -211,8 +211,8 @@ def test_a_claim_with_an_answer_of_its_own_leaves_the_wildcard_beside_it() -> No
     other = desired("db.example.com", namespace="team", address="169.254.66.99")
     plan = replace(wildcard, names=wildcard.names + other.names, hosts=wildcard.hosts + other.hosts)
     after = decide(plan, standing("kubeadm"), CONFIG, adopt=False).pending[0].after or ""
-    assert model_answer(after, Question("db.example.com")) == "169.254.66.99"
-    assert model_answer(after, Question("any.example.com")) == RELAY
+    assert model_answer(after, "db.example.com") == "169.254.66.99"
+    assert model_answer(after, "any.example.com") == RELAY
 
 
 def test_what_is_no_label_changes_nothing() -> None:
@@ -259,7 +259,7 @@ def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
     after = adopted.pending[0].after or ""
     assert [decision.code for decision in adopted.decisions] == ["Verified", "Verified"]
     assert "hairpin-proxy" not in after
-    assert model_answer(after, Question("app.example.com")) == RELAY
+    assert model_answer(after, "app.example.com") == RELAY
     user = corpus.corefile("hairpin-proxy").splitlines(keepends=True)
     assert without_blocks(after) == "".join(line for line in user if "hairpin" not in line)
 
@@ -269,10 +269,7 @@ def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     text = corpus.corefile("k3s").replace("    errors\n", f"{line}    errors\n")
     edits = decide(PLAN, {MAIN: {"Corefile": text}, CUSTOM: {}}, CONFIG, adopt=True)
     assert texts(edits.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
-    assert (
-        imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], Question("app.example.com"))
-        == RELAY
-    )
+    assert imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], "app.example.com") == RELAY
 
 
 @pytest.mark.parametrize(

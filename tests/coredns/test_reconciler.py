@@ -25,7 +25,7 @@ from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import ADDRESS, CONFIG, add_name, config_map, corefile, fill, put
 from tests.coredns.real import answer_of
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
 from tests.testbed.waiting import wait_until
 
 
@@ -63,18 +63,18 @@ def reconciler(api: ApiServer, connecting: Callable[[], Connection]) -> Kept:
 def test_names_are_written_once_and_followed(api: ApiServer, reconciler: Kept) -> None:
     done = reconciler.reconcile()
     assert done.written == ("kube-system/coredns",)
-    relay = model_answer(corefile(api), Question("app.example.com"))
+    relay = model_answer(corefile(api), "app.example.com")
     assert relay.startswith("169.254.66.")
-    assert model_answer(corefile(api), Question("app.example.com", "AAAA")) == NO_RECORDS
+    assert model_answer(corefile(api), "app.example.com", "AAAA") == NO_RECORDS
     version = reconciler.versions()
     assert reconciler.reconcile().written == ()
     assert reconciler.versions() == version
     add_name(api, "new.example.com")
     reconciler.reconcile()
-    assert model_answer(corefile(api), Question("new.example.com")) == relay
+    assert model_answer(corefile(api), "new.example.com") == relay
     api.store.delete("ingresses", "new", "default")
     reconciler.reconcile()
-    assert model_answer(corefile(api), Question("new.example.com")) == PASSED_ON
+    assert model_answer(corefile(api), "new.example.com") == PASSED_ON
 
 
 _PLAIN = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN\n    }\n    reload\n}\n"
@@ -113,10 +113,10 @@ def test_a_load_balancer_that_publishes_only_a_hostname_is_served_by_coredns_too
     known = {each: DnsAnswer(reply, reply) for each in (own, name)}
     done = reconciler.reconcile(known, config)
     assert done.desired.questions.keys() == {own, name}
-    assert model_answer(corefile(api), Question(name)).startswith("169.254.66.")
+    assert model_answer(corefile(api), name).startswith("169.254.66.")
     moved = DnsReply(DnsOutcome.ADDRESSES, (ip_address("198.51.100.99"),))
     reconciler.reconcile({**known, name: DnsAnswer(moved, moved)}, config)
-    assert model_answer(corefile(api), Question(name)) == PASSED_ON
+    assert model_answer(corefile(api), name) == PASSED_ON
 
 
 def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
@@ -214,8 +214,8 @@ def test_a_family_that_the_cluster_does_not_speak_is_not_answered(
     api.store.apply(objects.load_balancer("controller", "ingress", addresses=addresses, annotations={}))
     api.store.create(objects.node("n1", pod_cidrs=pod_cidrs))
     reconciler.reconcile()
-    assert model_answer(corefile(api), Question("app.example.com")).startswith("169.254.66.")
-    assert model_answer(corefile(api), Question("app.example.com", "AAAA")).startswith(answer)
+    assert model_answer(corefile(api), "app.example.com").startswith("169.254.66.")
+    assert model_answer(corefile(api), "app.example.com", "AAAA").startswith(answer)
 
 
 @pytest.mark.parametrize("name", ["n1", "n2"])
