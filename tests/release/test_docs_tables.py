@@ -1,11 +1,28 @@
 """What docs/ repeats of the code is made from it, and each code has its meaning."""
 
+import json
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
 from release.docs_tables import pages, without_meaning
+from release.schemas import VALUES_SCHEMA, chart_config_schema, schemas
+
+_SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
 
 def test_the_pages_repeat_the_code_word_by_word() -> None:
     differing = [path.name for path, text in pages().items() if path.read_text("utf-8") != text]
     assert differing == [], "run `make docs`"
+
+
+def test_the_published_schemas_are_the_codes_own() -> None:
+    published = {file.stem: json.loads(file.read_text("utf-8")) for file in _SCHEMAS.iterdir()}
+    assert published == schemas(), "run `make schema`"
+    for schema in published.values():
+        Draft202012Validator.check_schema(schema)
+    config = json.loads(VALUES_SCHEMA.read_text("utf-8"))["properties"]["config"]
+    assert config == chart_config_schema(), "run `make schema`"
 
 
 def test_every_code_has_its_meaning() -> None:
