@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from nodeagent.cli.main import run
 from tests.apiserver import ApiServer
-from tests.cli.command_line import Ask, CommandLine, Reply
+from tests.cli.command_line import Ask, CommandLine
+from tests.testbed.agent import Answer
 
 _MARKED_BY_FIXTURE = {
     "as_root": pytest.mark.root,
@@ -121,11 +122,11 @@ def ask(
     for name in [name for name in os.environ if name.startswith("NODEAGENT_") or "proxy" in name.lower()]:
         monkeypatch.delenv(name)
 
-    def call(command: str, *options: str) -> Reply:
+    def call(command: str, *options: str) -> Answer:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         code = run([*command.split(), "--kubeconfig", str(kubeconfig), *options])
         said = capsys.readouterr()
-        return Reply(code, said.out, said.err)
+        return Answer(code, said.out, said.err)
 
     return call
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from nodeagent.cli.main import run
 from tests.apiserver import objects
+from tests.testbed.agent import Answer
 
 NODE = "node1"
 ADDRESS = "203.0.113.10"
@@ -22,22 +22,7 @@ HOSTS_FILE = "127.0.0.1\tlocalhost\n"
 Manifest = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """The result of a command line."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Standard output, read as JSON."""
-        found: dict[str, Any] = json.loads(self.stdout)
-        return found
-
-
-Ask = Callable[..., Reply]
+Ask = Callable[..., Answer]
 """Calls a command with these options."""
 
 
@@ -82,16 +67,16 @@ class CommandLine:
             document[name] = document[name] | dict(options)
         self.config.write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    def __call__(self, command: str, *options: str) -> Reply:
+    def __call__(self, command: str, *options: str) -> Answer:
         """Run a command on what is in the directory."""
         mine = ["--config", str(self.config)] if command == "cleanup" else self.options
         return self.bare(command, *mine, *options)
 
-    def bare(self, *arguments: str) -> Reply:
+    def bare(self, *arguments: str) -> Answer:
         """Run a command line as it is."""
         code = run(arguments)
         said = self._capsys.readouterr()
-        return Reply(code, said.out, said.err)
+        return Answer(code, said.out, said.err)
 
 
 def service(name: str = "controller", **spec: object) -> Manifest:

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from nodeagent import __version__
 
 _BIN = Path(sys.executable).parent
@@ -32,13 +30,6 @@ def test_commands_options_and_values_are_completed() -> None:
     assert _complete("fl") == ["fleet"]
     assert "--timeout" in _complete("fleet", "--")
     assert _complete("fleet", "-o", "j") == ["json"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_script(shell: str) -> None:
-    assert f"_NODEAGENT_COMPLETE={shell}_complete" in _said(
-        "nodeagent", _NODEAGENT_COMPLETE=f"{shell}_source"
-    )
 
 
 def test_kubectl_finds_the_plugin() -> None:
