@@ -32,9 +32,9 @@ def the(objects: Sequence[Object], kind: str, name: str = "nodeagent") -> Object
     return found
 
 
-def pod(objects: Sequence[Object]) -> Object:
-    """The pod's spec in the DaemonSet."""
-    spec: Object = the(objects, "DaemonSet")["spec"]["template"]["spec"]
+def pod(objects: Sequence[Object], kind: str = "DaemonSet", name: str = "nodeagent") -> Object:
+    """The pod's spec in a workload, by default the DaemonSet."""
+    spec: Object = the(objects, kind, name)["spec"]["template"]["spec"]
     return spec
 
 

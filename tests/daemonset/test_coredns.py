@@ -21,7 +21,7 @@ from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import Peer, request
 from tests.coredns import cluster, corpus
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import DEPLOYMENTS, configuration, containers, the, with_components
+from tests.daemonset.manifests import DEPLOYMENTS, configuration, containers, pod, the, with_components
 
 NAME = "nodeagent-coredns"
 
@@ -33,8 +33,7 @@ def objects(tmp_path: Path) -> list[Object]:
 
 
 def _pod(objects: list[Object]) -> Object:
-    spec: Object = the(objects, "Deployment", NAME)["spec"]["template"]["spec"]
-    return spec
+    return pod(objects, "Deployment", NAME)
 
 
 def _rules(objects: list[Object]) -> list[Rule]:

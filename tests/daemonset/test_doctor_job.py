@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import the
+from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.manifests import pod
 from tests.testbed.node_state import read_state
 from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.world import World
@@ -16,26 +16,23 @@ _NAMESPACE = "nodeagent-doctor"
 _SENDS_PROXY = {"metadata": {"annotations": {"nodeagent.io/proxy-protocol": "v1"}}}
 
 
-def _spec() -> Object:
-    spec: Object = the(_OBJECTS, "Job", "doctor")["spec"]["template"]["spec"]
-    return spec
+_SPEC = pod(_OBJECTS, "Job", "doctor")
 
 
 def _rules() -> list[Rule]:
-    return rules_bound_to(_OBJECTS, _NAMESPACE, _spec()["serviceAccountName"])
+    return rules_bound_to(_OBJECTS, _NAMESPACE, _SPEC["serviceAccountName"])
 
 
 def test_it_can_change_nothing() -> None:
-    spec = _spec()
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    (container,) = spec["containers"]
+    assert _SPEC["securityContext"]["runAsNonRoot"] is True
+    (container,) = _SPEC["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
     mounts = {one["name"]: one for one in container["volumeMounts"]}
-    for volume in spec["volumes"]:
+    for volume in _SPEC["volumes"]:
         assert "emptyDir" in volume or mounts[volume["name"]]["readOnly"] is True
     assert {verb for rule in _rules() for verb in rule.verbs} == {"list", "get"}
     assert not {"secrets", "configmaps", "*"} & {kind for rule in _rules() for kind in rule.resources}

@@ -29,7 +29,6 @@ from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.namespaces import Host
 from tests.testbed.processes import Process
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
-from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
 KUBE_PROXY = os.environ.get("KUBE_PROXY", "")
@@ -70,7 +69,6 @@ def test_the_written_rules_are_the_real_ones(compared: tuple[World, Peer]) -> No
     different: dict[str, tuple[list[str] | None, list[str] | None]] = {}
 
     def same() -> bool:
-        process.check_running()
         found = _rules(node, world.kind)
         different.clear()
         names = sorted(found.keys() | written.keys())
@@ -78,7 +76,8 @@ def test_the_written_rules_are_the_real_ones(compared: tuple[World, Peer]) -> No
         return not different
 
     with suppress(WorldError):
-        wait_until(same, "kube-proxy having written the same", seconds=_SYNCED_SECONDS, every=0.2)
+        process.await_that(same, "having written the same", seconds=_SYNCED_SECONDS, every=0.2)
+    process.check_running()
     assert different == {}
     _assert_read_as(node, world.kind.partition("-")[0])
     # And the real rules do what tests expect of the written ones.
@@ -103,12 +102,12 @@ def test_ipvs(compared: tuple[World, Peer]) -> None:
 
     def await_served(address: Address, port: int) -> None:
         server = f"{int(address):08X}:{port:04X}"
-
-        def served() -> bool:
-            process.check_running()
-            return server in node.run(["cat", "/proc/net/ip_vs"]).stdout
-
-        wait_until(served, "kube-proxy serving the address", seconds=_SYNCED_SECONDS, every=0.2)
+        process.await_that(
+            lambda: server in node.run(["cat", "/proc/net/ip_vs"]).stdout,
+            "serving the address",
+            seconds=_SYNCED_SECONDS,
+            every=0.2,
+        )
 
     address = EVERY_LOAD_BALANCER_IP[0]
     await_served(address, 443)
