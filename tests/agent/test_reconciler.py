@@ -263,16 +263,15 @@ def test_passes_that_follow_each_other_take_half_of_the_time_and_a_lone_one_neve
     assert pace.next_at() <= now + 63, "a first pass of seconds"
 
 
+def _read(snapshot: Snapshot, actual: ActualState, earlier: Facts | None) -> Facts:
+    return read_facts("node1", Config(), snapshot, actual, ApiServers(), earlier)
+
+
 def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the pass on that sees it: no other event has to come."""
     plans: list[Desired] = []
     planned = Planner.plan
-    made = Passes(
-        monkeypatch,
-        lambda snapshot, actual, earlier: read_facts(
-            "node1", Config(), snapshot, actual, ApiServers(), earlier
-        ),
-    )
+    made = Passes(monkeypatch, _read)
 
     def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
         plans.append(planned(self, snapshot, facts))
@@ -310,12 +309,7 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
         seen.append(facts.short_circuited)
         return Desired()
 
-    made = Passes(
-        monkeypatch,
-        lambda snapshot, actual, earlier: read_facts(
-            "node1", Config(), snapshot, actual, ApiServers(), earlier
-        ),
-    )
+    made = Passes(monkeypatch, _read)
     monkeypatch.setattr(Planner, "plan", plan)
     for _ in range(3):
         made.make(600.0)

@@ -1,7 +1,7 @@
 """A component brought to the desired state as in a pass, and what its watch says."""
 
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from nodeagent.components.component import Component, DiffT, StateT, Watch
@@ -40,14 +40,22 @@ def watching(component: Component[StateT, DiffT]) -> Iterator[CachedState[StateT
 
 def seen(watch: Watch) -> str:
     """Wait for the watch as the agent's loop does; return what it says first."""
-    said = ""
 
-    def says() -> bool:
-        nonlocal said
+    def look() -> str:
         rings = [watch] if watch.fileno() >= 0 else []
         select.select(rings, [], [], min(watch.seconds, 1.0))
-        said = watch.drain()
-        return bool(said)
+        return watch.drain()
+
+    return first_said(look)
+
+
+def first_said(look: Callable[[], str]) -> str:
+    """Look until something is said; return that."""
+    said = [""]
+
+    def says() -> bool:
+        said[0] = look()
+        return bool(said[0])
 
     wait_until(says, "a notification")
-    return said
+    return said[0]

@@ -18,10 +18,9 @@ from nodeagent.errors import ApplyError
 from nodeagent.inotify import FileEvents
 from nodeagent.model.desired import Desired
 from tests.components.addresses.node import FOUR, RANGES, SIX, desired, held
-from tests.components.converging import watching
+from tests.components.converging import first_said, watching
 from tests.components.dnat.world import guarded
 from tests.components.hosts.samples import USER, KeptHosts, hosts_file
-from tests.testbed.waiting import wait_until
 
 FOREIGN = "169.254.66.9"
 
@@ -50,15 +49,7 @@ class _Watched(KeptHosts):
 
     def next_seen(self) -> str:
         """What is noticed next; the reader of the kernel's events is another thread."""
-        seen = ""
-
-        def sees() -> bool:
-            nonlocal seen
-            seen = self.cached.notice()
-            return bool(seen)
-
-        wait_until(sees, "a notification")
-        return seen
+        return first_said(self.cached.notice)
 
 
 @pytest.fixture

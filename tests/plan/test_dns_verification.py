@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion, NameDecision
+from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, NodeAddresses, ObjectRef
 from nodeagent.plan.planner import defer_until_ready
@@ -71,13 +71,6 @@ def planned(
     return desired(service(), ingress(NAME), facts=knowing(latest, before, stands_at), options=DNS)
 
 
-def decided(
-    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
-) -> NameDecision:
-    """The decision on that name."""
-    return of_name(planned(latest, before, stands_at=stands_at), NAME)
-
-
 RELAY = relay_of(planned(None))[4]
 CLAIMED_BY = ObjectRef("Ingress", "web", "site")
 MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
@@ -86,7 +79,7 @@ MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 
 def test_a_hostname_with_other_addresses_is_rejected() -> None:
     """The answer, and what it should have been; on all nodes in the same words, for Events."""
-    decision = decided(told("198.51.100.4", "2001:db8::4"))
+    decision = of_name(planned(told("198.51.100.4", "2001:db8::4")), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NotVerified")
     assert decision.reason == (
         "not verified: DNS answers 198.51.100.4, 2001:db8::4, "
@@ -96,7 +89,7 @@ def test_a_hostname_with_other_addresses_is_rejected() -> None:
         "not verified: DNS does not answer with an address of Service ingress/blue (192.0.2.1)"
     )
     # Four of many are shown.
-    decision = decided(told(*(f"198.51.100.{number}" for number in range(1, 8))))
+    decision = of_name(planned(told(*(f"198.51.100.{number}" for number in range(1, 8)))), NAME)
     assert "DNS answers 198.51.100.1, 198.51.100.2, 198.51.100.3, 198.51.100.4 and 3 more," in decision.reason
 
 
@@ -168,7 +161,7 @@ def test_a_line_or_a_remembered_answer_of_one_load_balancer_does_not_verify_anot
 
 def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None:
     """An IPv4 load balancer's name is disproven by its A alone; that of one with IPv6 might have an AAAA."""
-    assert decided(told("198.51.100.4", unanswered=[6])).code == "NotVerified"
+    assert of_name(planned(told("198.51.100.4", unanswered=[6])), NAME).code == "NotVerified"
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4", unanswered=[6]))})
     both = service(ips=("192.0.2.1", "2001:db8::1"))
     decision = of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME)
@@ -177,11 +170,11 @@ def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None
 
 def test_a_server_that_reads_our_own_lines_says_nothing() -> None:
     """A line that withdraws itself would come and go for ever."""
-    decision = decided(told(RELAY), stands_at=[RELAY])
+    decision = of_name(planned(told(RELAY), stands_at=[RELAY]), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SERVED, "Kept")
     assert f"its server answers {RELAY}, the relay's own address" in decision.reason
     assert "set hosts.dnsServers" in decision.reason
-    assert decided(told(RELAY)).code == "DnsEchoesHosts"
+    assert of_name(planned(told(RELAY)), NAME).code == "DnsEchoesHosts"
 
 
 def test_only_what_nothing_else_decides_is_asked() -> None:

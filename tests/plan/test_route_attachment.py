@@ -163,9 +163,8 @@ def test_a_parent_that_declines_the_route_has_it_not() -> None:
     assert found == {"b.example.com"}
 
 
-def _of_set(route_to: ParentRef | None = None, namespace: str = "web") -> Route:
-    to = route_to or parent("more", namespace="team", kind="ListenerSet")
-    return route(NAME, namespace=namespace, to=[to])
+def _of_set(namespace: str = "web") -> Route:
+    return route(NAME, namespace=namespace, to=[parent("more", namespace="team", kind="ListenerSet")])
 
 
 @pytest.mark.parametrize(

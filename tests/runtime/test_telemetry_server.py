@@ -9,6 +9,7 @@ import pytest
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.model.addresses import Endpoint
 from tests.runtime.serving import connect, get, page, serving
+from tests.testbed.waiting import wait_until
 
 OLD = {"/readyz": lambda: page("old\n")}
 NEW = {"/readyz": lambda: page("new\n")}
@@ -59,9 +60,7 @@ def test_a_newer_agent_waits_for_the_older_ones_port_and_takes_it(caplog: pytest
             time.sleep(0.1)
 
             older.close()
-            deadline = time.monotonic() + 5
-            while len(caplog.records) < 2 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: len(caplog.records) == 2, "the port taken")
             assert get(endpoint, "/readyz").body == "new\n"
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

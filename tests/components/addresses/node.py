@@ -13,15 +13,10 @@ RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
 FOUR, SIX = "169.254.66.5", "fd68:6169:7270::5"
 
 
-def relay(*addresses: str) -> tuple[RelayAddress, ...]:
-    """Relay addresses, all for one Service."""
-    owner = ObjectRef("Service", "ingress-nginx", "controller")
-    return tuple(RelayAddress(ip_address(address), owner) for address in addresses)
-
-
 def desired(*addresses: str) -> Desired:
-    """These relay addresses, and nothing else."""
-    return Desired(addresses=relay(*addresses))
+    """These relay addresses, all for one Service, and nothing else."""
+    owner = ObjectRef("Service", "ingress-nginx", "controller")
+    return Desired(addresses=tuple(RelayAddress(ip_address(address), owner) for address in addresses))
 
 
 def apply(component: Addresses, *addresses: str) -> AddressDiff:

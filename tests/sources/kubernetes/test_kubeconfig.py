@@ -153,32 +153,27 @@ def test_what_is_replaced_is_used_with_the_next_connection(
 ) -> None:
     """A CA, an address, or the file of a certificate, once TLS has failed."""
     api, kubeconfig = secure
-    good = yaml.safe_load(kubeconfig.read_text("utf-8"))["clusters"][0]["cluster"]
-    make_certificate(tmp_path, "stranger", "subjectAltName=IP:127.0.0.1")
-    stranger = tmp_path / "stranger.crt", tmp_path / "stranger.key"
-    with ApiServer(tls=Tls(*stranger, stranger[0])) as other:
-        changed(kubeconfig, {"server": other.url})
-        with connect(kubeconfig) as connection:
-            with pytest.raises(errors.UnreachableError):
-                connection.get_json(SERVICES)
-            changed(kubeconfig, {"server": api.url})
-            assert kinds(connection) == LIST
-            assert connection.server == ("127.0.0.1", api.port)
-    with connect(changed(kubeconfig, {"certificate-authority": "stranger.crt"})) as connection:
-        with pytest.raises(errors.UnreachableError):
-            connection.get_json(SERVICES)
-        changed(kubeconfig, good)
-        assert kinds(connection) == LIST
-    pair = tmp_path / "node.crt", tmp_path / "node.key"
-    old = [file.read_bytes() for file in pair]
-    for file, other_file in zip(pair, stranger, strict=True):
-        file.write_bytes(other_file.read_bytes())
-    with connect(kubeconfig) as connection:
-        with pytest.raises(errors.UnreachableError):
-            connection.get_json(SERVICES)
-        for file, content in zip(pair, old, strict=True):
-            file.write_bytes(content)
-        assert kinds(connection) == LIST
+    crt, key = make_certificate(tmp_path, "stranger", "subjectAltName=IP:127.0.0.1")
+    with ApiServer(tls=Tls(crt, key, crt)) as other:
+        text = kubeconfig.read_text("utf-8")
+        for spoiled in (
+            {kubeconfig: text.replace(api.url, other.url)},
+            {kubeconfig: text.replace("kube-apiserver.crt", "stranger.crt")},
+            {tmp_path / "node.crt": crt.read_text(), tmp_path / "node.key": key.read_text()},
+        ):
+            good = {file: file.read_text("utf-8") for file in spoiled}
+            _write_all(spoiled)
+            with connect(kubeconfig) as connection:
+                with pytest.raises(errors.UnreachableError):
+                    connection.get_json(SERVICES)
+                _write_all(good)
+                assert kinds(connection) == LIST
+                assert connection.server == ("127.0.0.1", api.port)
+
+
+def _write_all(texts: dict[Path, str]) -> None:
+    for file, text in texts.items():
+        file.write_text(text, "utf-8")
 
 
 def test_a_proxy_is_used_unless_it_is_disabled(
