@@ -8,6 +8,7 @@ import pytest
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.load_balancer_findings import (
     LoadBalancerObservation,
+    annotate,
     load_balancer_finding,
     provider_of,
     remedies,
@@ -16,6 +17,7 @@ from nodeagent.model.desired import refused, served, skipped
 from nodeagent.model.objects import Service
 from nodeagent.plan.detection.decision import Detection
 from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.plan.detection.readers import Provider
 from tests.plan.made_up import NODE, point, service
 
 VIP = service("blue", points=(point("192.0.2.1", mode="VIP"),))
@@ -159,51 +161,37 @@ def test_a_private_address_is_never_one_to_publish() -> None:
 def test_a_provider_that_sets_it_on_request_gets_the_request() -> None:
     steps = remedies(VIP, _BY_NAME["STACKIT"])
     assert "ask STACKIT's controller for ipMode: Proxy" in steps[0]
-    assert steps[1].endswith(" lb.stackit.cloud/ip-mode-proxy=true")
+    assert steps[1] == "$ kubectl annotate service -n ingress blue lb.stackit.cloud/ip-mode-proxy=true"
 
 
-_DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-hostname=lb.example.com"
-_SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer"
-_BY_HOSTNAME = {
-    "DigitalOcean": _DIGITALOCEAN,
-    "Hetzner": "load-balancer.hetzner.cloud/hostname=lb.example.com",
-    "OpenStack": "loadbalancer.openstack.org/hostname=lb.example.com",
-    "Scaleway": f"{_SCALEWAY}-use-hostname=true",
-    "Linode": "service.beta.kubernetes.io/linode-loadbalancer-hostname-only-ingress=true",
-    "Vultr": "service.beta.kubernetes.io/vultr-loadbalancer-hostname=lb.example.com",
-    "Alibaba": "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-hostname=lb.example.com",
-    "cloudscale.ch": "k8s.cloudscale.ch/loadbalancer-force-hostname=lb.example.com",
-    "Outscale": "service.beta.kubernetes.io/osc-load-balancer-ingress-address=hostname",
-    "CloudStack": "service.beta.kubernetes.io/cloudstack-load-balancer-hostname=lb.example.com",
-    "Bizfly Cloud": "kubernetes.bizflycloud.vn/enable-ingress-hostname=true",
-    "servers.com": "servers.com/load-balancer-hostname=lb.example.com",
-}
-_BY_IP_MODE = {
-    "Scaleway": f"{_SCALEWAY}-ip-mode=Proxy",
-    "Oracle (Load Balancer)": "oci.oraclecloud.com/ingress-ip-mode=proxy",
-    "Oracle (Network Load Balancer)": "oci.oraclecloud.com/ingress-ip-mode=proxy",
-    "STACKIT": "lb.stackit.cloud/ip-mode-proxy=true",
-}
-_BY_ITSELF = {"Hetzner", "OpenStack", "Scaleway", "cloudscale.ch", "Outscale", "Thalassa Cloud", "Xelon"}
 _DETOUR = "goes out to the load balancer and comes back"
-_EXACT = "$ kubectl annotate service -n ingress blue "
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
-def test_every_providers_own_fix_has_its_key_its_value_and_what_else_it_changes(provider: object) -> None:
-    """Key by key, as the providers' documentation has them; what is not listed here has none."""
-    found = next(row for row in PROVIDERS if row is provider)
-    steps = remedies(VIP, found)
-    wanted = [_EXACT + table[found.name] for table in (_BY_IP_MODE, _BY_HOSTNAME) if found.name in table]
+def test_every_providers_own_fix_has_its_annotation_and_what_else_it_changes(provider: Provider) -> None:
+    """Which one it is, docs/fixes.md repeats (tests/release) of all but those that set ipMode themselves."""
+    steps = remedies(VIP, provider)
+    on_request, hostname = provider.ip_mode_on_request, provider.hostname
+    wanted = [annotate(VIP, annotation) for annotation in (on_request, hostname) if annotation]
     assert [step for step in steps if step.startswith("$ ")] == wanted
     by_ip_mode = [step for step in steps if "ipMode: Proxy" in step]
-    assert len(by_ip_mode) == (found.name in _BY_IP_MODE) + (found.name in _BY_ITSELF)
+    assert len(by_ip_mode) == bool(on_request) + bool(provider.ip_mode)
     assert all(_DETOUR in step for step in by_ip_mode)
-    if found.name in _BY_HOSTNAME:
-        after = steps[steps.index(_EXACT + _BY_HOSTNAME[found.name]) + 1]
+    if hostname:
+        after = steps[steps.index(annotate(VIP, hostname)) + 1]
         for effect in ("show the hostname", "external-dns", _DETOUR):
             assert effect in after
     assert steps[-1].startswith("on the nodes: install nodeagent")
+
+
+def test_the_annotations_that_the_docs_do_not_repeat() -> None:
+    assert {one.name: one.hostname for one in PROVIDERS if one.ip_mode and one.hostname} == {
+        "Hetzner": 'load-balancer.hetzner.cloud/hostname: "lb.example.com"',
+        "OpenStack": 'loadbalancer.openstack.org/hostname: "lb.example.com"',
+        "Scaleway": 'service.beta.kubernetes.io/scw-loadbalancer-use-hostname: "true"',
+        "cloudscale.ch": 'k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
+        "Outscale": 'service.beta.kubernetes.io/osc-load-balancer-ingress-address: "hostname"',
+    }
 
 
 def test_the_provider_is_known_by_an_annotation_before_the_nodes_cloud() -> None:
