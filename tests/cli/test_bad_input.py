@@ -18,17 +18,6 @@ _INCOMPLETE = 1
 """What could be read is shown; whether more is to do is unknown."""
 
 
-def test_a_manifest_that_is_not_yaml_hides_no_other(command_line: CommandLine) -> None:
-    broken = command_line.manifests / "broken.yaml"
-    broken.write_text("kind: Service\nspec: [1, 2\n---\nkind: ConfigMap\n", encoding="ascii")
-    reply = command_line("plan")
-    assert reply.exit_code == _INCOMPLETE
-    (line,) = _lines(reply.stdout, "broken.yaml")
-    assert line.startswith(f"  {broken}:")
-    assert ": not YAML: " in line
-    assert _served(command_line) == {HOST}
-
-
 def test_a_tab_is_called_a_tab(command_line: CommandLine) -> None:
     for file in (command_line.manifests / "tab.yaml", command_line.config):
         file.write_text("kind: Service\nspec:\n\ttype: x\n", encoding="ascii")
@@ -49,7 +38,7 @@ def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> N
     os.truncate(large, 2**40)
     reply = command_line("plan")
     assert reply.exit_code == _INCOMPLETE
-    (line,) = _lines(reply.stdout, "large.yaml")
+    (line,) = [line for line in reply.stdout.splitlines() if "large.yaml" in line]
     assert "larger than 67108864 bytes: divide it" in line
     assert _served(command_line) == {HOST}
     os.truncate(command_line.config, 2**40)
@@ -205,10 +194,6 @@ def test_nothing_to_serve_is_no_error(command_line: CommandLine) -> None:
     reply = command_line("plan")
     assert reply.exit_code == 0
     assert "node node1: nothing to do here; no Node was read" in reply.stdout
-
-
-def _lines(text: str, part: str) -> list[str]:
-    return [line for line in text.splitlines() if part in line]
 
 
 def _served(command_line: CommandLine) -> set[str]:

@@ -3,19 +3,14 @@
 import io
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
 
-from nodeagent import __version__
 from nodeagent.cli.main import nodeagent
 from tests.cli.command_line import NODE, CommandLine
-
-_ROOT = Path(__file__).parents[2]
 
 
 def _all_below(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -56,13 +51,6 @@ def test_an_error_names_what_was_typed(command_line: CommandLine, monkeypatch: p
     assert "NODEAGENT_OUTPUT" not in stderr
     monkeypatch.setenv("NODEAGENT_OUTPUT", "yam")
     assert "Invalid value for 'NODEAGENT_OUTPUT': 'yam'" in command_line("plan").stderr
-
-
-def test_the_help_names_every_command(command_line: CommandLine) -> None:
-    reply = command_line.bare("--help")
-    assert reply.exit_code == 0
-    for command in nodeagent.list_commands(click.Context(nodeagent)):
-        assert re.search(rf"^  {command}  +\S", reply.stdout, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("group", [(), ("coredns",)])
@@ -145,14 +133,3 @@ def test_no_command_shows_the_help(command_line: CommandLine) -> None:
     reply = command_line.bare()
     assert reply.exit_code == 1
     assert "Usage: nodeagent [OPTIONS] COMMAND" in reply.stdout + reply.stderr
-
-
-def test_the_module_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "nodeagent", "--version"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"nodeagent {__version__}\n", "")

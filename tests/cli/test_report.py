@@ -70,17 +70,6 @@ def test_two_plans_are_the_same_to_the_byte(command_line: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "status"])
-def test_a_hostname_of_a_megabyte_is_one_short_line(command_line: CommandLine, command: str) -> None:
-    """Objects of controllers' own kinds can have one: it is not read, and the object is named."""
-    command_line.write(long=ingress("x" * 1_000_000, name="long"))
-    shown = command_line(command).stdout
-    assert (
-        "Ingress default/long: hosts that are longer than 253 characters, or not ASCII: 1 not read" in shown
-    )
-    assert max(map(len, shown.splitlines())) < 500
-
-
-@pytest.mark.parametrize("command", ["plan", "status"])
 def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, command: str) -> None:
     command_line.write(
         local=ingress("localhost", "*.example.test", name="local"),

@@ -1,7 +1,6 @@
 """Whatever any object holds, nothing that is shown to a person holds a letter that could steer a terminal."""
 
 import json
-import logging
 import sys
 from dataclasses import replace
 from functools import cache
@@ -11,13 +10,11 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.doctor import DoctorDocument, doctor_lines
-from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
 from nodeagent.cli.terminal import Styled, block, terminal_text
 from nodeagent.components.node import Applied, ListenerStatus
@@ -27,8 +24,8 @@ from nodeagent.doctor.findings import Code, Finding, summarize
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
 from nodeagent.printable import cut_to_bytes, printable
-from nodeagent.runtime.event_recorder import pending_events
 from nodeagent.sources.manifests import read_manifests
+from tests.apiserver.manifests import objects_under
 from tests.plan.golden import CLUSTERS
 
 _HOSTILE = ("\x1b[31m", "\n  served   forged: all is well", "\u202e", "\x9b2J", "\u2066\u200b", "\0", "\x7f")
@@ -39,12 +36,7 @@ Document = dict[str, Any]
 
 @cache
 def _documents(cluster: str) -> tuple[Document, ...]:
-    return tuple(
-        found
-        for file in sorted((CLUSTERS / cluster / "manifests").glob("*.yaml"))
-        for found in yaml.safe_load_all(file.read_text(encoding="utf-8"))
-        if found
-    )
+    return tuple(objects_under(CLUSTERS / cluster / "manifests"))
 
 
 def _hostile_in(value: Any, chance: Random) -> Any:  # noqa: ANN401 - any JSON value
@@ -100,8 +92,6 @@ def test_whatever_any_object_holds(
     ]
     for text in texts:
         _assert_harmless(terminal_text(text))
-    for one in pending_events(desired):
-        _assert_harmless(_logged(one.message))
     found = json.loads(encode(report("Plan", "node1", desired, comparison)))
     assert [each["reason"] for each in found["names"]] == [each.reason for each in desired.names]
     balancers = [tuple(each["remarks"]) for each in found["loadBalancers"]]
@@ -114,16 +104,6 @@ def test_whatever_the_doctor_saw(seen: list[tuple[Code, str, str]], said: str) -
     document = DoctorDocument("1", "Doctor", "node1", True, *summarize(said, findings), findings)  # noqa: FBT003 - on the node
     _assert_harmless(terminal_text(doctor_lines(document)))
     assert json.loads(encode(document))["sentence"]
-
-
-def _logged(message: str) -> str:
-    record = logging.LogRecord("nodeagent", logging.INFO, "", 0, message.replace("%", "%%"), (), None)
-    record.fields = {}
-    assert json_line(record).isascii()
-    json.loads(json_line(record))
-    line = text_line(record)
-    assert "\n" not in line
-    return line
 
 
 @given(st.lists(hostile | hostile.map(lambda text: Styled(text, "red", bold=True))))

@@ -51,9 +51,7 @@ def corefiles(draw: st.DrawFn) -> str:
 
 def mangled() -> st.SearchStrategy[str]:
     """Real Corefiles with pieces cut out, repeated, or put elsewhere: mostly such that CoreDNS refuses."""
-    pieces = st.sampled_from([piece for name in corpus.NAMES for piece in _pieces(corpus.corefile(name))])
+    pieces = st.sampled_from(
+        [line for name in corpus.NAMES for line in corpus.corefile(name).splitlines(keepends=True)]
+    )
     return st.lists(pieces, max_size=30).map("".join)
-
-
-def _pieces(text: str) -> list[str]:
-    return text.splitlines(keepends=True)

@@ -82,13 +82,6 @@ def test_cleanup_restores_byte_for_byte_and_twice_is_once(
     assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent is left there\n")
 
 
-def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Commands, written: str) -> None:
-    put(api, {"Corefile": written.replace("    cache 30 {", "    log\n    cache 60 {")})
-    coredns("cleanup")
-    edited = corpus.corefile("kubeadm").replace("    cache 30 {", "    log\n    cache 60 {")
-    assert corefile(api) == edited
-
-
 def test_a_damaged_block_is_not_guessed_at(api: ApiServer, coredns: Commands, written: str) -> None:
     damaged = written.replace("    # END nodeagent\n", "")
     put(api, {"Corefile": damaged})
