@@ -1,7 +1,9 @@
-"""What the cluster of the virtual machines runs: objects that Kubernetes knows, and that fit each other."""
+"""The virtual and the emulated machines, as far as they can be checked without one."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import kubernetes_validate
@@ -16,8 +18,9 @@ from tests.testbed.certificates import make_certificates
 from tests.testbed.vagrant.manifests import Object, manifests
 from tests.testbed.vagrant.render import settings
 
-_TESTBED = Path(__file__).parents[1]
-_AGENT = _TESTBED / "vagrant" / "nodeagent"
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[2]
+_AGENT = _HERE / "nodeagent"
 
 
 @pytest.fixture
@@ -36,9 +39,23 @@ def test_kubernetes_knows_every_field(objects: list[Object]) -> None:
 def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
     objects = render(_AGENT)
     config = parse_config(configuration(objects), "vagrant")
-    by_hand = yaml.safe_load((_TESTBED / "nodeagent.yaml").read_text("utf-8"))
+    by_hand = yaml.safe_load(_HERE.with_name("nodeagent.yaml").read_text("utf-8"))
     theirs = yaml.safe_load(configuration(objects))
     assert theirs["loadBalancers"] == by_hand["loadBalancers"]
     assert theirs["hosts"] == by_hand["hosts"] | {"file": "/host/etc/hosts"}
     assert str(config.hosts.file) == "/host/etc/hosts"
     assert containers(pod(objects))["agent"]["image"] == "nodeagent:vagrant"
+
+
+def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run() -> None:
+    named = set(re.findall(r'"(\w+\.sh)', (_ROOT / "Vagrantfile").read_text("utf-8")))
+    there = {script.name for script in _HERE.glob("*.sh")} - {"acceptance.sh", "box.sh", "common.sh"}
+    assert named == there
+    assert all(os.access(_HERE / name, os.X_OK) for name in there)
+
+
+def test_every_test_that_an_emulated_kernel_runs_is_there() -> None:
+    inside = (_ROOT / "tests/testbed/kernels/inside").read_text("utf-8")
+    named = re.findall(r"^ +(tests/[\w/]+\.py)", inside, re.MULTILINE)
+    assert named
+    assert not [path for path in named if not (_ROOT / path).exists()]
