@@ -55,7 +55,7 @@ class Reporter:
                     {"component": component, "reason": why},
                 )
         self._log.lines(
-            (component, "Applied a change", {"component": component, "change": line})
+            (f"/{component}", "Applied a change", {"component": component, "change": line})
             for component, change in done.changes
             for line in change.text.splitlines()
         )

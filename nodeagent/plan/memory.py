@@ -13,7 +13,7 @@ _Item = TypeVar("_Item")
 def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
     """Return the keys for which two mappings have different values, or of which one has none.
 
-    Most values are the same objects: those are not looked into.
+    Most values are the same objects: those are not looked into. None may be None.
     """
     if before is after:
         return set()

@@ -167,7 +167,7 @@ class AgentMetrics(Metrics):
         )
         yield self.family(
             "drift_conflict",
-            "1 while such a conflict lasts and repairs are delayed, otherwise 0.",
+            "1 while another program keeps reverting the component and repairs are delayed, otherwise 0.",
             {(name,): name in status.conflicts for name in COMPONENTS},
             "component",
         )

@@ -18,7 +18,7 @@ _MOST_A_MINUTE = 60
 Fields = Mapping[str, object]
 
 Line = tuple[str, str, Fields]
-"""Whose it is, the message, and its fields."""
+"""Whose it is (a namespace; with a slash before it, what is none's), the message, and its fields."""
 _Item = TypeVar("_Item")
 _Decision = LoadBalancerDecision | NameDecision
 
@@ -32,7 +32,7 @@ class TransitionLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._decided: dict[str, Mapping[int, _Decision]] = {}
+        self._decided: dict[str, dict[int, _Decision]] = {}
         self._problems: dict[str, Mapping[str, str]] = {}
         self._minute = 0
         self._used: Counter[str] = Counter()
@@ -55,15 +55,18 @@ class TransitionLog:
     def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
         """Log each problem when it begins, and with other words when it ends.
 
-        `now` has the reason of each by its subject, whose field is `field`.
+        `now` has the reason of each by its subject, whose field is `field`. Those of a kind in a namespace
+        (`KIND NAMESPACE/NAME`) have a limit of their own.
         """
         before, self._problems[message] = self._problems.get(message, {}), now
-        for subject in sorted(now.keys() - before.keys()):
-            say(logging.WARNING, message, {field: subject, "reason": now[subject]})
-        for subject in sorted(before.keys() - now.keys()) if ended else ():
-            say(logging.INFO, ended, {field: subject})
+        begun, over = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
+        self.lines(
+            ((_place(one), message, {field: one, "reason": now[one]}) for one in begun), logging.WARNING
+        )
+        if ended:
+            self.lines((_place(one), ended, {field: one}) for one in over)
 
-    def lines(self, lines: Iterable[Line]) -> None:
+    def lines(self, lines: Iterable[Line], level: int = logging.INFO) -> None:
         """Log these lines, as far as each namespace or component has some left; they take turns."""
         minute = int(self._clock() // 60)
         if minute != self._minute:
@@ -73,17 +76,22 @@ class TransitionLog:
             if written < _MOST_LINES and self._used[whose] < _MOST_A_MINUTE:
                 self._used[whose] += 1
                 written += 1
-                say(logging.INFO, message, fields)
+                say(level, message, fields)
             else:
                 omitted += 1
         if omitted:
             say(logging.INFO, "Omitted more of the same kind in this pass", {"count": omitted})
 
 
-def _changed(kind: str, old: Mapping[int, _Decision], new: Mapping[int, _Decision]) -> Iterator[Line]:
+def _place(subject: str) -> str:
+    return f"/{subject.partition('/')[0]}"
+
+
+def _changed(kind: str, old: dict[int, _Decision], new: dict[int, _Decision]) -> Iterator[Line]:
     """Yield a line for each decision that is new, is another in essence, or is gone."""
-    gone = {_subject(old[each]): old[each] for each in old.keys() - new.keys()}
-    come = {_subject(new[each]): new[each] for each in new.keys() - old.keys()}
+    # Of several on one subject, such as a Route's on two load balancers, the first decides.
+    gone = {_subject(old[each]): old[each] for each in reversed(old) if each not in new}
+    come = {_subject(new[each]): new[each] for each in reversed(new) if each not in old}
     for subject in sorted(gone.keys() | come.keys()):
         was, now = gone.get(subject), come.get(subject)
         namespace, *about = subject

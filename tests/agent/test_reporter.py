@@ -1,6 +1,7 @@
 """The log has a line for what changed, and none for what DNS says otherwise to no effect."""
 
 import logging
+from copy import copy
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,6 +13,7 @@ from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.objects import Unreadable
 from nodeagent.runtime.event_recorder import EventRecorder
 from nodeagent.runtime.status import Role
 from nodeagent.runtime.transition_log import TransitionLog
@@ -80,6 +82,31 @@ def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     changed, same = (name("a-001", namespace="a-tenant"), name("b", code="Code19", namespace="b-shop"))
     log.decisions(Desired(names=(changed, same)))
     assert "Ingress a-tenant/site" in str([record.__dict__["fields"] for record in caplog.records])
+
+
+def test_of_two_decisions_on_one_subject_the_first_is_logged_and_only_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As of a Route on the Gateways of two load balancers; each plan may make new decisions."""
+    log = TransitionLog()
+    caplog.set_level(logging.INFO, "nodeagent")
+    for _ in range(5):
+        both = (PROVEN.names[0], REFUSED.names[0])
+        log.decisions(Desired(names=tuple(map(copy, both))))
+    assert [record.getMessage() for record in caplog.records] == ["Hostname served"]
+
+
+def test_objects_that_can_not_be_read_have_the_same_limit_and_hide_no_component(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = TransitionLog(Clock())
+    caplog.set_level(logging.INFO, "nodeagent")
+    flood = tuple(Unreadable(f"Ingress hosts/{number}", "why") for number in range(150))
+    log.decisions(Desired(unreadable=(*flood, Unreadable("Ingress shop/web", "why"))))
+    log.problems("Could not watch a component", {"hosts": "why"}, "component")
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts.count("Skipped an object") == 61
+    assert texts.count("Could not watch a component") == 1
 
 
 class _Component(SimpleNamespace):

@@ -91,6 +91,7 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
         tls.load_default_certs()
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    configuration.proxy_ssl_context = tls
     made = ApiClient(configuration)
     made.default_headers = headers
     # Else urllib3 would load the files again into what other connections use at the same time.

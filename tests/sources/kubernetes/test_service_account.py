@@ -111,6 +111,11 @@ def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path,
         with pytest.raises(errors.UnauthorizedError, match="credentials can't be renewed"):
             connection.open_stream(SERVICES, {"watch": "true"})
         (account / "ca.crt").write_bytes(good)
+        created = objects.config_map("a")
+        # A write is not repeated, but the next request uses what is there now.
+        with pytest.raises(errors.UnreachableError):
+            connection.write("create", "/api/v1/namespaces/default/configmaps", created)
+        assert connection.write("create", "/api/v1/namespaces/default/configmaps", created)
         assert kinds(connection) == LIST
 
 
