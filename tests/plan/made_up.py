@@ -113,11 +113,17 @@ def answered(name: str, *addresses: str) -> Facts:
     return replace(FACTS, dns={name: DnsAnswer(reply, reply)})
 
 
-def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green")) -> Config:
-    """A configuration file that lists the Services of namespace `ingress` and trusts example.com."""
+def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balancers: str = "") -> Config:
+    """A configuration file that lists the Services of namespace `ingress` and trusts example.com.
+
+    Args:
+        text: its other sections.
+        proxies: the names of the Services.
+        balancers: further options for load balancers.
+    """
     listed = ", ".join(f"{{namespace: ingress, name: {name}}}" for name in proxies)
     given = {line.partition(":")[0] for line in text.splitlines()}
-    usual = {"loadBalancers": f"{{services: [{listed}]}}", "hosts": "{allow: [example.com]}"}
+    usual = {"loadBalancers": f"{{services: [{listed}], {balancers}}}", "hosts": "{allow: [example.com]}"}
     lines = [f"{section}: {options}" for section, options in usual.items() if section not in given]
     return parse_config("\n".join([*lines, text]), "nodeagent.yaml")
 

@@ -303,7 +303,7 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
     points = () if why == "pending" else (point("198.51.100.9" if why == "unknown" else "192.0.2.2"),)
     old = ingress(NAME, namespace="tenant", created=-5, points=points, ingress_class="green")
     old = replace(old, annotations={EXCLUDE: "true"} if why == "excluded" else {})
-    options = config("hosts: {verify: dns}\nloadBalancers: {services: [{namespace: ingress, name: blue}]}")
+    options = config("hosts: {verify: dns}", proxies=["blue"])
     asking = desired(service(), theirs, old, ingress(NAME), options=options)
     assert ip_address("192.0.2.1") in asking.questions[NAME].addresses
     proven = answered(NAME, "192.0.2.1")
@@ -330,7 +330,7 @@ def test_at_the_addresses_of_other_nodes_dns_verifies_nothing() -> None:
     """As k3s' ServiceLB publishes those whose nodes have endpoints: every port would go to the tenant."""
     other = NodeAddresses("node2", frozenset({ip_address("192.0.2.1"), ip_address("10.0.0.2")}))
     facts = answered(NAME, "192.0.2.1")
-    for options in (DNS, config("loadBalancers: {services: [{namespace: ingress, name: blue}]}")):
+    for options in (DNS, config(proxies=["blue"])):
         planned = desired(service(), other, ingress(NAME), facts=facts, options=options)
         assert of_name(planned, NAME).code == "ResolvesToNode"
         assert hosts(planned) == []

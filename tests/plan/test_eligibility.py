@@ -131,15 +131,14 @@ def test_a_list_of_ranges_is_complete_in_both_families() -> None:
         ports=("443",),
         cluster_ips=("10.96.0.7", "fd00:10:96::7"),
     )
-    listed = "services: [{namespace: ingress, name: blue}]"
-    planned = desired(found, options=config(f"loadBalancers: {{{listed}, addressRanges: [2001:db8::/48]}}"))
+    planned = desired(found, options=config(balancers="addressRanges: ['2001:db8::/48']"))
     assert set(redirects(planned)) == {"[2001:db8::1]:443"}
     assert {listener.bind.address.version for listener in planned.listeners} == {6}
     assert of_service(planned).remarks == (
         "192.0.2.1: not redirected: loadBalancers.addressRanges does not include it",
         "2001:db8:1::1: not redirected: loadBalancers.addressRanges does not include it",
     )
-    planned = desired(found, options=config(f"loadBalancers: {{{listed}, addressRanges: [192.0.2.0/24]}}"))
+    planned = desired(found, options=config(balancers="addressRanges: [192.0.2.0/24]"))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
 
 
@@ -161,25 +160,19 @@ def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
 
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
 DOUBTFUL = {endpoint("192.0.2.1:443")}
-LISTED = "services: [{namespace: ingress, name: blue}]"
-SEEN = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
-
-
-def options(mode: str) -> str:
-    """The configuration with that choice."""
-    return f"loadBalancers: {{{LISTED}, ipMode: {mode}}}"
 
 
 def test_honor_believes_it_whatever_the_rules_say() -> None:
     """For who knows better."""
-    planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honor")))
+    facts = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
+    planned = desired(IN_PROXY_MODE, facts=facts, options=config(balancers="ipMode: honor"))
     assert of_service(planned).code == "IPModeProxy"
 
 
 def test_an_impossible_address_stays_one() -> None:
     """Whatever its ipMode."""
     loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
-    planned = desired(loopback, options=config(options("ignore")))
+    planned = desired(loopback, options=config(balancers="ipMode: ignore"))
     assert not planned.dnat.redirects
 
 
@@ -188,7 +181,7 @@ def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
     """Not where the administrator has."""
     snapshot = Snapshot(services=(IN_PROXY_MODE,))
     assert doubtful_endpoints(snapshot, config()) == DOUBTFUL
-    assert doubtful_endpoints(snapshot, config(options(mode))) == frozenset()
+    assert doubtful_endpoints(snapshot, config(balancers=f"ipMode: {mode}")) == frozenset()
 
 
 def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:

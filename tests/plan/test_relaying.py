@@ -83,11 +83,8 @@ def test_no_port_of_the_node_port_range_is_relayed(port: int) -> None:
     planned = desired(service(ports=("80", "29999", "32768", str(port))))
     assert {listener.bind.port for listener in planned.listeners} == {80, 29999, 32768}
     assert hosts(desired(service(ports=("80", str(port))), ingress("a.example.com"))) == []
-    listed = "services: [{namespace: ingress, name: blue}]"
-    options = config(f"loadBalancers: {{{listed}, nodePortRange: 20000-22767}}")
-    assert {one.bind.port for one in desired(service(ports=(str(port),)), options=options).listeners} == {
-        port
-    }
+    planned = desired(service(ports=(str(port),)), options=config(balancers="nodePortRange: 20000-22767"))
+    assert {listener.bind.port for listener in planned.listeners} == {port}
 
 
 def test_a_load_balancer_with_a_udp_port_has_hosts_lines_only_if_it_is_listed() -> None:
@@ -105,9 +102,7 @@ def test_a_load_balancer_with_a_udp_port_has_hosts_lines_only_if_it_is_listed() 
 
 def test_a_port_that_the_administrator_takes_off_the_list_is_relayed() -> None:
     """That one alone: `loadBalancers.allowPorts`."""
-    listed = "services: [{namespace: ingress, name: blue}]"
-    options = config(f"loadBalancers: {{{listed}, allowPorts: [22]}}")
-    planned = desired(service(ports=("22", "179", "443")), options=options)
+    planned = desired(service(ports=("22", "179", "443")), options=config(balancers="allowPorts: [22]"))
     assert {listener.bind.port for listener in planned.listeners} == {22, 443}
     assert {redirect.match.port for redirect in planned.dnat.redirects} == {22, 443}
     (remark,) = of_service(planned).remarks

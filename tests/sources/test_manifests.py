@@ -166,32 +166,23 @@ def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("version", "used"),
+    ("kind", "version", "counts"),
     [
-        ("networking.k8s.io/v1", True),
-        ("", True),
-        ("networking.internal.knative.dev/v1alpha1", False),
-        ("v1", False),
+        ("Ingress", "networking.k8s.io/v1", (1, 0, 0)),
+        ("Ingress", "", (1, 0, 0)),
+        *(("Ingress", other, (0, 0, 0)) for other in ("networking.internal.knative.dev/v1alpha1", "v1")),
+        ("Gateway", "gateway.networking.k8s.io/v1", (0, 1, 0)),
+        ("Gateway", "networking.istio.io/v1", (0, 0, 1)),
+        *(("Gateway", other, (0, 0, 0)) for other in ("example.com/v1", None)),
     ],
 )
 def test_a_kind_is_told_from_others_of_its_name_by_its_group(
-    tmp_path: Path, version: str, *, used: bool
+    tmp_path: Path, kind: str, version: str | None, counts: tuple[int, int, int]
 ) -> None:
-    found = read(tmp_path, json.dumps({**ingress(), "apiVersion": version}))
-    assert (len(found.ingresses), found.unreadable) == (int(used), ())
-
-
-def test_a_custom_kind_needs_its_group(tmp_path: Path) -> None:
-    """There are many Gateways."""
-    gateway = {"kind": "Gateway", "metadata": {"name": "site", "namespace": "web"}, "spec": {}}
-    versions = ("gateway.networking.k8s.io/v1", "networking.istio.io/v1", "example.com/v1", None)
-    found = [read(tmp_path, json.dumps({**gateway, "apiVersion": version})) for version in versions]
-    assert [(len(one.gateways), len(one.controller_routes)) for one in found] == [
-        (1, 0),
-        (0, 1),
-        (0, 0),
-        (0, 0),
-    ]
+    """A custom kind needs it: there are many Gateways."""
+    found = read(tmp_path, json.dumps({**ingress(), "kind": kind, "apiVersion": version}))
+    assert (len(found.ingresses), len(found.gateways), len(found.controller_routes)) == counts
+    assert found.unreadable == ()
 
 
 @pytest.mark.parametrize(
