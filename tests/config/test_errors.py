@@ -56,71 +56,66 @@ def test_a_service_without_a_name_is_an_error(entry: str) -> None:
     ]
 
 
+_VALUES = [
+    ("loadBalancers.detect", "'yes'", "Expected `bool`, got `str`"),
+    ("loadBalancers.services", "ingress-nginx/controller", "must be a list"),
+    ("relay.kind", "sidecar", "'sidecar' is not one of node, service"),
+    ("relay.interface", "sixteen-letters0", "'sixteen-letters0' is not an interface name"),
+    ("relay.interface", "a/b", "'a/b' is not an interface name"),
+    ("relay.interface", "..", "'..' is not an interface name"),
+    ("relay.interface", '"eth0\\n"', "'eth0\\n' is not an interface name"),
+    ("relay.interface", "7", "expected text, got 7"),
+    ("relay.ipv4", "169.254.66.7/24", "169.254.66.7/24 has host bits set: write 169.254.66.0/24"),
+    ("relay.ipv4", "fd00::/64", "'fd00::'"),
+    ("relay.ipv4", "10.0.0.0/33", "'33' is not a valid netmask"),
+    ("relay.ipv6", "10.0.0.0/8", "'10.0.0.0'"),
+    ("relay.ipv6", "'::/64'", "neither loopback nor multicast"),
+    ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
+    ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
+    ("relay.service", "hairpin-proxy", "must be a mapping of keys"),
+    ("dnat.backend", "nft", "'nft' is not one of auto, nftables, iptables, none"),
+    ("hosts.file", '"/etc/ho\\0sts"', "'/etc/ho\\x00sts' is not an absolute path"),
+    ("hosts.dnsRecheckSeconds", "0", "Expected `int` >= 1"),
+    ("hosts.dnsRecheckSeconds", "3601", "Expected `int` <= 3600"),
+    ("telemetry.listen", "':9467'", "':9467' is not an address and port"),
+    ("telemetry.listen", "localhost:9467", "'localhost:9467' is not an address and port"),
+    ("telemetry.listen", "127.0.0.1:0", "the port must be a number from 1 to 65535"),
+    ("telemetry.listen", "127.0.0.1:+80", "the port must be a number from 1 to 65535"),
+    ("telemetry.listen", "'::1:9467'", "'::1:9467' is not an address and port"),
+    ("telemetry.listen", "'[fe80::1%eth0]:9467'", "is not an address and port"),
+    ("hosts.clusterDomain", "cluster.local.", "'cluster.local.' is not a DNS name in lower case"),
+]
+_ENTRIES = [
+    ("hosts.allow", "Example.com", "'Example.com' is not a DNS name in lower case"),
+    ("hosts.allow", "'*.example.com'", "'*.example.com': write it without the leading '*.'"),
+    ("hosts.allow", ".example.com", "'.example.com': write it without the leading '.'"),
+    ("hosts.allow", "-a.example.com", "is not a DNS name in lower case"),
+    ("hosts.allow", '"a\\nb"', "is not a DNS name in lower case"),
+    ("hosts.allow", "x" * 64, "is not a DNS name in lower case"),
+    ("hosts.allow", "x." * 126 + "xx", "is not a DNS name in lower case"),
+    ("hosts.allow", "~", "expected text, got None"),
+    ("hosts.dnsServers", "dns.example.com", "'dns.example.com' is not a DNS server's address"),
+    ("hosts.dnsServers", "192.0.2.53:0", "'192.0.2.53:0' is not a DNS server's address"),
+    ("dnat.podCIDRs", "10.244.1.7/24", "10.244.1.7/24 has host bits set: write 10.244.1.0/24"),
+    ("dnat.podCIDRs", "example.com", "'example.com' does not appear to be an IPv4 or IPv6 network"),
+    ("loadBalancers.services", "ingress-nginx/controller", "must be a mapping of keys"),
+    ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: v3}", "'v3' is not one of v1, v2"),
+    ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),
+]
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("loadBalancers.detect", "'yes'", "Expected `bool`, got `str`"),
-        ("loadBalancers.services", "ingress-nginx/controller", "must be a list"),
-        ("relay.kind", "sidecar", "'sidecar' is not one of node, service"),
-        ("relay.interface", "sixteen-letters0", "'sixteen-letters0' is not an interface name"),
-        ("relay.interface", "a/b", "'a/b' is not an interface name"),
-        ("relay.interface", "..", "'..' is not an interface name"),
-        ("relay.interface", '"eth0\\n"', "'eth0\\n' is not an interface name"),
-        ("relay.interface", "7", "expected text, got 7"),
-        ("relay.ipv4", "169.254.66.7/24", "169.254.66.7/24 has host bits set: write 169.254.66.0/24"),
-        ("relay.ipv4", "fd00::/64", "'fd00::'"),
-        ("relay.ipv4", "10.0.0.0/33", "'33' is not a valid netmask"),
-        ("relay.ipv6", "10.0.0.0/8", "'10.0.0.0'"),
-        ("relay.ipv6", "'::/64'", "neither loopback nor multicast"),
-        ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
-        ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
-        ("relay.service", "hairpin-proxy", "must be a mapping of keys"),
-        ("dnat.backend", "nft", "'nft' is not one of auto, nftables, iptables, none"),
-        ("hosts.file", '"/etc/ho\\0sts"', "'/etc/ho\\x00sts' is not an absolute path"),
-        ("hosts.dnsRecheckSeconds", "0", "Expected `int` >= 1"),
-        ("hosts.dnsRecheckSeconds", "3601", "Expected `int` <= 3600"),
-        ("telemetry.listen", "':9467'", "':9467' is not an address and port"),
-        ("telemetry.listen", "localhost:9467", "'localhost:9467' is not an address and port"),
-        ("telemetry.listen", "127.0.0.1:0", "the port must be a number from 1 to 65535"),
-        ("telemetry.listen", "127.0.0.1:+80", "the port must be a number from 1 to 65535"),
-        ("telemetry.listen", "'::1:9467'", "'::1:9467' is not an address and port"),
-        ("telemetry.listen", "'[fe80::1%eth0]:9467'", "is not an address and port"),
-        ("hosts.clusterDomain", "cluster.local.", "'cluster.local.' is not a DNS name in lower case"),
-    ],
+    ("option", "text", "problem"),
+    [*_VALUES, *((option, f"\n    - {entry}", problem) for option, entry, problem in _ENTRIES)],
 )
-def test_a_bad_value_is_reported_with_its_key(key: str, value: str, problem: str) -> None:
+def test_a_bad_value_or_entry_of_a_list_is_reported_with_its_key_and_line(
+    option: str, text: str, problem: str
+) -> None:
     """One complaint, that names the option and what is wrong with its value."""
-    section, _, option = key.partition(".")
-    (complaint,) = complaints(f"{section}:\n  {option}: {value}\n")
-    assert complaint.startswith(f"{FILE}:2: {key}: ")
-    assert problem in complaint
-
-
-@pytest.mark.parametrize(
-    ("option", "entry", "problem"),
-    [
-        ("hosts.allow", "Example.com", "'Example.com' is not a DNS name in lower case"),
-        ("hosts.allow", "'*.example.com'", "'*.example.com': write it without the leading '*.'"),
-        ("hosts.allow", ".example.com", "'.example.com': write it without the leading '.'"),
-        ("hosts.allow", "-a.example.com", "is not a DNS name in lower case"),
-        ("hosts.allow", '"a\\nb"', "is not a DNS name in lower case"),
-        ("hosts.allow", "x" * 64, "is not a DNS name in lower case"),
-        ("hosts.allow", "x." * 126 + "xx", "is not a DNS name in lower case"),
-        ("hosts.allow", "~", "expected text, got None"),
-        ("hosts.dnsServers", "dns.example.com", "'dns.example.com' is not a DNS server's address"),
-        ("hosts.dnsServers", "192.0.2.53:0", "'192.0.2.53:0' is not a DNS server's address"),
-        ("dnat.podCIDRs", "10.244.1.7/24", "10.244.1.7/24 has host bits set: write 10.244.1.0/24"),
-        ("dnat.podCIDRs", "example.com", "'example.com' does not appear to be an IPv4 or IPv6 network"),
-        ("loadBalancers.services", "ingress-nginx/controller", "must be a mapping of keys"),
-        ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: v3}", "'v3' is not one of v1, v2"),
-        ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),
-    ],
-)
-def test_a_bad_entry_of_a_list_is_reported_with_its_line(option: str, entry: str, problem: str) -> None:
-    """The third line holds the entry; good ones before it do not hide it."""
     section, _, key = option.partition(".")
-    (complaint,) = complaints(f"{section}:\n  {key}:\n    - {entry}\n")
-    assert complaint.startswith(f"{FILE}:3: ")
+    (complaint,) = complaints(f"{section}:\n  {key}: {text}\n")
+    line = 3 if text.startswith("\n") else 2
+    assert complaint.startswith(f"{FILE}:{line}: {option}")
     assert problem in complaint
 
 

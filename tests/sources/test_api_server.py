@@ -3,7 +3,6 @@
 import socket
 import threading
 import time
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.node import api_servers
 from nodeagent.sources.node.api_servers import ApiServers, ServerLookups, find_api_servers
+from tests.plan.made_up import endpoint
 from tests.testbed.waiting import wait_until
 
 
@@ -28,19 +28,14 @@ def kubeconfig(directory: Path, *servers: str) -> Path:
     return file
 
 
-def endpoint(address: str, port: int) -> Endpoint:
-    """An address and port of the API server."""
-    return Endpoint(ip_address(address), port)
-
-
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("https://192.0.2.10:6443", endpoint("192.0.2.10", 6443)),
-        ("https://192.0.2.10", endpoint("192.0.2.10", 443)),
-        ("https://192.0.2.10/k8s/clusters/c-1", endpoint("192.0.2.10", 443)),
-        ("http://192.0.2.10", endpoint("192.0.2.10", 80)),
-        ("https://[2001:db8::10]:6443", endpoint("2001:db8::10", 6443)),
+        ("https://192.0.2.10:6443", endpoint("192.0.2.10:6443")),
+        ("https://192.0.2.10", endpoint("192.0.2.10:443")),
+        ("https://192.0.2.10/k8s/clusters/c-1", endpoint("192.0.2.10:443")),
+        ("http://192.0.2.10", endpoint("192.0.2.10:80")),
+        ("https://[2001:db8::10]:6443", endpoint("[2001:db8::10]:6443")),
     ],
 )
 def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected: Endpoint) -> None:
@@ -54,24 +49,22 @@ def test_every_cluster_of_kubelets_own_kubeconfig_counts(
     """Whichever context is in use. It is the one that must not be cut off."""
     file = kubeconfig(tmp_path, "https://192.0.2.10:6443", "https://192.0.2.11:6443")
     monkeypatch.setattr(api_servers, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
-    servers = {endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)}
+    servers = {endpoint("192.0.2.10:6443"), endpoint("192.0.2.11:6443")}
     assert find_api_servers((), {}).endpoints == servers
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, [("10.96.0.1", 6443)]),
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, [("10.96.0.1", 443)]),
-        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, [("fd00::1", 443)]),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, ["10.96.0.1:6443"]),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, ["10.96.0.1:443"]),
+        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, ["[fd00::1]:443"]),
         ({"KUBERNETES_SERVICE_HOST": ""}, []),
     ],
 )
-def test_the_environment_of_a_pod_counts(
-    environment: dict[str, str], expected: list[tuple[str, int]]
-) -> None:
+def test_the_environment_of_a_pod_counts(environment: dict[str, str], expected: list[str]) -> None:
     """As kubelet sets it; outside a pod, it says nothing."""
-    assert find_api_servers((), environment).endpoints == {endpoint(*each) for each in expected}
+    assert find_api_servers((), environment).endpoints == set(map(endpoint, expected))
 
 
 class _Dns:
@@ -97,7 +90,7 @@ def test_a_name_is_kept_and_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     dns = _Dns(monkeypatch)
     dns.addresses = ["192.0.2.10", "192.0.2.11"]
     file = kubeconfig(tmp_path, "https://API.example.com:6443")
-    servers = frozenset({endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)})
+    servers = frozenset({endpoint("192.0.2.10:6443"), endpoint("192.0.2.11:6443")})
     assert find_api_servers([file], {}) == ApiServers(servers, frozenset({"api.example.com"}))
     assert dns.asked == ["api.example.com"]
     dns.addresses = []
@@ -153,12 +146,12 @@ def test_what_a_name_resolved_to_stays_known_while_dns_fails(monkeypatch: pytest
     assert find_api_servers((), {}, server, lookups).notes == ()
     dns.addresses = []
     found = find_api_servers((), {}, server, lookups)
-    assert found.endpoints == {endpoint("192.0.2.10", 6443)}
+    assert found.endpoints == {endpoint("192.0.2.10:6443")}
     (note,) = found.notes
     assert "[Errno -3] Temporary failure in name resolution): its last known addresses count" in note
     dns.addresses = ["192.0.2.11"]
     assert find_api_servers((), {}, server, lookups) == ApiServers(
-        frozenset({endpoint("192.0.2.11", 6443)}), frozenset({"api.example.com"})
+        frozenset({endpoint("192.0.2.11:6443")}), frozenset({"api.example.com"})
     )
 
 
@@ -171,7 +164,7 @@ def test_a_dns_server_that_does_not_answer_delays_a_daemon_once(monkeypatch: pyt
     began = time.monotonic()
     for _ in range(5):
         found = find_api_servers((), {}, server, lookups)
-        assert found.endpoints == {endpoint("192.0.2.10", 6443)}
+        assert found.endpoints == {endpoint("192.0.2.10:6443")}
         assert "no answer yet" in found.notes[0]
     assert time.monotonic() - began < 5
     assert len(dns.asked) == 2, "a lookup that goes on is not repeated"
@@ -183,8 +176,8 @@ _IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": 
 
 
 def test_what_the_cluster_publishes_is_known_too() -> None:
-    found = find_api_servers((), _IN_A_POD).with_published(frozenset({endpoint("192.0.2.10", 6443)}))
-    assert found.endpoints == {endpoint("10.96.0.1", 443), endpoint("192.0.2.10", 6443)}
+    found = find_api_servers((), _IN_A_POD).with_published(frozenset({endpoint("192.0.2.10:6443")}))
+    assert found.endpoints == {endpoint("10.96.0.1:443"), endpoint("192.0.2.10:6443")}
     assert found.notes == ()
 
 

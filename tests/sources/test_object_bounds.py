@@ -17,13 +17,9 @@ from nodeagent.config.options import Config
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import (
     ControllerRoute,
-    Gateway,
     Ingress,
-    IngressClass,
-    ListenerSet,
     Namespace,
     ObjectRef,
-    Route,
     Service,
     ServiceRange,
     Snapshot,
@@ -291,16 +287,9 @@ _SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
 
 _PER_BYTE = 10
 """Bytes of memory, and calls of functions in a pass, that a byte of an object may cost."""
-_FIELDS = {
-    Service: "services",
-    Ingress: "ingresses",
-    IngressClass: "ingress_classes",
-    Namespace: "namespaces",
-    ServiceRange: "service_ranges",
-    Gateway: "gateways",
-    ListenerSet: "listener_sets",
-    Route: "routes",
-}
+_LISTS = [(name, hint) for name, hint in _hints(Snapshot).items() if typing.get_origin(hint) is tuple]
+_FIELDS = {typing.get_args(hint)[0]: name for name, hint in _LISTS}
+"""The snapshot's collections, by what is in them."""
 
 
 # In the largest, ASCII costs less.

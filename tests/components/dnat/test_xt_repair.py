@@ -120,7 +120,7 @@ def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace, back
     text = backend.script(apply(backend, desired))
     state, standing = backend.read(), _ours(node)
     assert standing == _as_listed(text)
-    saved = {family: _saved(node, family) for family in (4, 6)}
+    saved = {4: node.output("iptables-legacy-save"), 6: node.output("ip6tables-legacy-save")}
     apply(backend, DnatRules())
     for family in (4, 6):
         node.legacy(saved[family], family=family)
@@ -130,10 +130,6 @@ def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace, back
 def _ours(node: Namespace) -> set[str]:
     """Our rules as iptables-save lists them."""
     return {line for line in node.rules().splitlines() if line.startswith("-A") and "NODEAGENT" in line}
-
-
-def _saved(node: Namespace, family: int) -> str:
-    return node.output("iptables-legacy-save" if family == 4 else "ip6tables-legacy-save")
 
 
 def _as_listed(text: str) -> set[str]:

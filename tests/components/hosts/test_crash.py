@@ -26,11 +26,6 @@ def contents() -> tuple[bytes, ...]:
     )
 
 
-def _await_death(child: int) -> None:
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-
-
 def _users_lines(path: Path) -> list[bytes]:
     user = KeptHosts(path).read().file.user
     return user.removeprefix(b"# above\n").splitlines(keepends=True)
@@ -76,7 +71,8 @@ def test_killed_at_each_step_of_a_write_in_place(
             arm(pytest.MonkeyPatch())
             write_in_place(path, read(path), content, tmp_path / "run")
             os._exit(1)
-        _await_death(child)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
         assert _users_lines(path) == USER.splitlines(keepends=True)
     apply(path, lines(5))
     assert path.read_bytes().count(BEGIN) == 1

@@ -48,13 +48,9 @@ def test_connections_are_used_again(
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
-        (faults.Answer(503, retry_after=3), errors.ServerTroubleError, "503"),
         # It is not followed: the credentials would go with it.
         (faults.Answer(302, headers=(("Location", "/version"),)), errors.ServerTroubleError, "302"),
-        (faults.Answer(410), errors.GoneError, "a new list is needed"),
-        (faults.Answer(404), errors.NotFoundError, "404"),
         (faults.html_page(), errors.NotJsonError, "is text/html; charset=utf-8, not JSON"),
-        (faults.html_page(502), errors.ServerTroubleError, "502"),
         (faults.Disconnect(), errors.UnreachableError, "Remote end closed connection"),
         # Over TLS a reset may look like an end.
         (
