@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import statuses
 from .resources import Object
-from .routes import PLAIN_PATHS, Asked
+from .routes import VERSION, Asked
 
 DEFAULT_USER = "system:serviceaccount:kube-system:nodeagent"
 ANONYMOUS = "system:anonymous"
@@ -131,7 +131,7 @@ class Access:
         rules = self._rules.get(user, () if user == ANONYMOUS else None)
         if resource is None:
             # The roles system:public-info-viewer, for all, and system:discovery, for who is known.
-            open_to = PLAIN_PATHS if user == ANONYMOUS else (*PLAIN_PATHS, "/api", "/openapi")
+            open_to = (VERSION,) if user == ANONYMOUS else (VERSION, "/api", "/openapi")
             if rules is not None and not any(asked.path.startswith(path) for path in open_to):
                 raise statuses.forbidden(f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"')
             return

@@ -35,20 +35,13 @@ def json_reply(code: int, value: object) -> Reply:
 
 def refusal(error: statuses.ApiError) -> Reply:
     """Give the answer that is a Status."""
-    after = (error.details or {}).get("retryAfterSeconds")
-    return Reply(
-        error.code,
-        msgspec.json.encode(error.body()),
-        headers=(("Retry-After", str(after)),) if after else (),
-    )
+    return json_reply(error.code, error.body())
 
 
 def plain(path: str, resources: Sequence[Resource]) -> Reply:
-    """Answer for /version, the health paths, and those that tell what exists."""
+    """Answer for /version, and the paths that tell what exists."""
     if path.startswith(("/api", "/openapi")):
         return json_reply(200, discovery.answer(resources, path))
-    if path != "/version":
-        return Reply(200, b"ok", "text/plain; charset=utf-8")
     return json_reply(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "linux/amd64"})
 
 

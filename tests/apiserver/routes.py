@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from . import discovery
 from .resources import Resource
 
-PLAIN_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
+VERSION = "/version"
 TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -48,7 +48,7 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     verb = _VERBS[method]
     path = parts.path.rstrip("/")  # The generated clients ask for /version/.
-    if path in PLAIN_PATHS or path in discovery.paths(resources):
+    if path == VERSION or path in discovery.paths(resources):
         return Asked(verb, path, query)
     base, rest = _split(parts.path)
     served = [row for row in resources if row.base == base]

@@ -18,10 +18,6 @@ class ApiError(Exception):
     message: str
     details: Object | None = None
 
-    def __str__(self) -> str:
-        """Give code, reason and message in one line."""
-        return f"{self.code} {self.reason}: {self.message}"
-
     def body(self) -> Object:
         """Give the Status object."""
         status: Object = {

@@ -333,4 +333,3 @@ def test_groups_versions_and_resources_are_told(server: Server) -> None:
     assert request(server.admin, "GET", "/api/v1")[1]["groupVersion"] == "v1"
     assert request(server.admin, "GET", "/apis/apps")[1]["preferredVersion"]["groupVersion"] == "apps/v1"
     assert request(server.admin, "GET", "/version")[1]["gitVersion"].startswith("v1.")
-    assert exchange(server.admin, "GET", "/healthz")[2] == b"ok"
