@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from nodeagent.agent import status_file
 from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
 from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
-from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.status import Role, Status, parse_status
+from tests.agent.happening import BLUE, GREEN
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
 from tests.testbed.waiting import wait_until
@@ -54,10 +54,8 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     file = StatusFile(path, "node1", board)
     board.desired = Desired(
         load_balancers=(
-            LoadBalancerDecision(ObjectRef("Service", "ingress", "a"), served("Listed", "listed")),
-            LoadBalancerDecision(
-                ObjectRef("Service", "ingress", "b"), skipped("NotProxy", "nothing says so")
-            ),
+            LoadBalancerDecision(BLUE, served("Listed", "listed")),
+            LoadBalancerDecision(GREEN, skipped("NotProxy", "nothing says so")),
         )
     )
     board.conflicts = frozenset({"hosts"})

@@ -108,14 +108,6 @@ def test_a_left_over_annotation_that_switches_nothing_on_is_not_worth_a_word(val
     assert "no annotation says so" in decision.reason
 
 
-@pytest.mark.parametrize("other", [{AWS: "*", DIGITALOCEAN: "false"}, {SCALEWAY: "443", DIGITALOCEAN: "1"}])
-def test_providers_that_contradict_each_other_are_refused(other: Mapping[str, str]) -> None:
-    """On a node that does not say which of them it belongs to."""
-    decision = of_service(annotated(other))
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "Contradiction")
-    assert all(key in decision.reason for key in other)
-
-
 @pytest.mark.parametrize(
     "annotations",
     [

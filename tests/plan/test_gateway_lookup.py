@@ -98,17 +98,8 @@ def test_a_controllers_own_objects_are_served_by_what_its_class_is_known_to_have
 @pytest.mark.parametrize("by", ["public", TRAEFIK])
 def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
     """By the class of their annotation, or by the controller."""
-    options = config(
-        f"""loadBalancers:
-  services: [{{namespace: ingress, name: blue}}, {{namespace: ingress, name: green}}]
-  ingressClasses: [{{class: {by}, namespace: ingress, name: green}}]"""
-    )
-    annotated = ControllerRoute(
-        ObjectRef("IngressRoute", "web", "site"),
-        TRAEFIK,
-        hosts=(NAME,),
-        annotations={"kubernetes.io/ingress.class": "public"},
-    )
+    options = config(balancers=f"ingressClasses: [{{class: {by}, namespace: ingress, name: green}}]")
+    annotated = replace(_ingress_route(), annotations={"kubernetes.io/ingress.class": "public"})
     planned = desired(*TWO, annotated, options=options)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion, NameDecision
+from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService, Service, ServicePort, Snapshot
 from nodeagent.plan.planner import Planner, plan
@@ -63,11 +63,6 @@ def planned(facts: Facts = KNOWN, of: Service | None = None, given: Config | Non
     return desired(of or named(), CLAIM, facts=facts, options=given or options())
 
 
-def decided(facts: Facts) -> NameDecision:
-    """The decision on the hostname."""
-    return of_name(planned(facts), NAME)
-
-
 def test_dns_is_asked_for_its_own_hostname_and_every_address_matters() -> None:
     """Before any hostname is claimed; the addresses that it has matter for what is claimed."""
     own = DnsQuestion(frozenset(), "ingress", ObjectRef("Service", "ingress", "blue"), every=True)
@@ -102,7 +97,7 @@ def test_dns_is_asked_for_its_own_hostname_and_every_address_matters() -> None:
 def test_a_hostname_is_verified_by_an_address_of_the_load_balancers_hostname_alone(
     facts: Facts, code: str, reason: str
 ) -> None:
-    decision = decided(facts)
+    decision = of_name(planned(facts), NAME)
     assert (decision.code, decision.reason) == (code, reason)
 
 
@@ -110,11 +105,11 @@ def test_a_written_hostname_stays_until_dns_has_answered_for_the_load_balancer()
     """After a restart nothing is known of either; what DNS says then counts."""
     relay = of_service(planned()).relay_addresses
     unknown = replace(knowing(claimed=told("198.51.100.99")), standing_names={NAME: frozenset(relay)})
-    assert decided(unknown).code == "KeptUnasked"
+    assert of_name(planned(unknown), NAME).code == "KeptUnasked"
     silent = {**unknown.dns, OWN: told(outcome=DnsOutcome.TIMEOUT)}
-    assert decided(replace(unknown, dns=silent)).code == "Kept"
+    assert of_name(planned(replace(unknown, dns=silent)), NAME).code == "Kept"
     known = replace(unknown, dns={**unknown.dns, OWN: told(*ADDRESSES)})
-    assert decided(known).code == "NotVerified"
+    assert of_name(planned(known), NAME).code == "NotVerified"
 
 
 def test_a_planner_that_remembers_follows_the_addresses() -> None:
@@ -171,13 +166,14 @@ def test_an_address_of_another_listed_service_verifies_nothing_for_it() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.66.9", "10.96.0.7", "168.63.129.16"])
 def test_what_is_never_redirected_verifies_nothing(address: str) -> None:
     """Loopback, the relay's own range, a ClusterIP, a cloud's metadata."""
-    assert decided(knowing(own=told(address), claimed=told(address))).status is DecisionStatus.REFUSED
+    facts = knowing(own=told(address), claimed=told(address))
+    assert of_name(planned(facts), NAME).status is DecisionStatus.REFUSED
 
 
 def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
     """Every node's hostname leads there, too."""
     own = str(NODE.addresses[0])
-    assert decided(knowing(own=told(own), claimed=told(own))).code == "ResolvesToNode"
+    assert of_name(planned(knowing(own=told(own), claimed=told(own))), NAME).code == "ResolvesToNode"
 
 
 def test_what_dnat_serves_for_others_nothing_serves_for_it() -> None:

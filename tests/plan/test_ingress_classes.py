@@ -11,10 +11,7 @@ OTHER = "other.example.com"
 NGINX = IngressClass("nginx", "k8s.io/ingress-nginx")
 TRAEFIK = IngressClass("traefik", "traefik.io/ingress-controller")
 GREEN = point("192.0.2.2")
-WITH_CLASS = """loadBalancers:
-  services: [{namespace: ingress, name: blue}, {namespace: ingress, name: green}]
-  ingressClasses: [{class: %s, namespace: ingress, name: %s}]
-"""
+WITH_CLASS = "ingressClasses: [{class: %s, namespace: ingress, name: %s}]"
 
 
 def new(ingress_class: str | None = "nginx") -> Ingress:
@@ -24,9 +21,8 @@ def new(ingress_class: str | None = "nginx") -> Ingress:
 
 def two(*found: Ingress | IngressClass, options: str = "") -> Desired:
     """A cluster of two PROXY load balancers."""
-    return desired(
-        service(), service("green", ips=("192.0.2.2",)), *found, options=config(options) if options else None
-    )
+    balancers = service(), service("green", ips=("192.0.2.2",))
+    return desired(*balancers, *found, options=config(balancers=options))
 
 
 def served_by(planned: Desired) -> str:

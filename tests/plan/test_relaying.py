@@ -112,9 +112,8 @@ def test_a_port_that_the_administrator_takes_off_the_list_is_relayed() -> None:
 @pytest.mark.parametrize("port", [80, 443, 3306, 5000, 5001, 8080, 8443, 9000, 9001, 9090, 9443, 10443])
 def test_what_load_balancers_commonly_publish_is_no_port_of_a_daemon(port: int) -> None:
     """Though some daemon somewhere has it: what listens already is seen."""
-    assert redirects(desired(service(ports=(str(port),)))) == {
-        f"192.0.2.1:{port}": f"{relay_of(desired(service(ports=(str(port),))))[4]}:{port}"
-    }
+    planned = desired(service(ports=(str(port),)))
+    assert redirects(planned) == {f"192.0.2.1:{port}": f"{relay_of(planned)[4]}:{port}"}
 
 
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])

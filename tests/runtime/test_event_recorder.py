@@ -1,17 +1,12 @@
 """Few Events say what an administrator must know, in the same words on every node."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeagent.model.desired import (
-    Conclusion,
-    DecisionStatus,
-    Desired,
-    LoadBalancerDecision,
-    NameDecision,
-)
+from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused, served, skipped
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent
 from nodeagent.runtime.event_recorder import pending_events as events
@@ -22,18 +17,13 @@ from tests.sources.kubernetes.watching import connected
 
 
 def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
-    refused = LoadBalancerDecision(
-        BLUE, Conclusion(DecisionStatus.REFUSED, "RangeExhausted", "no relay address is left")
-    )
-    (found,) = events(Desired(load_balancers=(refused,)))
+    decision = LoadBalancerDecision(BLUE, refused("RangeExhausted", "no relay address is left"))
+    (found,) = events(Desired(load_balancers=(decision,)))
     assert (found.service, found.code, found.message) == (BLUE, "RangeExhausted", "no relay address is left")
 
 
-_SERVED = LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "listed"))
-_SKIPPED = LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SKIPPED, "HostnameOnly", "by hostname"))
-_NO_BALANCER = NameDecision(
-    "a.example.test", BLUE, None, Conclusion(DecisionStatus.REFUSED, "BadName", "never written")
-)
+_SERVED = LoadBalancerDecision(BLUE, served("Listed", "listed"))
+_SKIPPED = LoadBalancerDecision(BLUE, skipped("HostnameOnly", "by hostname"))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +32,7 @@ _NO_BALANCER = NameDecision(
         Desired(load_balancers=(_SERVED, _SKIPPED)),
         Desired(names=(name("a.example.test", DecisionStatus.SERVED),)),
         Desired(names=(name("b.example.test", DecisionStatus.SKIPPED, "UserLine"),)),
-        Desired(names=(_NO_BALANCER,)),
+        Desired(names=(replace(name("a.example.test", code="BadName"), load_balancer=None),)),
         # Servers that do not answer are not the owner's business: metrics and the log report them.
         Desired(names=(name("a.example.test", code="DnsTimeout"),)),
     ],
@@ -70,10 +60,10 @@ def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
 
 def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
     """The Event stays for an hour: it must name them all."""
-    refused = name("a.example.test")
+    rejected = name("a.example.test")
     waiting = name("b.example.test", DecisionStatus.SKIPPED, "NotAskedYet")
-    assert events(Desired(names=(refused, waiting))) == ()
-    (found,) = events(Desired(names=(refused, name("b.example.test"))))
+    assert events(Desired(names=(rejected, waiting))) == ()
+    (found,) = events(Desired(names=(rejected, name("b.example.test"))))
     assert "a.example.test" in found.message
     assert "b.example.test" in found.message
 
@@ -89,10 +79,8 @@ def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
     """Of the few Events a minute, and of the few hostnames that an Event names, each has its turn."""
     many = [ObjectRef("Service", "a-tenant", f"lb{number}") for number in range(99)]
     honest = ObjectRef("Service", "zoo", "lb")
-    refused = Conclusion(DecisionStatus.REFUSED, "BadAddress", "see the notes")
-    found = events(
-        Desired(load_balancers=tuple(LoadBalancerDecision(ref, refused) for ref in (*many, honest)))
-    )
+    bad = refused("BadAddress", "see the notes")
+    found = events(Desired(load_balancers=tuple(LoadBalancerDecision(ref, bad) for ref in (*many, honest))))
     assert {event.service for event in found[:2]} == {many[0], honest}
     theirs = [name(f"a{number}.example.test", namespace="a-tenant") for number in range(99)]
     (event,) = events(Desired(names=(*theirs, name("z.example.test"))))
@@ -101,8 +89,8 @@ def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
 
 def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     """Each node may get other answers of DNS: the Event is one."""
-    refused = name("a.example.test", reason="DNS answers 192.0.2.7", stable="DNS answers otherwise")
-    (found,) = events(Desired(names=(refused,)))
+    rejected = name("a.example.test", reason="DNS answers 192.0.2.7", stable="DNS answers otherwise")
+    (found,) = events(Desired(names=(rejected,)))
     assert found.message == "a.example.test (Ingress shop/site): DNS answers otherwise"
 
 

@@ -102,9 +102,7 @@ class Chaos:
                 faults.ErrorLine(500, "InternalError", "etcdserver: no leader"),
                 faults.CutLine(),
                 faults.CutLine(reset=True),
-                None,
-                None,
-                None,
+                *[None] * 3,
             ]
         )
         if fault is not None:
