@@ -46,10 +46,6 @@ def test_a_version_from_the_servers_future_asks_for_a_new_list() -> None:
     assert type(refusal(ASKED, 504, status(message="Timeout", details=details))) is errors.GoneError
 
 
-def test_already_exists_is_distinguished_from_other_conflicts() -> None:
-    assert type(refusal(ASKED, 409, status(reason="AlreadyExists"))) is errors.AlreadyExistsError
-
-
 def test_anonymous_is_a_matter_of_credentials_not_of_rights() -> None:
     words = 'ingresses is forbidden: User "system:anonymous" cannot list resource "ingresses"'
     assert type(refusal(ASKED, 403, status(message=words))) is errors.UnauthorizedError
