@@ -184,7 +184,8 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
     ipvs = frozenset(each.address for each in standing if each.interface == _IPVS_DEVICE)
     on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")
     return KubeProxy(
-        modes=(*rules, *((on_device,) if ipvs else ())),
+        # In mode ipvs, the chain KUBE-SERVICES of iptables only marks what is masqueraded.
+        modes=(*(each for each in rules if each[0] != "iptables"), on_device) if ipvs else (*rules,),
         held=None if unreadable else ipvs | {each.address for found in rules.values() for each in found},
         unreadable="; ".join(unreadable),
     )
