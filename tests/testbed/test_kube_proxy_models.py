@@ -109,6 +109,11 @@ def test_ipvs(compared: tuple[World, Peer]) -> None:
             every=0.2,
         )
 
+    def addressed() -> bool:
+        standing = node.run(["ip", "address"]).stdout
+        return all(f"{each}/" in standing for each in EVERY_LOAD_BALANCER_IP)
+
+    process.await_that(addressed, "having synced both families", seconds=_SYNCED_SECONDS, every=0.2)
     address = EVERY_LOAD_BALANCER_IP[0]
     await_served(address, 443)
     _assert_read_as(node, "ipvs")
