@@ -48,6 +48,11 @@ class Driven:
 
         wait_until(held, what, every=0.02)
 
+    def await_object(self, word: str) -> None:
+        """Wait, without a turn, until an object has arrived that has this word in it."""
+        snapshot = self._controller._cluster.snapshot  # noqa: SLF001
+        wait_until(lambda: word in str(snapshot()), f"{word} to arrive", every=0.02)
+
     def page(self, path: str) -> str:
         """A page of its own."""
         return get(self._controller.service.bound, path, headers="Host: localhost\r\n").body
@@ -160,6 +165,7 @@ def test_a_hostname_that_flips_all_the_time_costs_a_write_per_minute_in_the_end(
     before = corefile(api)
     for number in range(7):
         add_name(api, f"flip-{number}.example.com")
+        one.await_object(f"flip-{number}.example.com")
         one.turn_until(answers(api, f"flip-{number}.example.com"), "the next write")
         assert corefile(api) != before
         before = corefile(api)
