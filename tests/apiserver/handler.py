@@ -55,7 +55,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         """Answer one request."""
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size)
+        if len(body) < size:  # the client was killed
+            self.close_connection = True
+            return
         path = urlsplit(self.path).path
         if path.startswith(CONTROL):
             method = getattr(self._api.store, path.removeprefix(CONTROL))
