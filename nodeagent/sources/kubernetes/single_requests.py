@@ -186,8 +186,7 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
             answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
             return from_json(answer, api.Head).metadata.deletionTimestamp is not None
         except NotFoundError as error:
-            if error.object_name != daemonset.name:
-                raise
+            _raise_unless_of(error, daemonset)
             return True
         except msgspec.MsgspecError as error:
             raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
@@ -198,7 +197,7 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
 
 
 def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:
-    """Delete a workload and return once neither it nor a pod of it exists. Idempotent.
+    """Delete a workload; return once the API server says that neither it nor a pod of it exists. Idempotent.
 
     Args:
         connection: To the API server. RBAC: get and delete this object by name.
@@ -215,12 +214,14 @@ def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: floa
     deadline = time.monotonic() + seconds
     try:
         connection.write("delete", object_path(workload), _FOREGROUND)
-    except NotFoundError:
+    except NotFoundError as error:
+        _raise_unless_of(error, workload)
         return False
     while time.monotonic() < deadline:
         try:
             connection.get_json(object_path(workload), timeout=10.0)
-        except NotFoundError:
+        except NotFoundError as error:
+            _raise_unless_of(error, workload)
             return True
         except (UnreachableError, ServerTroubleError):
             pass  # The deletion continues without this process; the deadline ends the waiting.
@@ -229,3 +230,8 @@ def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: floa
         f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
         f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."
     )
+
+
+def _raise_unless_of(error: NotFoundError, workload: ObjectRef) -> None:
+    if error.object_name != workload.name:
+        raise error

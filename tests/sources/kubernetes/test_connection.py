@@ -3,8 +3,10 @@ import socket
 
 import pytest
 
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import errors, listing
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 from tests.apiserver import ApiServer, faults, objects
 
 SERVICES = "/api/v1/services"
@@ -43,6 +45,15 @@ def test_connections_are_used_again(
         connection.get_json(SERVICES)
     assert kinds(connection) == LIST
     assert opened == [("127.0.0.1", api.port)]
+
+
+@pytest.mark.parametrize("verb", ["delete", "get"])
+def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connection, verb: str) -> None:
+    """Otherwise `uninstall` would report success."""
+    api.store.create(objects.daemon_set("agents"))
+    api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=[verb])
+    with pytest.raises(errors.NotFoundError):
+        delete_and_wait(connection, ObjectRef("DaemonSet", "kube-system", "agents"), 5.0)
 
 
 @pytest.mark.parametrize(
