@@ -80,18 +80,19 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
     rows += [optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
     paths = {row.name: row.path for row in rows}
 
-    def asked() -> list[ResourceState]:
-        return [state for state in cluster.states() if state.name != DISCOVERY]
+    settled: dict[str, ResourceState] = {}
 
-    def settled() -> bool:
-        """Whether each resource is watched, or refused."""
+    def all_settled() -> bool:
+        """Whether each was once watched, or refused: a new list hides a refused watch for a moment."""
         open_paths = {one.path for one in api.traffic.watches()}
-        return all(
-            state.error is not None or (state.synced and paths[state.name] in open_paths) for state in asked()
-        )
+        states = [state for state in cluster.states() if state.name != DISCOVERY]
+        for state in states:
+            if state.error is not None or (state.synced and paths[state.name] in open_paths):
+                settled[state.name] = state
+        return len(settled) == len(states)
 
-    until(settled, "every resource to be watched or refused")
-    for state in asked():
+    until(all_settled, "every resource to be watched or refused")
+    for state in settled.values():
         if state.error is not None:
             assert "forbidden" in state.error, state.error
             path = paths[state.name].replace(_IN_RELAYS_NAMESPACE, "/").replace("/namespaces/default/", "/")
