@@ -97,7 +97,7 @@ def pods_finding(
         _PODS,
         f"not served, including cert-manager's: {why}{and_coredns}",
         remedy=(
-            "let CoreDNS serve them: the overlay cilium contains the controllers for it (docs/coredns.md)",
+            "let CoreDNS serve them: the overlay cilium contains the controller for it (docs/coredns.md)",
             "or, without nodeagent: use ipMode: Proxy, or a hostname instead of the address",
         ),
     )
