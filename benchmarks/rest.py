@@ -11,6 +11,7 @@ from benchmarks.figures import Figure, Goal
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.processes import children
+from tests.testbed.waiting import wait_until
 from tests.testbed.world import Node
 
 REST = "CPU time at rest, with DNS, everything together"
@@ -39,6 +40,7 @@ def measure(api: Api, names: int, seconds: float) -> Iterator[Figure]:
         relay = _haproxy(daemon.node)
         command = [sys.executable, "-c", _SUPERVISOR]
         supervisor = daemon.node.popen(command, log="supervisor", env={"PYTHONPATH": str(ROOT)})
+        wait_until(lambda: len(children(supervisor.pid)) == 2, "the supervisor's waker and program")
         for part in range(_PARTS):
             columns = _percent(daemon, relay, supervisor.pid, seconds / _PARTS)
             what = f"{seconds * part / _PARTS:g} to {seconds * (part + 1) / _PARTS:g} s"
