@@ -35,7 +35,7 @@ from nodeagent.components.hosts.file import (
 )
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.errors import ApplyError
-from nodeagent.inotify import ATTRIB, CLOSE_WRITE, MODIFY, FileEvents
+from nodeagent.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
@@ -220,8 +220,14 @@ class Hosts:
         )
 
     def watch(self) -> FileEvents:
-        """Return notifications: writes, a replacement, deletion, new times or rights. Raises OSError."""
-        return FileEvents(self._path, MODIFY | ATTRIB | CLOSE_WRITE)
+        """Return notifications: a program ended its write, a replacement, deletion, new times or rights.
+
+        The file that `program >/etc/hosts` has truncated counts only once the program has written it.
+
+        Raises:
+            OSError: no such directory, no right to read it, or too many watches.
+        """
+        return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
         content = reading.content

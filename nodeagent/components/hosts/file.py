@@ -2,7 +2,7 @@
 
 Two windows remain for a program that writes the file in place, unlike editors and package managers: the
 microseconds between the last comparison and the rename (the kernel has no conditional rename), and a
-pause of such a program between its truncation and its write that spans both of nodeagent's reads.
+pause between its truncation and its write while nodeagent has a change of its own to write.
 """
 
 import errno

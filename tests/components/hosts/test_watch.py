@@ -51,6 +51,15 @@ def test_a_change_by_another_program_is_seen_also_after_a_repair(
         watch.drain()
 
 
+def test_a_file_that_is_being_written_is_left_alone(path: Path, watch: FileEvents) -> None:
+    """What a slow program writes after its truncation would go into a file that was replaced."""
+    with path.open("wb", buffering=0) as file:
+        assert watch.drain() == ""
+        file.write(USER)
+        assert watch.drain() == ""
+    assert watch.drain()
+
+
 def test_other_files_and_readers_are_not(path: Path, watch: FileEvents) -> None:
     for number in range(50):
         other = path.with_name(f"hosts.{number}")
