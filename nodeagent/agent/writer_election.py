@@ -112,6 +112,9 @@ def _is_dead(path: Path) -> bool:
 
 
 LOCK = "lock"
+_STANDBY_AFTER_SECONDS = 15.0
+"""Then an agent that waits for the lock is on standby, which is ready: an older one that hangs, or knows no
+claim (before 23 November 2026), is ended only when its successor is ready."""
 LOCK_SECONDS = 10.0
 """How long a command waits for another writer."""
 _PAUSE_SECONDS = 0.05
@@ -236,15 +239,20 @@ class WriterElection:
         self._claim: NodeClaim | None = None
         self._error = ""
         self._superseded = False
+        self._held_at = 0.0
 
     @property
     def standby_reason(self) -> str:
         """Why this agent does not write; empty while an older one may be about to release the lock."""
-        return self._error or ("another agent writes on this node" if self._superseded else "")
+        if self._error or self._superseded:
+            return self._error or "another agent writes on this node"
+        waits = time.monotonic() - self._held_at > _STANDBY_AFTER_SECONDS
+        return "another agent does not release the node lock" if waits else ""
 
     def start(self) -> None:
         """Claim the node: an older agent releases the lock after its pass. Raises ApplyError."""
         self._claim = NodeClaim(self._run_dir)
+        self._held_at = time.monotonic()
 
     def is_writer(self) -> bool:
         """Whether a pass may begin: the lock is held, and no newer agent waits for it.
@@ -257,6 +265,8 @@ class WriterElection:
                 self._lock.release()
                 return False
             held = self._lock.try_acquire()
+            if held:
+                self._held_at = time.monotonic()
         except (ApplyError, OSError) as error:
             if str(error) != self._error:
                 self._error = str(error)

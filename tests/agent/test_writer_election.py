@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
@@ -50,6 +51,22 @@ def test_the_newer_one_gets_the_lock_when_the_older_ones_pass_is_over(start: Sta
     assert older.standby_reason == "another agent writes on this node"
     assert newer.is_writer()
     assert not older.is_writer()
+
+
+def test_one_that_does_not_release_the_lock_is_ended_once_the_newer_one_is_on_standby(
+    start: Starting, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollout waits until the newer one is ready: it would wait forever."""
+    with exclusive(run_dir, 1.0):
+        newer = start()
+        assert not newer.is_writer()
+        assert newer.standby_reason == ""
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + 16)
+        assert not newer.is_writer()
+        assert newer.standby_reason == "another agent does not release the node lock"
+    assert newer.is_writer()
+    assert newer.standby_reason == ""
 
 
 def test_the_older_ones_come_back_when_the_newer_ones_end(start: Starting, run_dir: Path) -> None:
