@@ -121,10 +121,8 @@ def _copy_metadata(like: Path, target: int) -> None:
 def _copy_attributes(source: int, target: int) -> None:
     wanted = _attributes(source)
     given = _attributes(target)
-    for name, value in wanted.items():
-        # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
-        if given.get(name) == value:
-            continue
+    # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
+    for name, value in wanted.items() - given.items():
         try:
             os.setxattr(target, name, value)
         except OSError as error:

@@ -179,6 +179,8 @@ class Resolver:
             for _ in range(1 + _MOST_HOPS):
                 if part.further is not None:  # or a chain that a server left unfinished
                     part = self._ask_around(part.further, question, upstreams.servers, deadline)
+            if part.further is not None:
+                part = _Part(DnsOutcome.SERVFAIL, trouble="its chain of aliases is too long")
             parts[family] = part
             if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second query would also wait in vain.

@@ -65,6 +65,7 @@ def test_apply_refuses_another_machine(command_line: CommandLine) -> None:
     _assert_refused(command_line, "apply", "--manifests", str(command_line.manifests))
 
 
+@pytest.mark.usefixtures("logging_as_it_was")
 def test_run_by_hand_refuses_another_machine(command_line: CommandLine, api: ApiServer) -> None:
     api.store.create(objects.node("node1") | _ELSEWHERE)
     kubeconfig = api.write_kubeconfig(command_line.manifests.parent / "kubeconfig")

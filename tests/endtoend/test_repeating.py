@@ -46,8 +46,9 @@ def test_plan_status_and_a_second_apply_agree_with_the_first(world: World, agent
 
 
 def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
-    """The HAProxy that was launched with another configuration is stopped, too."""
+    """The HAProxy that was launched with another configuration is stopped, a killed agent's status removed."""
     assert agent.apply().exit_code == 0
+    agent.host.run(["install", "-D", "/dev/null", RUN_DIRECTORY / "status/agent"])
     first = agent.host.run(
         [sys.executable, "-P", "-m", "nodeagent", "cleanup"],
         env={"PYTHONPATH": str(Path(__file__).parents[2])},

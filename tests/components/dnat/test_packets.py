@@ -16,6 +16,7 @@ from tests.components.dnat.world import (
     guarded,
     redirect,
 )
+from tests.testbed.waiting import wait_until
 
 
 def test_no_connection_slips_through_while_entries_change(world: World, backend: DnatBackend) -> None:
@@ -25,7 +26,7 @@ def test_no_connection_slips_through_while_entries_change(world: World, backend:
         for step in range(30):
             changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
             apply(backend, DnatRules((changed,)))
-    assert len(heard) > 20
+        wait_until(lambda: len(heard) > 20, "twenty connections")
     assert set(heard) == {f"relay {NODE[4]}"}
 
 

@@ -95,6 +95,7 @@ def test_a_refusal_holds_haproxys_words() -> None:
             "DNS labels",
         ),
         (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is not a TCP port"),
+        (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 65536)), "65536 is not a TCP port"),
         (
             dataclasses.replace(listener(), bind=Endpoint(ip_address("fe80::1%eth0"), 1)),
             "bound to an interface",

@@ -119,15 +119,19 @@ def test_a_chain_left_unfinished_is_asked_on() -> None:
     assert addresses(ask(replying)) == ["192.0.2.1"]
 
 
-@pytest.mark.parametrize("ends_at", [f"{NAME}.", "loop.example.com."])
+@pytest.mark.parametrize("ends_at", [f"{NAME}.", "loop.example.com.", "a.{}"])
 def test_a_chain_without_an_end_is_given_up(ends_at: str) -> None:
     """It says nothing, and costs only so many questions."""
+    asked = []
 
     def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
-        yield answer(query, f"{query.question[0].name} 60 CNAME {ends_at}").to_wire()
+        asked.append(name := query.question[0].name)
+        yield answer(query, f"{name} 60 CNAME {ends_at.format(name)}").to_wire()
 
     reply = ask(replying)
     assert not reply.addresses
+    assert not reply.outcome.tells
+    assert len(asked) <= 10
 
 
 def test_a_hostname_that_does_not_exist_and_one_without_addresses_are_distinguished() -> None:
