@@ -46,7 +46,7 @@ def test_plan_status_and_a_second_apply_agree_with_the_first(world: World, agent
 
 
 def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
-    """The HAProxy that was launched with another configuration is stopped, a killed agent's status removed."""
+    """HAProxy, launched with another configuration, is stopped, and a killed agent's status is removed."""
     assert agent.apply().exit_code == 0
     agent.host.run(["install", "-D", "/dev/null", RUN_DIRECTORY / "status/agent"])
     first = agent.host.run(
