@@ -169,6 +169,8 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     the lines next to it that `own` recognizes are nodeagent's, the rest is the user's, and there is a
     Problem. Never fails: any bytes are a hosts file.
     """
+    if BEGIN in content:  # zero bytes at the end: a power failure during a write in place
+        content = content.rstrip(b"\0")
     # Not bytes.splitlines(): that also splits at a single CR, which is not a line end for any C library.
     lines = io.BytesIO(content).readlines()
     claim = _claim(lines, own)

@@ -115,6 +115,11 @@ def test_a_line_that_was_cut_off_counts_among_those_that_are_replaced() -> None:
     assert f"the {lines} line(s) of nodeagent right below it are replaced" in problem.text
 
 
+@pytest.mark.parametrize("content", [b"a\n" + BLOCK, b"a\n" + BEGIN + b"\n" + OURS + b"169.254.6"])
+def test_zero_bytes_that_a_power_cut_left_at_the_end_go(content: bytes) -> None:
+    assert parse(content + bytes(100), OWN) == parse(content, OWN)
+
+
 @pytest.mark.parametrize("start", [b"#", b"# BEG", b"# BEGIN"])
 def test_a_comment_that_only_starts_like_the_marker_is_the_users(start: bytes) -> None:
     parsed = parse(b"a\n" + start, OWN)
