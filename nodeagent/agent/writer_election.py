@@ -247,7 +247,7 @@ class WriterElection:
         if self._error or self._superseded:
             return self._error or "another agent writes on this node"
         waits = time.monotonic() - self._held_at > _STANDBY_AFTER_SECONDS
-        return "another agent does not release the node lock" if waits else ""
+        return "another process does not release the node lock" if waits else ""
 
     def start(self) -> None:
         """Claim the node: an older agent releases the lock after its pass. Raises ApplyError."""

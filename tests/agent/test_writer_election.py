@@ -64,7 +64,7 @@ def test_one_that_does_not_release_the_lock_is_ended_once_the_newer_one_is_on_st
         now = time.monotonic()
         monkeypatch.setattr(time, "monotonic", lambda: now + 16)
         assert not newer.is_writer()
-        assert newer.standby_reason == "another agent does not release the node lock"
+        assert newer.standby_reason == "another process does not release the node lock"
     assert newer.is_writer()
     assert newer.standby_reason == ""
 
