@@ -186,7 +186,8 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
             answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
             return from_json(answer, api.Head).metadata.deletionTimestamp is not None
         except NotFoundError as error:
-            _raise_unless_of(error, daemonset)
+            if error.object_name != daemonset.name:
+                raise
             return True
         except msgspec.MsgspecError as error:
             raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
@@ -215,14 +216,15 @@ def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: floa
     try:
         connection.write("delete", object_path(workload), _FOREGROUND)
     except NotFoundError as error:
-        _raise_unless_of(error, workload)
+        if error.object_name != workload.name:
+            raise
         return False
     while time.monotonic() < deadline:
         try:
             connection.get_json(object_path(workload), timeout=10.0)
         except NotFoundError as error:
-            _raise_unless_of(error, workload)
-            return True
+            if error.object_name == workload.name:
+                return True
         except (UnreachableError, ServerTroubleError):
             pass  # The deletion continues without this process; the deadline ends the waiting.
         time.sleep(_BETWEEN_LOOKS)
@@ -230,8 +232,3 @@ def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: floa
         f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
         f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."
     )
-
-
-def _raise_unless_of(error: NotFoundError, workload: ObjectRef) -> None:
-    if error.object_name != workload.name:
-        raise error

@@ -3,6 +3,7 @@ import socket
 
 import pytest
 
+from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import errors, listing
 from nodeagent.sources.kubernetes.connection import Connection
@@ -47,13 +48,16 @@ def test_connections_are_used_again(
     assert opened == [("127.0.0.1", api.port)]
 
 
-@pytest.mark.parametrize("verb", ["delete", "get"])
-def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connection, verb: str) -> None:
-    """Otherwise `uninstall` would report success."""
+def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connection) -> None:
+    """Otherwise `uninstall` would report success. While the pods end, it goes on waiting."""
     api.store.create(objects.daemon_set("agents"))
-    api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=[verb])
+    workload = ObjectRef("DaemonSet", "kube-system", "agents")
+    api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=["delete"])
     with pytest.raises(errors.NotFoundError):
-        delete_and_wait(connection, ObjectRef("DaemonSet", "kube-system", "agents"), 5.0)
+        delete_and_wait(connection, workload, 5.0)
+    api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=["get"], times=None)
+    with pytest.raises(SourceError, match="its pods did not end within 2 s"):
+        delete_and_wait(connection, workload, 2.0)
 
 
 @pytest.mark.parametrize(
