@@ -38,10 +38,10 @@ _LOG = logging.getLogger("nodeagent")
 _AT_ONCE_SECONDS = 0.5
 _PACE_SECONDS = 0.02
 
-_HEARTBEAT_SECONDS = 5.0
-"""The longest time between two turns: so often the loop reports that it is alive."""
-_POLL_SECONDS = 0.5
-"""So often it looks who is to write: at most twice as long takes a hand-over between two idle agents."""
+_POLL_SECONDS = 1.0
+"""The longest time between two turns: so often it looks who is to write, and reports that it is alive."""
+_STANDBY_POLL_SECONDS = 0.25
+"""So often an agent that does not write looks: both together are the longest hand-over of two idle agents."""
 _STUMBLE_SECONDS = 10.0
 """After a pass that raised an error."""
 
@@ -173,10 +173,13 @@ class Agent:
         self._status.heartbeat()
         self._reload_config()
         self._take_role()
-        pause = self.seconds_until_pass() if self._writing else _HEARTBEAT_SECONDS
+        pause = self.seconds_until_pass() if self._writing else _STANDBY_POLL_SECONDS
         if pause > 0:
             self._reporter.report_api(self._cluster.states())
-            self._wait(min(pause, _HEARTBEAT_SECONDS))
+            # None while a pass that is due has to wait.
+            paced = self._pace.next_at() > time.monotonic()
+            descriptors = self._reconciler.descriptors() if self._writing and not paced else ()
+            self.bell.wait(min(pause, _POLL_SECONDS), descriptors)
             return
         began, cpu = time.monotonic(), time.thread_time()
         try:
@@ -232,24 +235,10 @@ class Agent:
         if before or reason:  # before another is seen, this process is starting
             self._status.became(Role.STANDBY, reason)
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for the bell, for another role, for a notification that is a reason for a pass, or so long."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            # None while a pass that is due has to wait.
-            paced = self._pace.next_at() > time.monotonic()
-            descriptors = self._reconciler.descriptors() if self._writing and not paced else ()
-            if self.bell.wait(min(left, _POLL_SECONDS), descriptors):
-                return
-            if self._election.is_writer() != self._writing:
-                return
-            if self._writing:
-                until = min(until, time.monotonic() + self.seconds_until_pass())
-
     def seconds_until_pass(self) -> float:
         """Return how long there is no reason for a pass, or how long it must wait; 0 or less: one is due."""
         if not self._cluster.known:
-            return _HEARTBEAT_SECONDS
+            return _POLL_SECONDS
         now = time.monotonic()
         if self._asked_for or self.bell.rung or self._reconciler.notice():
             return self._pace.next_at() - now

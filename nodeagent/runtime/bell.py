@@ -46,12 +46,8 @@ class Bell:
             first, self._first = self._first, None
             return first
 
-    def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> bool:
-        """Wait until it is rung or woken, or one of the descriptors is readable; at most so long.
-
-        Returns:
-            Whether it was rung or woken.
-        """
+    def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> None:
+        """Wait until it is rung or woken, or one of the descriptors is readable; at most so long."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         for descriptor in descriptors:
@@ -60,5 +56,3 @@ class Bell:
         found = poll.poll(max(0, int(seconds * 1000) + 1))
         if any(descriptor == self._descriptor for descriptor, _ in found):
             os.eventfd_read(self._descriptor)
-            return True
-        return False
