@@ -244,12 +244,14 @@ class ConfigFile:
         self._fixed = fixed
         self._clock = clock
         self._seen = self._stamp()
+        self._unreadable = False
 
     def reload(self, *, at_once: bool = False) -> bool:
         """Read the file again if it has changed, or `at_once`; return whether it was read.
 
         Raises:
-            ConfigError: it is invalid, or changes what can't change; the old configuration stays in effect.
+            ConfigError: it is invalid, or changes what can't change; the old configuration stays in effect. A
+                file that can't be read is tried each time, but raises only the first time.
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False
@@ -257,9 +259,13 @@ class ConfigFile:
         try:
             config = read_config(self._file)
         except ConfigError as error:
-            if isinstance(error.__cause__, OSError):
+            said, self._unreadable = self._unreadable, isinstance(error.__cause__, OSError)
+            if self._unreadable:
                 self._seen = None  # it may be readable the next time
+                if said and not at_once:
+                    return False
             raise
+        self._unreadable = False
         before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (self.config, config))
         options = [(*key.partition("."), key) for key in sorted(fixed.options)]
         moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]

@@ -112,6 +112,9 @@ def test_a_file_that_can_not_be_read_for_a_moment_is_read_the_next_time(
         patch.setattr(Path, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         with pytest.raises(ConfigError, match="can't be read: Too many open files"):
             found.reload()
+        assert not found.reload(), "the agent looks every second: one line of its log is enough"
+        with pytest.raises(ConfigError):
+            found.reload(at_once=True)
     assert found.reload()
     assert found.config.hosts.allow == ("example.test",)
     assert not found.reload()
