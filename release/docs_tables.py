@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodeagent.config.options import Config
 from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
 from nodeagent.doctor.findings import Code
+from nodeagent.observe.event_recorder import EVENT_NAME_CODES
+from nodeagent.observe.status import Status
 from nodeagent.plan.detection.providers import PROVIDERS
-from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
-from nodeagent.runtime.status import Status
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 from release.schemas import described
 from tests.agent.happening import everything
@@ -35,7 +35,11 @@ _LABEL = re.compile(r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}")
 """What a rule's text has in place of a label's value; of alternatives, the first."""
 
 _PLAN = _ROOT / "nodeagent" / "plan"
-_DECIDING = (*_PLAN.glob("*.py"), _PLAN / "detection" / "decision.py", _ROOT / "nodeagent/coredns/naming.py")
+_DECIDING = (
+    *(path for path in _PLAN.rglob("*.py") if path.parent.name != "detection"),
+    _PLAN / "detection" / "decision.py",
+    _ROOT / "nodeagent/coredns/naming.py",
+)
 _CLAIMING = _PLAN / "route_claims.py"
 """It decides nothing: its words are the Gateway API's."""
 _OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})

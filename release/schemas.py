@@ -44,7 +44,7 @@ from nodeagent.config.option_types import (
 )
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import HOSTNAME, LONGEST_HOSTNAME
-from nodeagent.runtime.status import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
+from nodeagent.observe.status import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 
 CONFIG_SCHEMA_VERSION = "1"
 """Raised whenever an option is removed or changes its meaning; new options alone do not raise it."""

@@ -13,21 +13,21 @@ from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import PARTS, PLAN, Reporter
 from nodeagent.agent.status_file import StatusFile, status_path
+from nodeagent.agent.wake_up import WakeUp
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
+from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
-from nodeagent.runtime.bell import Bell
-from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.metrics import AgentMetrics
-from nodeagent.runtime.status import Role, Status
-from nodeagent.runtime.telemetry_server import TelemetryServer, pages
-from nodeagent.runtime.transition_log import Fields, say
+from nodeagent.observe.event_recorder import EventRecorder
+from nodeagent.observe.metrics import AgentMetrics
+from nodeagent.observe.status import Role, Status
+from nodeagent.observe.telemetry_server import TelemetryServer, pages
+from nodeagent.observe.transition_log import Fields, say
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
@@ -91,7 +91,7 @@ class Agent:
         self._config = config
         self._connection = connection
         run_dir = Path(config.relay.run_dir)
-        self.bell = Bell()
+        self.wake_up = WakeUp()
         self._status = Status(PARTS)
         self._metrics = AgentMetrics(self._status)
         self._events = EventRecorder(connection, settings.node_name)
@@ -100,7 +100,7 @@ class Agent:
             connection,
             settings.node_name,
             config.relay.existing_service,
-            on_change=self.bell.ring,
+            on_change=self.wake_up.trigger,
         )
         self._status_file = StatusFile(
             settings.status_file or status_path(run_dir), settings.node_name, self._status
@@ -109,7 +109,7 @@ class Agent:
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
-            on_change=self.bell.ring,
+            on_change=self.wake_up.trigger,
             spread_seconds=SPREAD_SECONDS,
             on_reply=lambda outcome: self._metrics.names_asked.labels(outcome).inc(),
         )
@@ -166,7 +166,7 @@ class Agent:
     def reload(self, *_: object) -> None:
         """Have the configuration reloaded; also a signal's handler."""
         self._reload = True
-        self.bell.wake()
+        self.wake_up.wake()
 
     def turn(self) -> None:
         """Take over a new configuration and a new role; then make a pass if one is due, else wait."""
@@ -179,7 +179,7 @@ class Agent:
             # None while a pass that is due has to wait.
             paced = self._pace.next_at() > time.monotonic()
             descriptors = self._reconciler.descriptors() if self._writing and not paced else ()
-            self.bell.wait(min(pause, _POLL_SECONDS), descriptors)
+            self.wake_up.wait(min(pause, _POLL_SECONDS), descriptors)
             return
         began, cpu = time.monotonic(), time.thread_time()
         try:
@@ -196,7 +196,7 @@ class Agent:
 
     def _end(self, *_: object) -> None:
         self._ending = True
-        self.bell.wake()
+        self.wake_up.wake()
 
     def _reload_config(self) -> None:
         at_once, self._reload = self._reload, False
@@ -240,14 +240,14 @@ class Agent:
         if not self._cluster.known:
             return _POLL_SECONDS
         now = time.monotonic()
-        if self._asked_for or self.bell.rung or self._reconciler.notice():
+        if self._asked_for or self.wake_up.triggered or self._reconciler.notice():
             return self._pace.next_at() - now
         due = max(self._reconciler.next_due(), self._pace.next_at())
         return min(due, self._reconciler.next_notice()) - now
 
     def make_pass(self) -> None:
         """Make one. What rings after its beginning asks for another."""
-        event_at, self._asked_for = self.bell.answer(), False
+        event_at, self._asked_for = self.wake_up.take(), False
         snapshot = self._cluster.snapshot()
         if snapshot is None:
             return

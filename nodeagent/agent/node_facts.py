@@ -11,7 +11,7 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.eligibility import doubtful_endpoints
+from nodeagent.plan.balancers.eligibility import doubtful_endpoints
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.identity import ipv6_switched_off, own_names, source_addresses
 from nodeagent.sources.node.service_proxy import caught_addresses

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nodeagent.agent.convergence import ALL, NodePass, Repair, apply_plan
 from nodeagent.agent.node_facts import with_hosts_file
+from nodeagent.agent.subject_backoff import SubjectBackoff
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
@@ -15,7 +16,6 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import Planner
-from nodeagent.runtime.left_alone import LeftAlone
 
 _FACTS_SECONDS = 600.0
 """How long the facts that no event reports hold."""
@@ -40,7 +40,7 @@ class Reconciler:
 
     Attributes:
         actual: The node.
-        left_alone: The components that wait after a failure, or because another program keeps reverting them.
+        backoff: The components that wait after a failure, or because another program keeps reverting them.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on
@@ -69,7 +69,7 @@ class Reconciler:
         self._desired: Desired | None = None
         self._seen: dict[ComponentName, str] = {}
         self._failed_in: dict[ComponentName, object] = {}
-        self.left_alone: LeftAlone[ComponentName] = LeftAlone(clock)
+        self.backoff: SubjectBackoff[ComponentName] = SubjectBackoff(clock)
         self.actual = ActualState(components, clock)
 
     def start_watching(self) -> None:
@@ -115,7 +115,7 @@ class Reconciler:
         self.notice()
         seen, self._seen = self._seen, {}
         # Addresses, and the holders of ports; what failed may have failed for one of them.
-        anew = bool(self.left_alone.failing or seen.keys() & {"addresses", "relay"})
+        anew = bool(self.backoff.failing or seen.keys() & {"addresses", "relay"})
         desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
         if any(decision.taken for decision in desired.load_balancers):
             self._facts_until = min(self._facts_until, self._clock() + _PORTS_SECONDS)
@@ -123,7 +123,7 @@ class Reconciler:
         done = apply_plan(desired, self.actual, left_alone)
         done.recovered = self._count_failures(done)
         done.repairs = self._repairs(done, seen)
-        waits = (until for name in COMPONENTS if (until := self.left_alone.until(name)))
+        waits = (until for name in COMPONENTS if (until := self.backoff.until(name)))
         self._retry_at = min(waits, default=math.inf)
         self._before, self._desired = done.desired, desired
         return done
@@ -145,34 +145,34 @@ class Reconciler:
 
     def _is_left_alone(self, name: ComponentName, desired: Desired) -> bool:
         """Whether it waits, and nothing new is desired of it, nor has its state changed since it failed."""
-        if not self.left_alone.until(name) or not _same(name, self._desired, desired):
+        if not self.backoff.until(name) or not _same(name, self._desired, desired):
             return False
-        failed = name in self.left_alone.failing and name not in self.left_alone.conflicting()
+        failed = name in self.backoff.failing and name not in self.backoff.conflicting()
         return not failed or self._state(name) == self._failed_in[name]
 
     def _count_failures(self, done: NodePass) -> frozenset[ComponentName]:
         """Have what failed wait, longer each time; return what had failed and succeeded now."""
         tried = ALL - done.left_alone
         for name in tried & done.errors.keys():
-            self.left_alone.failed(name)
+            self.backoff.failed(name)
             self._failed_in[name] = self._state(name)
-        return frozenset(name for name in tried - done.errors.keys() if self.left_alone.succeeded(name))
+        return frozenset(name for name in tried - done.errors.keys() if self.backoff.succeeded(name))
 
     def _repairs(self, done: NodePass, seen: Mapping[ComponentName, str]) -> dict[ComponentName, Repair]:
         """Return the components in which something was changed although the same was desired before."""
         repairs = {}
         for name in COMPONENTS:
             if name in done.undone:
-                repairs[name] = Repair("it was reverted at once", self.left_alone.repaired(name))
+                repairs[name] = Repair("it was reverted at once", self.backoff.repaired(name))
                 continue
             changes = [change for component, change in done.changes if component == name]
-            failed = name in done.recovered or name in self.left_alone.failing
+            failed = name in done.recovered or name in self.backoff.failing
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue
             # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,
             # they undo nothing of each other's, and waiting would leave nodeagent's without effect.
             displaced = all(change.displaced for change in changes)
-            delay = 0.0 if displaced else self.left_alone.repaired(name)
+            delay = 0.0 if displaced else self.backoff.repaired(name)
             repairs[name] = Repair(seen.get(name, "found by this pass"), delay)
         return repairs
 

@@ -8,9 +8,9 @@ from nodeagent.agent.convergence import ALL, NodePass
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
-from nodeagent.runtime.event_recorder import EventRecorder, pending_events
-from nodeagent.runtime.metrics import AgentMetrics
-from nodeagent.runtime.transition_log import TransitionLog, say
+from nodeagent.observe.event_recorder import EventRecorder, pending_events
+from nodeagent.observe.metrics import AgentMetrics
+from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
 
@@ -69,8 +69,8 @@ class Reporter:
                 say(logging.ERROR, "Could not apply a component; it is tried again", fields)
             elif component in done.recovered:
                 say(logging.INFO, "Applied a component again", {"component": component})
-        status.conflicts = reconciler.left_alone.conflicting()
-        if not done.errors and not reconciler.left_alone.failing and not done.left_alone:
+        status.conflicts = reconciler.backoff.conflicting()
+        if not done.errors and not reconciler.backoff.failing and not done.left_alone:
             status.synced()
             if event_at is not None:
                 metrics.event_to_applied.observe(time.monotonic() - event_at)

@@ -19,9 +19,9 @@ from threading import Event, Thread
 
 import msgspec
 
-from nodeagent.atomic_file import remove_drafts, replace_file
-from nodeagent.runtime.status import Status
-from nodeagent.runtime.transition_log import TransitionLog
+from nodeagent.linux.atomic_file import remove_drafts, replace_file
+from nodeagent.observe.status import Status
+from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.supervisor import heartbeat
 
 IN_POD = Path("/run/nodeagent-status/agent")

@@ -29,7 +29,7 @@ from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.errors import NodeagentError, one_line
 from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.status import DecisionCounts
+from nodeagent.observe.status import DecisionCounts
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait

@@ -15,13 +15,13 @@ from nodeagent.cli.command_options import connect
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
+from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ConfigError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Node, Snapshot
 from nodeagent.plan.planner import plan
-from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers

@@ -20,15 +20,15 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
+from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
-from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.runtime.event_recorder import EventRecorder, name_events
-from nodeagent.runtime.metrics import Metrics
-from nodeagent.runtime.status import Role, Status
-from nodeagent.runtime.telemetry_server import TelemetryServer, pages
-from nodeagent.runtime.transition_log import TransitionLog
+from nodeagent.observe.event_recorder import EventRecorder, name_events
+from nodeagent.observe.metrics import Metrics
+from nodeagent.observe.status import Role, Status
+from nodeagent.observe.telemetry_server import TelemetryServer, pages
+from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import find_api_servers

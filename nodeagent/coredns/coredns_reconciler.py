@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
+from nodeagent.agent.subject_backoff import SubjectBackoff
 from nodeagent.config.options import Config
 from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal, path_of
 from nodeagent.coredns.managed_block import block_names, blocks_of
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.coredns.parsing import CorefileError
+from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ApplyError, ConfigError, NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress, is_wildcard, sort_key
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Age, ObjectRef, Snapshot, by_age
+from nodeagent.observe.event_recorder import PendingEvent
 from nodeagent.plan.planner import plan
-from nodeagent.runtime.dns_verifier import ask_once
-from nodeagent.runtime.event_recorder import PendingEvent
-from nodeagent.runtime.left_alone import LeftAlone
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
@@ -191,7 +191,7 @@ class CoreDnsReconciler:
         self._api = api
         self._adopt = adopt
         # Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds.
-        self._left_alone: LeftAlone[str] = LeftAlone(
+        self._backoff: SubjectBackoff[str] = SubjectBackoff(
             clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
@@ -212,7 +212,7 @@ class CoreDnsReconciler:
             if not any(group):
                 self._remember(group)
                 continue
-            if self._left_alone.until(path):
+            if self._backoff.until(path):
                 continue  # Its owner reverts it.
             # It wrote the new text before: the desired text is the same, the actual is not.
             put_back = all(
@@ -225,7 +225,7 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back and (delay := self._left_alone.repaired(path)):
+            if put_back and (delay := self._backoff.repaired(path)):
                 conflicts.append(_conflict(config_map, delay))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 

@@ -36,7 +36,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
-from nodeagent.plan.address_rules import AddressRules
+from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
@@ -231,7 +231,7 @@ class Examination:
     ) -> list[NameObservation]:
         """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
         # dnspython costs 0.07 s to import: only if hostnames are looked up.
-        from nodeagent.sources.dns import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
+        from nodeagent.dns.lookup import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
 
         upstream = ask_each(hosts, Resolver(lambda: find_upstreams(self.config.hosts)).ask)
         dns = self.cluster.dns

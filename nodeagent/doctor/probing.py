@@ -13,7 +13,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
-from nodeagent.plan.address_rules import AddressRules
+from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.sources.connection_tests import (
     Probe,
     ProbeOutcome,

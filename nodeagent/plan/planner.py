@@ -23,9 +23,9 @@ from nodeagent.model.desired import (
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
-from nodeagent.plan.claims import ClaimPlanner
-from nodeagent.plan.hostname_decisions import HostnamePlanner
-from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
+from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
+from nodeagent.plan.names.claims import ClaimPlanner
+from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 
 
 class Planner:

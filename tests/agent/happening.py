@@ -9,8 +9,8 @@ from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.runtime.metrics import AgentMetrics
-from nodeagent.runtime.status import Role, Status
+from nodeagent.observe.metrics import AgentMetrics
+from nodeagent.observe.status import Role, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 
 COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)

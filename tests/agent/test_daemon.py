@@ -12,12 +12,12 @@ from nodeagent.agent.writer_election import WriterElection
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.status import parse_status
+from nodeagent.observe.status import parse_status
 from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.connection import connect
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults, objects
-from tests.runtime.serving import get
+from tests.observe.serving import get
 from tests.testbed.waiting import wait_until
 
 _USERS = "127.0.0.1 localhost\n"
@@ -67,7 +67,7 @@ class Node:
 
     def turn(self) -> None:
         """Make a turn that does not wait."""
-        self.agent.bell.wake()
+        self.agent.wake_up.wake()
         self.agent.turn()
 
     def turn_until(self, holds: Callable[[], bool], what: str) -> None:

@@ -6,7 +6,7 @@ from nodeagent import __version__
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision
 from nodeagent.model.objects import ObjectRef
-from nodeagent.runtime.metrics import AgentMetrics
+from nodeagent.observe.metrics import AgentMetrics
 from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server
 from tests.agent.scraping import Scrape, read
 

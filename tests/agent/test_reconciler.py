@@ -196,7 +196,7 @@ def test_what_another_program_keeps_reverting_waits_ever_longer(passes: Passes) 
             waits.append(due - passes.now)
             passes.now = due
     assert waits == [1, 2, 4, 8]
-    assert passes.reconciler.left_alone.conflicting() == {"hosts"}
+    assert passes.reconciler.backoff.conflicting() == {"hosts"}
     passes.hosts.revert()
     passes.make()
     passes.hosts.revert()
@@ -222,7 +222,7 @@ def test_what_failed_waits_up_to_five_minutes_and_the_others_do_not(passes: Pass
     assert result.recovered == {"hosts"}
     assert not result.repairs
     assert not result.errors
-    assert not passes.reconciler.left_alone.failing
+    assert not passes.reconciler.backoff.failing
     passes.hosts.failure = "read-only again"
     passes.hosts.revert()
     passes.make()

@@ -14,9 +14,9 @@ from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import Unreadable
-from nodeagent.runtime.event_recorder import EventRecorder
-from nodeagent.runtime.status import Role
-from nodeagent.runtime.transition_log import TransitionLog
+from nodeagent.observe.event_recorder import EventRecorder
+from nodeagent.observe.status import Role
+from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.reflector import Coverage
 from tests.agent.happening import name, new_metrics
@@ -131,7 +131,7 @@ def reconciler() -> SimpleNamespace:
     """What a reporter asks a reconciler."""
     actual = {component: _Component() for component in COMPONENTS}
     left_alone = SimpleNamespace(conflicting=lambda: frozenset({"dnat"}), failing=False)
-    return SimpleNamespace(left_alone=left_alone, actual=_Actual(actual))
+    return SimpleNamespace(backoff=left_alone, actual=_Actual(actual))
 
 
 def test_a_pass_is_counted_by_component() -> None:
@@ -157,7 +157,7 @@ def test_a_pass_is_counted_by_component() -> None:
         assert found.value("nodeagent_drift_conflict", component=component) == twice / 2
     assert found.value("nodeagent_apply_duration_seconds_sum", component="dnat") == 14
     assert found.value("nodeagent_last_sync_timestamp_seconds") == 0
-    reported_of.left_alone.conflicting, done.errors = frozenset, {}
+    reported_of.backoff.conflicting, done.errors = frozenset, {}
     found = reported()
     assert found.value("nodeagent_drift_conflict", component="dnat") == 0
     assert (found.value("nodeagent_last_sync_timestamp_seconds") or 0) > 1.7e9

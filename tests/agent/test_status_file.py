@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from nodeagent.agent import status_file
 from nodeagent.agent.status_file import IN_POD, StatusFile, remove_status, status_path
 from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
-from nodeagent.runtime.status import Role, Status, parse_status
+from nodeagent.observe.status import Role, Status, parse_status
 from tests.agent.happening import BLUE, GREEN
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers

@@ -15,7 +15,7 @@ from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import HostsState
 from nodeagent.components.node import CachedState
 from nodeagent.errors import ApplyError
-from nodeagent.inotify import FileEvents
+from nodeagent.linux.inotify import FileEvents
 from nodeagent.model.desired import Desired
 from tests.components.addresses.node import FOUR, RANGES, SIX, desired, held
 from tests.components.converging import first_said, watching

@@ -20,7 +20,7 @@ from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
 from tests.coredns.resolving import PASSED_ON, model_answer
-from tests.runtime.serving import get
+from tests.observe.serving import get
 from tests.testbed.waiting import wait_until
 
 

@@ -16,7 +16,7 @@ from nodeagent.coredns.controller import CoreDnsReporter
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, clean_up
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.runtime.event_recorder import EventRecorder, PendingEvent
+from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers

@@ -13,7 +13,7 @@ import yaml
 from promql_parser import AggregateExpr, Expr, VectorSelector
 
 from nodeagent.coredns.controller import coredns_metrics
-from nodeagent.runtime.status import Status
+from nodeagent.observe.status import Status
 from tests.agent.happening import everything
 from tests.agent.scraping import read
 from tests.daemonset.kustomize import DAEMONSET, Object, render

@@ -9,7 +9,7 @@ from nodeagent.doctor.paths import Target
 from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
-from nodeagent.plan.address_rules import AddressRules
+from nodeagent.plan.balancers.address_rules import AddressRules
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
 _V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}

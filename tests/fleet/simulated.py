@@ -7,7 +7,7 @@ import msgspec
 
 from nodeagent import __version__
 from nodeagent.agent.status_file import IN_POD
-from nodeagent.runtime.status import AgentStatus, ComponentStatus, DecisionCounts, Role
+from nodeagent.observe.status import AgentStatus, ComponentStatus, DecisionCounts, Role
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 

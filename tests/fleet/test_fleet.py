@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from nodeagent.cli.cluster import FleetDocument
 from nodeagent.fleet import read_own
-from nodeagent.runtime.status import DecisionCounts
+from nodeagent.observe.status import DecisionCounts
 from release.schemas import schema_of
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended

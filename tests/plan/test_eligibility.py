@@ -13,7 +13,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, ServiceRange, Snapshot
-from nodeagent.plan.eligibility import doubtful_endpoints
+from nodeagent.plan.balancers.eligibility import doubtful_endpoints
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, of_service, point, redirects, service
 

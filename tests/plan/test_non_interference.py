@@ -23,7 +23,7 @@ from nodeagent.model.objects import (
     Service,
     by_age,
 )
-from nodeagent.plan.claims import ClaimPlanner
+from nodeagent.plan.names.claims import ClaimPlanner
 from nodeagent.plan.planner import plan
 from tests.plan.tenant_worlds import TENANT, World, make_world
 

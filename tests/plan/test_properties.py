@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nodeagent.model.addresses import canonical
 from nodeagent.model.desired import DecisionStatus, Desired
-from nodeagent.plan.address_rules import listed_paths
+from nodeagent.plan.balancers.address_rules import listed_paths
 from nodeagent.plan.planner import defer_until_ready, plan
 from tests.plan.histories import History, Moment
 from tests.plan.odd_values import EPOCH

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import Service, by_age
-from nodeagent.plan.capacity import allocate
+from nodeagent.plan.balancers.capacity import allocate
 from tests.plan.made_up import service
 
 networks: st.SearchStrategy[IPv4Network | IPv6Network] = st.sampled_from(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
-from nodeagent.plan.route_claims import common_hostnames, selects
+from nodeagent.plan.names.route_claims import common_hostnames, selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
 from tests.plan.made_up import Found, desired, ingress, of_name, service
 

@@ -9,8 +9,8 @@ from nodeagent.config.option_types import AbsolutePath, DnsServer
 from nodeagent.config.options import HostsOptions
 from nodeagent.sources.node import environment
 from nodeagent.sources.node.environment import resolve
-from tests.sources.dns.made_up_server import MadeUpServer
-from tests.sources.dns.test_asking import zone
+from tests.dns.made_up_server import MadeUpServer
+from tests.dns.test_asking import zone
 
 
 def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent import programs
+from nodeagent.linux import programs
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node.service_proxy import ServiceRules as KernelRules

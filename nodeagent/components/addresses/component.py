@@ -18,9 +18,7 @@ from nodeagent.components.addresses.state import (
     label_on_lo,
     owned,
 )
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Desired
-from nodeagent.netlink import (
+from nodeagent.linux.netlink import (
     ADDRESS_GROUPS,
     Link,
     Netlink,
@@ -29,6 +27,8 @@ from nodeagent.netlink import (
     address_socket,
     opened,
 )
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Desired
 
 
 class AddressWatch(Notifications):

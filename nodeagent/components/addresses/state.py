@@ -16,10 +16,10 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.components.component import Diff
+from nodeagent.linux.netlink import KernelAddress
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import RelayAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.netlink import KernelAddress
 
 DeviceStatus = Literal["absent", "up", "down", "foreign"]
 

@@ -29,7 +29,7 @@ from nodeagent.components.dnat.xt_layout import (
 from nodeagent.components.dnat.xt_layout import script as xt_script
 from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
 from nodeagent.errors import ApplyError
-from nodeagent.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
+from nodeagent.linux.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import FAMILIES, Family
 
 _LOOK_SECONDS = 10.0

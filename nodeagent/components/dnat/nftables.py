@@ -18,10 +18,10 @@ from nodeagent.components.dnat.nft_script import RANGES, TABLE, structure, users
 from nodeagent.components.dnat.nft_script import script as nft_script
 from nodeagent.components.dnat.state import DnatChange, DnatState, in_order, owner_of
 from nodeagent.errors import ApplyError
+from nodeagent.linux.netlink import NFTABLES_GROUPS, Notifications, nftables_socket
+from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
-from nodeagent.netlink import NFTABLES_GROUPS, Notifications, nftables_socket
-from nodeagent.programs import find_program, run_program
 from nodeagent.typed_values import from_json
 
 # The listing's format is libnftables-json(5). Versions of nft print the same rule differently, so no rule is

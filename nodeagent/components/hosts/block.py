@@ -28,10 +28,10 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.errors import ApplyError
+from nodeagent.linux.node_files import hosts_fields
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
-from nodeagent.node_files import hosts_fields
 from nodeagent.typed_values import intern
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"

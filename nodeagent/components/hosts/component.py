@@ -35,7 +35,7 @@ from nodeagent.components.hosts.file import (
 )
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.errors import ApplyError
-from nodeagent.inotify import ATTRIB, CLOSE_WRITE, FileEvents
+from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.atomic_file import drafted, sync_directory
 from nodeagent.errors import ApplyError
+from nodeagent.linux.atomic_file import drafted, sync_directory
 
 AS_IT_WAS = "The file was left as it was"
 

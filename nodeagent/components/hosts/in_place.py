@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from nodeagent.atomic_file import replace_file
 from nodeagent.components.hosts.file import (
     AS_IT_WAS,
     ChangedMeanwhileError,
@@ -21,6 +20,7 @@ from nodeagent.components.hosts.file import (
     read,
     stamp_of,
 )
+from nodeagent.linux.atomic_file import replace_file
 from nodeagent.typed_values import from_json
 
 

@@ -7,7 +7,6 @@ from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
 
-from nodeagent.atomic_file import remove_drafts, replace_file
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
     Processes,
@@ -19,6 +18,7 @@ from nodeagent.components.relay.haproxy_sockets import (
 )
 from nodeagent.components.relay.ports import unbindable
 from nodeagent.errors import ApplyError
+from nodeagent.linux.atomic_file import remove_drafts, replace_file
 from nodeagent.model.desired import Listener
 
 _WRITABLE_BY_OTHERS = 0o022

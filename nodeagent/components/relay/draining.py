@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable, ask, read_processes
+from nodeagent.linux.netlink import end_tcp, tcp_sockets
 from nodeagent.model.addresses import IPNetwork
-from nodeagent.netlink import end_tcp, tcp_sockets
 
 _BEGIN_SECONDS = 10.0
 """Seconds after SIGTERM to the agent: HAProxy gets its signal five of them later (sidecar.py)."""

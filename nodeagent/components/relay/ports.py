@@ -26,9 +26,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.errors import ApplyError
+from nodeagent.linux.netlink import tcp_sockets
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import port_holder
-from nodeagent.netlink import tcp_sockets
 
 _LOG = logging.getLogger("nodeagent")
 

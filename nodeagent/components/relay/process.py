@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodeagent.errors import ApplyError
-from nodeagent.programs import run_program
+from nodeagent.linux.programs import run_program
 
 _CHECK_SECONDS = 10.0
 # HAProxy tries to bind for two seconds before it gives up.

@@ -12,9 +12,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from nodeagent.config.options import HostsOptions
+from nodeagent.dns.lookup import Resolver, find_upstreams
+from nodeagent.linux.node_files import hosts_fields
 from nodeagent.model.addresses import IPAddress
-from nodeagent.node_files import hosts_fields
-from nodeagent.sources.dns import Resolver, find_upstreams
 
 # Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
 _SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"

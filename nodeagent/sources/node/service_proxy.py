@@ -17,9 +17,9 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.errors import one_line
+from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.programs import find_program, run_program
 
 Mode = Literal["nftables", "iptables", "ipvs"]
 _IPVS_DEVICE = "kube-ipvs0"

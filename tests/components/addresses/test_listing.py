@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from nodeagent.netlink import Netlink, NetlinkRefusedError
+from nodeagent.linux.netlink import Netlink, NetlinkRefusedError
 from tests.components.dnat.network import Namespace
 
 _MANY = 1000

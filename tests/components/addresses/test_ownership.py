@@ -4,7 +4,7 @@ import pytest
 
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import owned
-from nodeagent.netlink import KernelAddress
+from nodeagent.linux.netlink import KernelAddress
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, desired, difference, held
 from tests.components.converging import add
 from tests.components.dnat.network import Namespace

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent import programs
 from nodeagent.components.dnat.component import choose
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -11,6 +10,7 @@ from nodeagent.components.dnat.nftables import (
 )
 from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
+from nodeagent.linux import programs
 from nodeagent.model.desired import DnatRules
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.inotify import FileEvents
+from nodeagent.linux.inotify import FileEvents
 from tests.components.converging import seen
 from tests.components.hosts.samples import USER, KeptHosts, apply, hosts_file
 from tests.isolation import bind, isolated, mount

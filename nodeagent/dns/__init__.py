@@ -1,0 +1,1 @@
+"""Which hostnames are asked for, and what DNS answers: one lookup, when each is due, the answers."""

@@ -1,0 +1,329 @@
+"""Queries DNS servers for a hostname's addresses: by UDP, by TCP for long answers, several servers in turn.
+
+Which servers these are: systemd-resolved's stub listeners answer from /etc/hosts before they ask a server
+(dns_query_try_etc_hosts in resolved-dns-query.c; 127.0.0.54 looks there, too, despite its "bypass" mode), so
+nodeagent's own lines would verify themselves. nodeagent never queries the stubs, but the servers behind them,
+which resolved lists in a file of its own (systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver
+on this host (127.0.0.1: unbound, bind, NetworkManager's dnsmasq) may be as good as any and is queried; the
+verification notices if it answers with the relay's own address.
+
+EFFECTS: DNS queries, and resolv.conf is read. The only importer of dnspython, whose import costs 0.07 s:
+import this module only where hostnames are looked up. The library picks random ids and ports, and ignores
+answers that do not match its query; the answers are read here.
+
+Hostnames are queried as they are, absolute: search domains are not used.
+"""
+
+import os
+import posixpath
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import dns.rdatatype
+from msgspec import Struct
+
+from nodeagent.config.option_types import DNS_PORT
+from nodeagent.config.options import HostsOptions
+from nodeagent.linux.node_files import parse_resolv_conf
+from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
+from nodeagent.model.facts import DnsOutcome, DnsReply
+from nodeagent.typed_values import intern
+
+_STUBS = ("127.0.0.53", "127.0.0.54")
+_MOST_SERVERS = 3
+"""As many as the C libraries query (resolv.conf(5), MAXNS)."""
+_MOST_LINKS = 8
+_RESOLVED = "run/systemd/resolve/resolv.conf"
+_OWN = Path("/etc/resolv.conf")
+
+
+class Upstreams(Struct, frozen=True):
+    """The servers in their order; `problem` says why there is none, and what to do."""
+
+    servers: tuple[Endpoint, ...] = ()
+    problem: str = ""
+
+
+def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
+    """Return the servers to query now.
+
+    Reads up to three small files each time, so that a change is never missed.
+
+    The first source that names a server decides: `hosts.dnsServers`; resolv.conf next to `hosts.file`,
+    whose links are followed as the node would follow them; the servers behind the node's systemd-resolved.
+    If the node's /etc is not this process's own, and there is none: the same two of this process. The
+    kubelet makes its `own` resolv.conf from the node's (dnsPolicy: Default), unless it is for the cluster's
+    DNS.
+    """
+    if options.dns_servers:
+        return Upstreams(tuple(server.endpoint for server in options.dns_servers))
+    node = Path(options.file).with_name("resolv.conf")
+    tried = [_read_list(node), _read_behind_resolved(node)]
+    if node != own:
+        tried += [_read_list(own, None, options.cluster_domain), _read_behind_resolved(own)]
+    for found in tried:
+        if found.servers:
+            return found
+    reasons = "; ".join(found.problem for found in tried)
+    return Upstreams(problem=f"no DNS server can be queried ({reasons}): set hosts.dnsServers")
+
+
+def _read_behind_resolved(resolv_conf: Path) -> Upstreams:
+    """Return the servers that systemd-resolved queries, below the directory whose /etc has `resolv_conf`."""
+    return _read_list(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
+
+
+def _read_list(file: Path, root: Path | None = None, cluster_domain: str = "") -> Upstreams:
+    """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored.
+
+    None are left of one that the kubelet made for the cluster's DNS, as its search list shows.
+    """
+    try:
+        text = _followed(file, root or file.parent.parent).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return Upstreams(problem=f"{file} can't be read: {error.strerror}")
+    found = parse_resolv_conf(text)
+    if cluster_domain and f"svc.{cluster_domain}" in found.search:
+        return Upstreams(problem=f"{file} names the cluster's own DNS")
+    named: list[IPAddress] = []
+    for server in found.servers:
+        with suppress(ValueError):
+            named.append(ip_address(server))
+    asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
+    if asked:
+        return Upstreams(tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS]))
+    only_stub = "only systemd-resolved's stub, which answers from /etc/hosts"
+    return Upstreams(problem=f"{file} names {only_stub if named else 'no server'}")
+
+
+def _followed(file: Path, root: Path) -> Path:
+    """Return the file to which the link `file` points on the node, whose root directory is `root` here.
+
+    In a container the node's /etc is mounted elsewhere: a link to /run/... means the node's /run.
+    """
+    for _ in range(_MOST_LINKS):
+        try:
+            target = os.readlink(file)  # noqa: PTH115 - text, joined below as the node would
+        except OSError:
+            return file  # Not a link, or missing: opening it shows which.
+        place = posixpath.join("/", file.parent.relative_to(root), target)
+        file = root / posixpath.normpath(place).lstrip("/")
+    return file
+
+
+_TRY_SECONDS: Final = 1.5
+"""The time that a server has for one answer."""
+_ROUNDS: Final = 2
+_LONGEST_SECONDS: Final = 6.0
+_MOST_HOPS: Final = 4
+_LARGEST: Final = 2048
+"""Bytes of an answer, some 125 addresses: to read one takes 5 ms of CPU time, 64 KiB a third of a second."""
+_QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
+_FAILURES: Final = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
+"""Of servers, the most informative first: a reported error before a missing answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The answer to the query for one family; `further` is the end of a chain that was not followed up."""
+
+    outcome: DnsOutcome
+    addresses: tuple[IPAddress, ...] = ()
+    ttl: int = 0
+    trouble: str = ""
+    further: dns.name.Name | None = None
+
+
+class Resolver:
+    """Looks up hostnames. May be used by any number of threads.
+
+    It remembers which server answered last and queries that one first, so that a dead one costs its time only
+    once.
+
+    Args:
+        upstreams: Returns the servers to query; called for each hostname.
+    """
+
+    def __init__(self, upstreams: Callable[[], Upstreams]) -> None:
+        self._upstreams = upstreams
+        self._good: Endpoint | None = None
+
+    def ask(self, name: str, seconds: float = _LONGEST_SECONDS) -> DnsReply:
+        """Look up A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
+
+        Each server is tried up to twice. A server's failure (SERVFAIL, REFUSED, no answer) does not count as
+        long as another server has an answer.
+
+        Returns:
+            The reply, within about `seconds`. DNS failures raise nothing.
+        """
+        upstreams = self._upstreams()
+        if not upstreams.servers:
+            return DnsReply(DnsOutcome.NO_SERVER, trouble=upstreams.problem)
+        deadline = time.monotonic() + seconds
+        parts: dict[Family, _Part] = {}
+        for family, question in _QUESTIONS.items():
+            part = _Part(DnsOutcome.NO_ADDRESS, further=dns.name.from_text(name))
+            for _ in range(1 + _MOST_HOPS):
+                if part.further is not None:  # or a chain that a server left unfinished
+                    part = self._ask_around(part.further, question, upstreams.servers, deadline)
+            if part.further is not None:
+                part = _Part(DnsOutcome.SERVFAIL, trouble="its chain of aliases is too long")
+            parts[family] = part
+            if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
+                break  # The second query would also wait in vain.
+        return _combined(parts)
+
+    def _ask_around(
+        self,
+        name: dns.name.Name,
+        question: dns.rdatatype.RdataType,
+        servers: tuple[Endpoint, ...],
+        deadline: float,
+    ) -> _Part:
+        in_turn = sorted(servers, key=lambda server: server != self._good)
+        failures: dict[Endpoint, _Part] = {}
+        for server in in_turn * _ROUNDS:
+            seconds = min(_TRY_SECONDS, deadline - time.monotonic())
+            if seconds <= 0:
+                break
+            part = _ask_server(server, name, question, seconds)
+            if part.outcome.tells:
+                self._good = server
+                return part
+            failures[server] = part
+        if not failures:
+            return _Part(DnsOutcome.TIMEOUT, trouble="no time was left to query it")
+        said = "; ".join(
+            f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
+        )
+        worst = min((part.outcome for part in failures.values()), key=_FAILURES.index)
+        return _Part(worst, trouble=said)
+
+
+def _ask_server(
+    server: Endpoint, name: dns.name.Name, question: dns.rdatatype.RdataType, seconds: float
+) -> _Part:
+    """Send one query to one server: without EDNS, which not every server knows. Long answers come by TCP."""
+    try:
+        return _read(_exchange(server, dns.message.make_query(name, question), seconds), question)
+    except dns.exception.Timeout:
+        return _Part(DnsOutcome.TIMEOUT, trouble="no answer in time")
+    except TooLongError:
+        return _Part(DnsOutcome.SERVFAIL, trouble=f"an answer of more than {_LARGEST} bytes")
+    except (OSError, EOFError) as error:
+        return _Part(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
+    except dns.exception.DNSException as error:
+        return _Part(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
+
+
+class TooLongError(dns.exception.DNSException):
+    """An answer is too long to be read."""
+
+
+class _BoundedSocket(socket.socket):
+    """A socket for one query; an answer that is too long is not even received by TCP."""
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        if size > _LARGEST:
+            raise TooLongError
+        return super().recv(size, flags)
+
+    def recvfrom(self, size: int, flags: int = 0, /) -> tuple[bytes, Any]:
+        answer, sender = super().recvfrom(size, flags)
+        if len(answer) > _LARGEST:
+            raise TooLongError
+        return answer, sender
+
+
+dns.query.socket_factory = _BoundedSocket
+
+
+def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> dns.message.QueryMessage:
+    answer, _ = dns.query.udp_with_fallback(
+        query,
+        str(server.address),
+        timeout=seconds,
+        port=server.port,
+        ignore_unexpected=True,
+        ignore_errors=True,
+    )
+    if not isinstance(answer, dns.message.QueryMessage):
+        raise dns.message.NotQueryResponse
+    return answer
+
+
+def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
+    """Return what an answer says. Raises DNSException if it contradicts itself. Pure."""
+    rcode = message.rcode()
+    if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        outcome = DnsOutcome.SERVFAIL if rcode == dns.rcode.SERVFAIL else DnsOutcome.REFUSED
+        return _Part(outcome, trouble=dns.rcode.to_text(rcode))
+    chain = message.resolve_chaining()
+    if rcode == dns.rcode.NXDOMAIN:
+        return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl if _has_soa(message) else 0)
+    if chain.answer is not None:
+        addresses = tuple(ip_address(record.address) for record in chain.answer)
+        return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
+    return _read_nothing(message, chain, question)
+
+
+def _read_nothing(
+    message: dns.message.QueryMessage, chain: dns.message.ChainingResult, question: dns.rdatatype.RdataType
+) -> _Part:
+    """Return what an answer without addresses means. Pure.
+
+    Without an SOA, it does not say that there are none (RFC 2308, 2.2): it is a chain to follow, the referral
+    of a server that does not recurse, or the answer of a server too simple to send one.
+    """
+    if _has_soa(message):
+        return _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
+    nothing = _Part(DnsOutcome.NO_ADDRESS)
+    if chain.cnames:
+        return replace(nothing, further=chain.canonical_name)
+    if message.flags & (dns.flags.AA | dns.flags.RA):
+        return nothing
+    asked = dns.rdatatype.to_text(question)
+    return _Part(DnsOutcome.REFUSED, trouble=f"does not look up {asked} at other servers (no recursion)")
+
+
+def _has_soa(message: dns.message.QueryMessage) -> bool:
+    """Whether the answer says how long there will be nothing (RFC 2308, 5)."""
+    return any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
+
+
+def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
+    """Return both answers as one reply. Pure.
+
+    Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
+    so addresses of one family count, whatever happened to the other query.
+    """
+    silent = {family: part for family, part in parts.items() if not part.outcome.tells}
+    trouble = "; ".join(dict.fromkeys(part.trouble for part in silent.values()))
+    found = [part for part in parts.values() if part.addresses]
+    if found:
+        addresses = {address for part in found for address in part.addresses}
+        return DnsReply(
+            DnsOutcome.ADDRESSES,
+            intern(tuple(sorted(addresses, key=sort_key))),
+            trouble,
+            intern(frozenset(silent)),
+            ttl=min(part.ttl for part in found),
+        )
+    for part in silent.values():
+        return DnsReply(part.outcome, trouble=trouble)
+    unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts.values())
+    outcome = DnsOutcome.NXDOMAIN if unknown else DnsOutcome.NO_ADDRESS
+    return DnsReply(outcome, ttl=min(part.ttl for part in parts.values()))

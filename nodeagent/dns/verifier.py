@@ -1,0 +1,319 @@
+"""Repeatedly looks up the hostnames that need verification, in threads of its own: no pass waits for DNS.
+
+A lookup is two queries, A and AAAA. A fresh node's 1,000 hostnames are looked up within 5 s and a single new
+one at once; while answers stay the same, ever less often, up to once an hour.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from nodeagent.config.options import HostsOptions
+from nodeagent.dns.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
+from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.desired import DnsQuestion
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.plan.memory import changed_keys
+from nodeagent.typed_values import intern
+
+if TYPE_CHECKING:
+    from nodeagent.dns.lookup import Resolver
+
+Ask = Callable[[str], DnsReply]
+"""Looks up one hostname; may take seconds, and raises nothing for DNS failures."""
+
+_LOG = logging.getLogger("nodeagent")
+
+SPREAD_SECONDS: Final = 1.0
+"""For agents: all of them learn of a new hostname at the same moment."""
+_AT_ONCE: Final = 16
+_TELL_SECONDS: Final = 0.5
+_REMEMBERED_SECONDS: Final = LONGEST_SECONDS
+"""An address of a load balancer's own hostname counts for so long after the last answer that had it.
+
+Its servers may rotate more addresses than one answer holds, and others are asked up to so much later.
+"""
+_MOST_REMEMBERED: Final = 1024
+"""If there are more, only the latest answer counts: the server can't take memory."""
+_DOUBT_SECONDS: Final = 0.5
+"""An answer that differs from the one before is looked up again so much later, if it is in doubt."""
+_OTHERS: Final = 4
+"""Addresses of an answer that are kept though they can't change a decision: to be shown."""
+_SUSPECT_SECONDS: Final = 60.0
+"""During this time, further changes next to a hostname don't bring forward the others again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
+
+    `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
+    `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came, and
+    `changed_at` when an answer, or the question, last changed something.
+    """
+
+    answer: DnsAnswer
+    failing_since: float | None = None
+    seen: Mapping[IPAddress, float] = field(default_factory=dict)
+    asked_at: float = -math.inf
+    doubted_at: float | None = None
+    changed_at: float = -math.inf
+
+
+class DnsVerifier:
+    """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
+
+    Args:
+        ask: Looks up one hostname.
+        recheck_seconds: No hostname is looked up again sooner, however short its TTL.
+        on_change: Called when the meaning of an answer changed, at most twice a second. It
+            must not wait.
+        on_reply: Called with the outcome of each lookup. It must not wait.
+        spread_seconds: A hostname that is new, or whose question changed, waits up to this long, at random.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        recheck_seconds: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
+        spread_seconds: float = 0.0,
+    ) -> None:
+        self._ask = ask
+        self._recheck_seconds = recheck_seconds
+        self._on_change = on_change
+        self._on_reply = on_reply
+        # One thread watches the clock and starts another one for each lookup.
+        self._watching: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._queue = LookupQueue(spread_seconds, _AT_ONCE)
+        self._wanted: Mapping[str, DnsQuestion] = {}
+        # Load balancers' own hostnames, with whose answers all others are compared.
+        self._own: set[str] = set()
+        self._known: dict[str, _Known] = {}
+        self._answers: Mapping[str, DnsAnswer] | None = None
+        self._suspected: dict[str, float] = {}
+        self._tell_due = math.inf
+        self._told = -math.inf
+        self._ended = False
+
+    def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
+        """From now on, look up these hostnames and no others; answers for others are forgotten.
+
+        Args:
+            wanted: Each hostname with the addresses that matter in an answer: only a difference in these is a
+                change. The namespaces take turns. If the question changed, because the objects or the
+                load balancer's addresses did, the hostname is looked up again at once.
+        """
+        with self._lock:
+            if wanted is self._wanted:
+                return
+            before, now = self._wanted, time.monotonic()
+            differing = changed_keys(before, wanted)
+            changed = differing & before.keys() & wanted.keys()
+            self._own -= differing
+            self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
+            if differing - changed:
+                self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
+                for name in self._known.keys() - wanted.keys():
+                    del self._known[name]
+                    self._answers = None
+                self._suspected.clear()
+                if self._watching is None and not self._ended:
+                    thread = threading.Thread(target=self._watch, name="dns", daemon=True)
+                    thread.start()
+                    self._watching = thread
+            self._queue.hasten(changed, now)
+            for name in self._known.keys() & changed:
+                self._known[name].changed_at = now
+            self._wanted = wanted
+            self._news.notify()
+
+    def answers(self) -> Mapping[str, DnsAnswer]:
+        """Return what is known now of hostnames that were looked up; the same object until that changes."""
+        with self._lock:
+            if self._answers is None:
+                self._answers = {name: known.answer for name, known in self._known.items()}
+            return self._answers
+
+    def failing_since(self) -> dict[str, float]:
+        """Return the hostnames whose lookups fail now, each with the monotonic seconds since when."""
+        with self._lock:
+            return {
+                name: known.failing_since
+                for name, known in self._known.items()
+                if known.failing_since is not None
+            }
+
+    def await_answers(self, seconds: float) -> None:
+        """Return when every wanted hostname was looked up, or after `seconds`."""
+        with self._lock:
+            self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
+
+    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
+        """Look up in this way from now on, and every hostname soon: the configuration changed."""
+        with self._lock:
+            self._ask, self._recheck_seconds = ask, recheck_seconds
+            self._queue.hasten(self._wanted, time.monotonic())
+            self._news.notify()
+
+    def stop(self) -> None:
+        """Stop looking up. A thread that waits for an answer does not keep the process alive."""
+        with self._lock:
+            self._ended = True
+            self._news.notify()
+            self._answered.notify_all()
+
+    def _watch(self) -> None:
+        """Start the lookups that are due, and report changes, until the end."""
+        with self._lock:
+            while not self._ended:
+                now = time.monotonic()
+                if now >= self._tell_due:
+                    self._tell_due, self._told = math.inf, now
+                    self._on_change()
+                name = self._queue.take(now)
+                if name is None:
+                    pause = min(self._queue.pause(now), self._tell_due - now)
+                    self._news.wait(None if pause == math.inf else pause)
+                    continue
+                lookup = partial(self._look_up, name, self._ask, now)
+                try:
+                    threading.Thread(target=lookup, name="dns", daemon=True).start()
+                except RuntimeError as error:  # A limit of processes is reached, perhaps for a moment.
+                    self._note(name, DnsReply(DnsOutcome.UNREACHABLE, trouble=f"{error}"), now)
+
+    def _look_up(self, name: str, ask: Ask, began: float) -> None:
+        try:
+            reply = ask(name)
+        except Exception as error:  # noqa: BLE001 - see below
+            # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
+            # continue.
+            _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
+            reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+        self._on_reply(reply.outcome)
+        with self._lock:
+            self._queue.charge(name, time.thread_time(), time.monotonic())
+            self._note(name, reply, began)
+
+    def _note(self, name: str, reply: DnsReply, began: float) -> None:
+        now = time.monotonic()
+        before = self._known.get(name)
+        question = self._wanted.get(name)
+        self._news.notify()
+        if question is None:
+            self._queue.asked(name, now)
+            return
+        seen = dict(before.seen) if before else {}
+        if question.every and reply.outcome.tells:
+            seen = {address: at for address, at in seen.items() if now - at < _REMEMBERED_SECONDS}
+            if len(seen) > _MOST_REMEMBERED:
+                seen = {}
+            seen |= dict.fromkeys(reply.addresses, now)
+            outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
+            reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
+        elif not question.every:
+            reply = _without_others(reply, question)
+        told = before.answer.last_conclusive if before else None
+        moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
+        if before and moved and not question.every and self._doubts(before, now):
+            self._queue.asked(name, now + _DOUBT_SECONDS)
+            return
+        same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
+        known = self._known[name] = _known(before, reply, now)
+        known.seen, known.asked_at = seen, began
+        known.changed_at = before.changed_at if before and not moved else now
+        if before is None or known.answer != before.answer:
+            self._answers = None
+        if moved:
+            self._suspect_others(name, now)
+        if not same:
+            self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+        failing = 0.0 if known.failing_since is None else now - known.failing_since
+        # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
+        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self._queue.sharing(name))
+        self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing, names))
+        self._answered.notify_all()
+
+    def _doubts(self, known: _Known, now: float) -> bool:
+        """Whether an answer for this hostname that differs does not count yet.
+
+        It may lead to a load balancer whose own hostname has moved as well: that is looked up first.
+        """
+        since = known.doubted_at = now if known.doubted_at is None else known.doubted_at
+        behind = {own for own in self._own & self._known.keys() if self._known[own].asked_at < since}
+        self._queue.hasten(behind, now)
+        return bool(behind)
+
+    def _suspect_others(self, name: str, now: float) -> None:
+        """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
+        parent = name.partition(".")[2]
+        if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
+            return
+        self._suspected[parent] = now
+        siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
+        self._queue.hasten(siblings, now, within=len(siblings) / AGAIN_PER_SECOND)
+
+
+def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
+    if reply.outcome.tells:
+        return _Known(DnsAnswer(reply, reply))
+    if before is None:
+        return _Known(DnsAnswer(reply), now)
+    since = now if before.failing_since is None else before.failing_since
+    return _Known(DnsAnswer(reply, before.answer.last_conclusive), since)
+
+
+def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
+    """Return the reply with few of the addresses that can't change a decision: it is kept in memory."""
+    others = [address for address in reply.addresses if address not in question.addresses]
+    left_out = frozenset(others[_OTHERS:])
+    if not left_out:
+        return reply
+    kept = tuple(address for address in reply.addresses if address not in left_out)
+    return replace(reply, addresses=intern(kept), more=len(left_out))
+
+
+def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
+    """Return what of a reply can change a decision: servers that rotate their addresses change nothing."""
+    addresses = frozenset(reply.addresses)
+    relevant = addresses if question.every else addresses & question.addresses
+    return reply.outcome, relevant, reply.unanswered
+
+
+_ONCE_SECONDS: Final = 10.0
+
+
+def ask_upstream(options: HostsOptions) -> Ask:
+    """Return the function that looks up one hostname; it determines the servers for each."""
+
+    @cache
+    def resolver() -> "Resolver":
+        # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
+        from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415
+
+        return Resolver(partial(find_upstreams, options))
+
+    return lambda name: resolver().ask(name)
+
+
+def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mapping[str, DnsAnswer]:
+    """Look up all of the hostnames, for ten seconds at most; those left over are not in the answer."""
+    verifier = DnsVerifier(ask_upstream(options), options.dns_recheck_seconds)
+    try:
+        verifier.want(wanted)
+        verifier.await_answers(_ONCE_SECONDS)
+        return verifier.answers()
+    finally:
+        verifier.stop()

@@ -1,0 +1,1 @@
+"""What the kernel offers: netlink, inotify, files replaced whole, programs. It decides nothing."""

@@ -1,0 +1,1 @@
+"""One status, and its renderings: pages, log, metrics, Events."""

@@ -1,0 +1,281 @@
+"""What a process counts and measures, and what is computed of its status at each scrape.
+
+The only importer of prometheus_client: import it only where a process serves metrics.
+
+Labels: the values of every label are known beforehand (a component, a resource) or limited (a reason's code,
+a load balancer for which the relay has an address). A name, an address or an error's text is never one.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, TypeVar
+
+import prometheus_client as client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from nodeagent import __version__
+from nodeagent.components.component import COMPONENTS
+from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
+from nodeagent.model.desired import Decision
+from nodeagent.model.facts import DnsOutcome
+from nodeagent.observe.status import Role, Status
+from nodeagent.sources.kubernetes.cluster import ResourceState
+from nodeagent.sources.kubernetes.reflector import Coverage
+
+# From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+Family = CounterMetricFamily | GaugeMetricFamily
+_Metric = TypeVar("_Metric", client.Counter, client.Histogram)
+
+
+class Metrics(Collector):
+    """One process's metrics, on a registry of their own. May be used from any thread.
+
+    What is counted is a `counter` or a `histogram`. What has a value now is a `family`, computed at each
+    scrape: that costs a pass nothing, and none of its series becomes stale.
+
+    Attributes:
+        config_reloads: New configurations: active, or rejected, so that the old one stays active.
+
+    Args:
+        prefix: The beginning of all names.
+        status: How the process is.
+    """
+
+    def __init__(self, prefix: str, status: Status) -> None:
+        # Without this, every counter and histogram has a second series with the time of its creation, which
+        # process_start_time_seconds shows as well. The switch is per process; nothing else here counts.
+        client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.status = status
+        self._prefix = prefix
+        self._registry = client.CollectorRegistry()
+        self._registry.register(self)
+        client.ProcessCollector(registry=self._registry)
+        self.config_reloads = self.counter(
+            "config_reloads_total",
+            "Total number of configuration reloads, by result.",
+            result=("ok", "rejected"),
+        )
+
+    def counter(self, name: str, meaning: str, **labels: Iterable[str]) -> client.Counter:
+        """Add what only grows; its name ends in _total. `labels` have all their values."""
+        made = client.Counter(self._prefix + name, meaning, [*labels], registry=self._registry)
+        return _from_zero(made, labels)
+
+    def histogram(self, name: str, meaning: str, **labels: Iterable[str]) -> client.Histogram:
+        """Add durations."""
+        made = client.Histogram(
+            self._prefix + name, meaning, [*labels], registry=self._registry, buckets=_SECONDS
+        )
+        return _from_zero(made, labels)
+
+    def family(self, name: str, meaning: str, samples: Mapping[Any, float], *labels: str) -> Family:
+        """Return one metric with samples by their labels' values: a counter if its name ends in _total."""
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        made = kind(self._prefix + name, meaning, labels=labels)
+        for values, value in samples.items():
+            made.add_metric(values, value)
+        return made
+
+    def exposition(self) -> bytes:
+        """Return all metrics as text, as telemetry_server.py serves it."""
+        return client.generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Family]:
+        """Return the families that are computed at each scrape."""
+        synced_at = self.status.synced_at
+        yield self.family(
+            "last_sync_timestamp_seconds",
+            "Unix time when everything was last in the desired state; 0 if never.",
+            {(): 0.0 if synced_at is None else time.time() - (time.monotonic() - synced_at)},
+        )
+
+
+def _from_zero(metric: _Metric, labels: Mapping[str, Iterable[str]]) -> _Metric:
+    """Give it all its series, at 0, so that a rate over one includes the first event."""
+    for values in product(*labels.values()) if labels else ():
+        metric.labels(*values)
+    return metric
+
+
+class AgentMetrics(Metrics):
+    """The agent's metrics.
+
+    Attributes:
+        resources: Returns the states of the watches of the API.
+        bytes_read: Returns how much was read in answers of the API server.
+        failing_since: Returns the hostnames whose lookups fail, each with the monotonic seconds since when.
+        statistics: Asks HAProxy, within a second or two, since a scrape waits for it; None: nodeagent runs
+            no HAProxy.
+    """
+
+    def __init__(self, status: Status) -> None:
+        super().__init__("nodeagent_", status)
+        self.resources: Callable[[], Sequence[ResourceState]] = tuple
+        self.bytes_read: Callable[[], int] = int
+        self.failing_since: Callable[[], Mapping[str, float]] = dict
+        self.statistics: Callable[[], tuple[ServerState, ...] | Unreachable] | None = None
+        self.apply_failures = self.counter(
+            "apply_failures_total",
+            "Total number of times that a component could not be applied.",
+            component=COMPONENTS,
+        )
+        self.drift_repairs = self.counter(
+            "drift_repairs_total",
+            "Total number of repairs of changes that a watcher reported.",
+            component=COMPONENTS,
+        )
+        self.names_asked = self.counter(
+            "dns_names_asked_total",
+            "Total number of hostnames looked up in DNS, by outcome.",
+            outcome=DnsOutcome,
+        )
+        self.apply_seconds = self.histogram(
+            "apply_duration_seconds",
+            "Time in seconds to apply a component, including failures.",
+            component=COMPONENTS,
+        )
+        self.event_to_applied = self.histogram(
+            "event_to_applied_seconds",
+            "Time in seconds from the arrival of an event until all its changes are applied.",
+        )
+
+    def collect(self) -> Iterator[Family]:
+        """Return the families that are computed at each scrape."""
+        yield from super().collect()
+        yield from self._of_the_agent()
+        yield from self._of_the_api()
+        yield from self._of_the_plan()
+        yield from self._of_the_relay()
+
+    def _of_the_agent(self) -> Iterator[Family]:
+        status = self.status
+        yield self.family(
+            "build_info",
+            "Always 1; the label shows the version of nodeagent.",
+            {(__version__,): 1},
+            "version",
+        )
+        yield self.family(
+            "writer",
+            "1 if this agent is the writer on its node, otherwise 0.",
+            {(): status.role is Role.WRITER},
+        )
+        yield self.family(
+            "drift_conflict",
+            "1 while another program keeps reverting the component and repairs are delayed, otherwise 0.",
+            {(name,): name in status.conflicts for name in COMPONENTS},
+            "component",
+        )
+        yield self.family(
+            "failing",
+            "1 for each part of the agent that fails, as its page /readyz says, otherwise 0.",
+            {(name,): one.state == "failed" for name, one in status.components.items()},
+            "component",
+        )
+
+    def _of_the_api(self) -> Iterator[Family]:
+        states = self.resources()
+        yield self.family(
+            "api_read_bytes_total",
+            "Total number of bytes read in answers of the API server.",
+            {(): self.bytes_read()},
+        )
+        numbers: tuple[tuple[str, str, Callable[[ResourceState], int]], ...] = (
+            ("objects", "Number of objects of the cluster in memory.", lambda one: one.objects),
+            (
+                "watch_restarts_total",
+                "Total number of watches that ended and were restarted.",
+                lambda one: one.restarts,
+            ),
+            (
+                "relists_total",
+                "Total number of complete lists read after the first one.",
+                lambda one: one.relists,
+            ),
+        )
+        for name, meaning, value in numbers:
+            yield self.family(name, meaning, {(state.name,): value(state) for state in states}, "resource")
+        yield self.family(
+            "resource_coverage",
+            "1 for the state of a resource at the API server, otherwise 0.",
+            {(state.name, each): each is state.coverage for state in states for each in Coverage},
+            "resource",
+            "state",
+        )
+
+    def _of_the_plan(self) -> Iterator[Family]:
+        desired, failing = self.status.desired, self.failing_since()
+        # Hostnames that were never verified don't count.
+        kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
+        yield self.family(
+            "load_balancers",
+            "Number of Services of type LoadBalancer, by decision and reason.",
+            _by_reason(desired.load_balancers),
+            "state",
+            "reason",
+        )
+        yield self.family(
+            "names",
+            "Number of claimed hostnames, by decision and reason.",
+            _by_reason(desired.names),
+            "state",
+            "reason",
+        )
+        yield self.family(
+            "unreadable_objects",
+            "Number of objects of the cluster that could not be used.",
+            {(): len(desired.unreadable)},
+        )
+        yield self.family(
+            "dns_kept_seconds",
+            "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
+            {(): time.monotonic() - min(kept) if kept else 0.0},
+        )
+
+    def _of_the_relay(self) -> Iterator[Family]:
+        """Yield HAProxy's view of what is behind the relay; without one, families without samples.
+
+        Only planned load balancers count: an intruder in the relay's container may answer with any others.
+        """
+        found = self.statistics() if self.statistics else None
+        yield self.family(
+            "relay_up",
+            "1 if the relay's HAProxy returned its statistics, otherwise 0.",
+            {} if found is None else {(): not isinstance(found, Unreachable)},
+        )
+        servers: dict[str, list[ServerState]] = {}
+        planned = {decision.load_balancer for decision in self.status.desired.load_balancers}
+        for server in found if isinstance(found, tuple) else ():
+            if server.load_balancer in planned:
+                servers.setdefault(server.load_balancer.path, []).append(server)
+        for name, meaning, value in _OF_UPSTREAMS:
+            samples = {(load_balancer,): value(its) for load_balancer, its in servers.items()}
+            yield self.family(name, meaning, samples, "load_balancer")
+
+
+def _by_reason(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
+    return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
+
+
+_OF_UPSTREAMS: tuple[tuple[str, str, Callable[[list[ServerState]], int]], ...] = (
+    (
+        "relay_upstream_up",
+        "1 if HAProxy's health checks find every port of the load balancer's Service up, otherwise 0.",
+        lambda servers: all(server.up for server in servers),
+    ),
+    (
+        "relay_connections",
+        "Number of current connections through the relay.",
+        lambda servers: sum(server.connections for server in servers),
+    ),
+    (
+        "relay_rejected_connections",
+        "Number of connections that the relay's limits rejected since HAProxy's last reload.",
+        lambda servers: sum(server.rejected for server in servers),
+    ),
+)

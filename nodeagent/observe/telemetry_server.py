@@ -1,0 +1,164 @@
+"""The agent's pages by HTTP, at the configured address.
+
+At most eight connections are open: the oldest gives way to a new one, and each has one request.
+So idle clients only lose their connections, and a probe of the kubelet is answered. There is no access log:
+a scrape every few seconds is not an event. When idle, the server's thread sleeps in the kernel.
+
+Two agents of a node want the same address during an upgrade's overlap (host network). It belongs to one:
+without SO_REUSEPORT, with which the old agent would answer probes of the new one, and counters would jump
+from scrape to scrape. The newer agent tries again every second, in a thread of its own, until the older one
+ends. So the address can't tell how the agent of a certain container is; its status file can.
+
+For the same reason, an address that is not available does not stop the agent: serving the node is more
+important than reporting. It is logged once, with what to do.
+"""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv6Address
+from threading import Event, Thread
+
+from nodeagent.model.addresses import Endpoint
+from nodeagent.observe.status import Page, Status
+from nodeagent.observe.transition_log import TransitionLog
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+_BACKLOG = 64
+_REQUEST_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
+
+_NOT_NOW = (
+    "Could not listen for health and metrics; they are served as soon as the address is free. If an older "
+    "agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen to another address, or "
+    "to '' for none"
+)
+
+Pages = Mapping[str, Callable[[], Page]]
+"""Path to the function that makes the page; a thread of the server calls it for each request."""
+
+
+def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
+    """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text."""
+    metrics = lambda: Page(ok=True, text=exposition().decode())  # noqa: E731
+    return {"/healthz": status.alive, "/readyz": status.ready, "/metrics": metrics}
+
+
+class TelemetryServer(ThreadingHTTPServer):
+    """The agent's pages, served until `close`, from threads of its own.
+
+    Attributes:
+        bound: The TCP address that is listened on now, with the port that the kernel chose; None: not (yet).
+
+    Args:
+        pages: what is served.
+        endpoint: the TCP address (`TelemetryOptions.listen`); None: no TCP at all.
+        retry_seconds: between two attempts at an address that is not available.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, pages: Pages, endpoint: Endpoint | None, retry_seconds: float = 1.0) -> None:
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()  # the base class makes one, bound to nothing
+        self.pages = pages
+        self.bound: Endpoint | None = None
+        self._endpoint = endpoint
+        self._retry_seconds = retry_seconds
+        self._open: list[socket.socket] = []
+        self._log = TransitionLog()
+        self._closing = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Start to serve, and return at once. An address that is not available is logged and tried again."""
+        if self._endpoint is None:
+            return
+        self._listen(self._endpoint)
+        self._thread = Thread(target=self._serve, args=(self._endpoint,), name="telemetry", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop to listen; answers in progress may still end. Idempotent."""
+        self._closing.set()
+        with suppress(OSError):  # closed already, or not open yet
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that sleeps on it
+        if self._thread is not None:
+            self._thread.join()
+
+    def _listen(self, endpoint: Endpoint) -> None:
+        """Listen at the endpoint if that is possible now; `[::]` accepts IPv4, too."""
+        # With SO_REUSEADDR, so that connections that just ended don't prevent a restart.
+        family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+        both = endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6()
+        address = str(endpoint.address), endpoint.port
+        problem = {}
+        try:
+            self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+            self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
+        except OSError as error:
+            problem = {str(endpoint): os.strerror(error.errno or 0)}
+        self._log.problems(_NOT_NOW, problem, "address", ended="Began to serve health and metrics")
+
+    def _serve(self, endpoint: Endpoint) -> None:
+        """Serve until `close`; not `serve_forever`, which wakes up twice a second to see if it may end."""
+        while self.bound is None:
+            if self._closing.wait(self._retry_seconds):
+                return
+            self._listen(endpoint)
+        with self.socket:
+            while not self._closing.is_set():
+                self.handle_request()
+        self.bound = None
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        """Accept a connection, and hang up the oldest if there is one too many."""
+        try:
+            request, client = super().get_request()
+        except OSError:
+            # For example, out of descriptors: the connection waits, and would wake this thread at once.
+            self._closing.wait(_PAUSE_SECONDS)
+            raise
+        self._open = [*(each for each in self._open if each.fileno() >= 0), request]
+        if len(self._open) > _AT_ONCE:
+            with suppress(OSError):  # it has just ended
+                self._open.pop(0).shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+        return request, client
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
+        """Log what failed on a connection in one record; a client that disconnected is not an error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            _log.exception("Could not make a page")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: TelemetryServer
+    timeout = _REQUEST_SECONDS
+    server_version = "nodeagent"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        make = self.server.pages.get(self.path.partition("?")[0])
+        if make is None:
+            status, text = 404, f"no such page; there are {', '.join(self.server.pages)}\n"
+        else:
+            page = make()
+            status, text = 200 if page.ok else 503, page.text
+        body = text.encode("utf-8", "backslashreplace")
+        self.send_response(status)
+        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: neither a probe nor a bad request."""

@@ -1,0 +1,205 @@
+"""The limits of the relay, the first by precedence first, and which Service gets which relay address.
+
+Only Services that can be served take a place: a pending, rejected or excluded one takes none. Every node and
+CoreDNS must compute the same relay addresses, so nothing here depends on facts of one node.
+
+A Service counts by its age even if it became a load balancer later. So that a few namespaces can't push out
+with such Services what others are served with, the first load balancers of each namespace come before all
+others if listeners or relay addresses run out.
+
+A relay address is a pure function of the set of load balancers, their creation times included
+(docs/decisions/0004): each takes the address to which the hash of its name points, or the next free one, in
+the order given: the listed Services, then the oldest. So one that is created later never moves another, and
+no node has to ask any other.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from nodeagent.config.options import Config, LimitOptions
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.desired import Conclusion, refused
+from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.plan.balancers.address_rules import (
+    AddressRules,
+    Publications,
+    listed_paths,
+    own_hostnames,
+    owner,
+    published_addresses,
+)
+
+
+class Capacity(Struct, frozen=True):
+    """The relay addresses, family to Service path to address; and why Services found no place."""
+
+    relay_addresses: Mapping[int, Mapping[str, IPAddress]]
+    refusals: Mapping[ObjectRef, Conclusion]
+
+
+def share_out(
+    services: Sequence[Service], published: Publications, rules: AddressRules, config: Config
+) -> Capacity:
+    """Give out places within the limits, and relay addresses to those that have one. Pure.
+
+    Args:
+        services: those that send PROXY, on this node or on another one, in order of precedence, but those
+            that are too large.
+        published: what all Services publish.
+        rules: only those of every node are used.
+        config: the limits, the relay's ranges, and the listed Services: only the total limit counts for them.
+            Those that are served by their hostnames have the families of their ClusterIPs.
+    """
+    listed, named = listed_paths(config), own_hostnames(services, config)
+    candidates: list[_Candidate] = []
+    for service in services:
+        trusted = service.ref.path in listed
+        by_name = service.ref in named
+        addresses = service.cluster_ips if by_name else published_addresses(service, listed=trusted)
+        usable = [address for address in addresses if by_name or not rules.never(address)]
+        if not (usable and service.tcp_ports and service.cluster_ips):
+            continue  # The decision on the Service itself says why.
+        ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
+        if by_name or any(owner(published, end) == service.ref for end in ends):
+            candidates.append(_Candidate(service, frozenset(each.version for each in usable), trusted))
+    ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
+    in_turn = _in_turn(candidates, config.limits.listeners, min(map(_slots, ranges.values())))
+    refusals = _give_places(in_turn, config.limits)
+    relay_addresses: dict[int, Mapping[str, IPAddress]] = {}
+    for family, network in ranges.items():
+        placed = [each.ref for each in in_turn if family in each.families and each.ref not in refusals]
+        within = frozenset(placed[: _slots(network)])
+        relay_addresses[family] = allocate(
+            (each.service for each in candidates if each.ref in within), network
+        )
+    return Capacity(relay_addresses, refusals)
+
+
+class _Candidate(Struct, frozen=True):
+    """A Service that wants a place; `trusted` if it is listed."""
+
+    service: Service
+    families: frozenset[int]
+    trusted: bool
+
+    @property
+    def ref(self) -> ObjectRef:
+        return self.service.ref
+
+    @property
+    def listeners(self) -> int:
+        return len(self.families) * len(self.service.tcp_ports)
+
+
+_GUARANTEED_PART = 20
+"""Of listeners and relay addresses, what each namespace gets before all others: 50 and 12 by default."""
+
+
+def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -> Sequence[_Candidate]:
+    """Return first those that are listed, or among the first of their namespaces; in order of precedence."""
+    wanted: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    first: list[_Candidate] = []
+    others: list[_Candidate] = []
+    for each in candidates:
+        namespace = each.ref.namespace
+        wanted[namespace] += 0 if each.trusted else each.listeners
+        number[namespace] += 0 if each.trusted else 1
+        guaranteed = wanted[namespace] <= listeners // _GUARANTEED_PART
+        guaranteed &= number[namespace] <= max(addresses // _GUARANTEED_PART, 1)
+        (first if each.trusted or guaranteed else others).append(each)
+    return (*first, *others)
+
+
+def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Conclusion]:
+    """Return which of these get no place."""
+    refusals: dict[ObjectRef, Conclusion] = {}
+    total = 0
+    load_balancers: Counter[str] = Counter()
+    listeners: Counter[str] = Counter()
+    for each in in_turn:
+        namespace = each.ref.namespace
+        conclusion = None
+        if not each.trusted:
+            known = load_balancers[namespace], listeners[namespace]
+            conclusion = _beyond_share(namespace, *known, each.listeners, limits)
+        if conclusion is None and total + each.listeners > limits.listeners:
+            most = f"the {limits.listeners} of a node (limits.listeners)"
+            conclusion = _refused("TooManyListeners", f"its {each.listeners} listeners would exceed {most}")
+        if conclusion is not None:
+            refusals[each.ref] = conclusion
+            continue
+        total += each.listeners
+        if not each.trusted:
+            load_balancers[namespace] += 1
+            listeners[namespace] += each.listeners
+    return refusals
+
+
+def _beyond_share(
+    namespace: str, load_balancers: int, listeners: int, wanted: int, limits: LimitOptions
+) -> Conclusion | None:
+    """Why a namespace that has so many gets no more; None if it does."""
+    most = limits.load_balancers_per_namespace
+    if load_balancers >= most:
+        reason = f"namespace {namespace} has {most} older load balancers (limits.loadBalancersPerNamespace)"
+        return _refused("TooManyLoadBalancers", reason)
+    most = limits.listeners_per_namespace
+    if listeners + wanted > most:
+        of = f"the {most} of namespace {namespace} (limits.listenersPerNamespace)"
+        return _refused("TooManyListeners", f"its {wanted} listeners would exceed {of}")
+    return None
+
+
+_MOST_ENDPOINTS = 2048
+"""Addresses times ports of a Service: as many redirects."""
+
+
+def too_large(service: Service, limits: LimitOptions) -> Conclusion | None:
+    """Why a Service that is not listed is not looked into, whatever it publishes; None if it is."""
+    ports, addresses = len(service.tcp_ports), len(service.load_balancer_ips)
+    if not addresses:
+        return None
+    if ports > limits.ports_per_service:
+        reason = f"it has {ports} TCP ports, more than {limits.ports_per_service} (limits.portsPerService)"
+        return _refused("TooManyPorts", reason)
+    if addresses > limits.addresses_per_service:
+        most = f"more than {limits.addresses_per_service} (limits.addressesPerService)"
+        return _refused("TooManyAddresses", f"it publishes {addresses} addresses, {most}")
+    if addresses * ports > _MOST_ENDPOINTS:
+        pairs = f"{addresses} addresses with {ports} TCP ports, more than {_MOST_ENDPOINTS} pairs"
+        reason = f"it publishes {pairs}; an administrator can list it in loadBalancers.services"
+        return refused("TooManyAddresses", reason)
+    return None
+
+
+def _refused(code: str, reason: str) -> Conclusion:
+    return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
+
+
+def _slots(network: IPNetwork) -> int:
+    return max(network.num_addresses - (2 if network.version == 4 else 1), 0)
+
+
+def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAddress]:
+    """Map each Service's `namespace/name` to its address; those that find the range full are missing.
+
+    `services` are in order of precedence, each once.
+
+    The network's own address and IPv4's broadcast address are never used. IPv6's subnet-router anycast
+    address is the network's own (RFC 4291, 2.6.1).
+    """
+    slots = _slots(network)
+    taken: dict[int, str] = {}
+    for service in services:
+        if len(taken) >= slots:
+            break
+        digest = hashlib.sha256(service.ref.path.encode()).digest()
+        slot = int.from_bytes(digest[:8], "big") % slots
+        while slot in taken:
+            slot = (slot + 1) % slots
+        taken[slot] = service.ref.path
+    return {path: network[slot + 1] for slot, path in taken.items()}

@@ -1,0 +1,233 @@
+"""Which addresses and TCP ports of a PROXY load balancer kube-proxy short-circuits: what to relay here.
+
+`ipMode: Proxy` does not always count: a data plane that does not know it short-circuits the address anyway.
+kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
+Addresses of a family that this node does not support are of no use to it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeagent.config.options import Config
+from nodeagent.model.addresses import FAMILIES, Endpoint, IPAddress
+from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Service, Snapshot
+from nodeagent.plan.balancers.address_rules import AddressRules
+from nodeagent.plan.detection.decision import detect
+
+
+def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint]:
+    """Return addresses and TCP ports of which only this node's own rules show if they are short-circuited.
+
+    They are those in ipMode Proxy of load balancers that send PROXY; without any, no rules need to be read.
+    """
+    if config.load_balancers.ip_mode != "auto":
+        return frozenset()
+    return frozenset(
+        Endpoint(point.ip, port)
+        for service in snapshot.services
+        if any(point.ip_mode == "Proxy" for point in service.points)
+        if detect(service, config.load_balancers, snapshot.node).proxy
+        for point in service.points
+        if point.ip is not None and point.ip_mode == "Proxy"
+        for port in service.tcp_ports
+    )
+
+
+class Relayed(Struct, frozen=True):
+    """What of one load balancer is relayed here: nothing if there is a `refusal`, which says why.
+
+    `addresses` and TCP `ports` are short-circuited, and the load balancer sends PROXY on these ports, not on
+    the `plain_ports`. `redirected` is false for one that is served by its hostname: nothing is redirected,
+    and `addresses` are its ClusterIPs, since only DNS knows its own. `wholly` says whether hostnames may lead
+    to the relay, with every port: it has no other ports than TCP, or is listed. `remarks` are notes on what
+    was left out, `taken` those about ports that another program of this node holds.
+
+    The rest is what the relay adds: listeners and redirects, where it is `shown_at` for a person, and what
+    hosts lines for its hostnames point at: empty if not all of its ports are relayed, since a hostname covers
+    every port.
+    """
+
+    refusal: Conclusion | None = None
+    remarks: tuple[str, ...] = ()
+    addresses: tuple[IPAddress, ...] = ()
+    ports: tuple[int, ...] = ()
+    plain_ports: tuple[int, ...] = ()
+    redirected: bool = True
+    wholly: bool = True
+    taken: tuple[str, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    shown_at: tuple[IPAddress, ...] = ()
+    hosts_addresses: tuple[IPAddress, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Every address with every PROXY port."""
+        return tuple(Endpoint(address, port) for address in self.addresses for port in self.ports)
+
+
+_LOCAL_ONLY = (
+    "internalTrafficPolicy is Local: on a node without a ready pod of it, its ClusterIP leads nowhere, and "
+    "the relay's connections fail; set it to Cluster"
+)
+"""KEP-2086. kube-proxy's short-circuited path for the load balancer's address does not have this limit."""
+
+
+def examine(
+    service: Service,
+    proxy_ports: Collection[int],
+    rules: AddressRules,
+    *,
+    listed: bool,
+    own_names: Sequence[str] = (),
+) -> Relayed:
+    """Return what of `service` to relay, or why nothing of it. Pure.
+
+    On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
+    does no harm. `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as
+    well. `own_names` are the hostnames by which it is served, if it is.
+    """
+    published, about_published = _published(service, rules, listed=listed)
+    external, about_external = _external(service, rules, listed=listed)
+    addresses = tuple(dict.fromkeys((*published, *external)))
+    remarks = (
+        *service.problems,
+        *about_published,
+        *about_external,
+        *(
+            f"port {port.port}/{port.protocol}: ignored, the PROXY header is only for TCP"
+            for port in service.ports
+            if port.protocol != "TCP"
+        ),
+        *((_LOCAL_ONLY,) if service.local_only else ()),
+    )
+    ports = service.tcp_ports
+    if own_names:
+        addresses = service.cluster_ips
+        named = (
+            f"served by hostname ({', '.join(own_names)}): hosts lines lead the node to the relay, CoreDNS "
+            "the pods; nothing is redirected"
+        )
+        remarks = (*remarks, named)
+    elif not addresses:
+        return Relayed(_without_address(service, rules), remarks)
+    if not service.ports:
+        return Relayed(refused("NoPorts", "the Service has no ports"), remarks)
+    if not ports:
+        return Relayed(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
+    if not service.cluster_ips:
+        reason = "the Service has no ClusterIP that the relay can connect to"
+        return Relayed(refused("NoClusterIP", reason), remarks)
+    plain = tuple(port for port in ports if port not in proxy_ports)
+    with_proxy = tuple(port for port in ports if port in proxy_ports)
+    wholly = listed or all(port.protocol == "TCP" for port in service.ports)
+    return Relayed(None, remarks, addresses, with_proxy, plain, redirected=not own_names, wholly=wholly)
+
+
+def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
+    """Return the addresses of the status that are short-circuited, and notes on special ones."""
+    usable: list[IPAddress] = []
+    remarks: list[str] = []
+    for point in service.points:
+        if point.ip is None:
+            continue
+        if obstacle := rules.obstacle(point.ip, listed=listed):
+            remarks.append(f"{point.ip}: not redirected: {obstacle}")
+        elif point.ip_mode != "Proxy":
+            usable.append(point.ip)
+        elif why := rules.why_ip_mode_ignored(point.ip):
+            usable.append(point.ip)
+            remarks.append(f"{point.ip}: ipMode Proxy, but {why}")
+        else:
+            remarks.append(f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it")
+    return usable, remarks
+
+
+def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
+    """Return the externalIPs that count: kube-proxy short-circuits them as well.
+
+    Anyone who can write a Service can put any address there (CVE-2020-8554), so an administrator has to name
+    the Service. Even then, an address that this node or the API server has does not count.
+    """
+    if not listed:
+        told = ", ".join(map(str, service.external_ips))
+        why = "externalIPs count only if loadBalancers.services lists the Service (CVE-2020-8554)"
+        return [], [f"{told}: ignored: {why}"] if told else []
+    usable: list[IPAddress] = []
+    remarks: list[str] = []
+    for address in service.external_ips:
+        obstacle = rules.obstacle(address, listed=True)
+        if obstacle is None and address in rules.own:
+            obstacle = "it is this node's own address or the API server's"
+        if obstacle:
+            remarks.append(f"{address}: an externalIP, not redirected: {obstacle}")
+        else:
+            usable.append(address)
+    return usable, remarks
+
+
+def _without_address(service: Service, rules: AddressRules) -> Conclusion:
+    own = rules.own.intersection(service.load_balancer_ips)
+    if any(rules.obstacle(address, listed=True) is None for address in own):
+        reason = (
+            "its addresses are this node's own or the API server's: if they are its load balancer's as well, "
+            "list it in loadBalancers.services"
+        )
+        return refused("NodeAddress", reason)
+    if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
+        return skipped("IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address")
+    if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
+        return refused("BadAddress", "its status has no address that can be redirected: see the notes")
+    if service.points:
+        hostname = service.points[0].hostname
+        reason = (
+            f"published by hostname ({hostname}): kube-proxy does not short-circuit it; if connections from "
+            "nodes or pods fail nevertheless, list it in loadBalancers.services with hostnameOnly: true"
+        )
+        return skipped("HostnameOnly", reason)
+    return skipped("NoAddress", "status.loadBalancer is empty: the provider has not assigned an address yet")
+
+
+def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
+    """Return each family that this node does not support, with the reason. Pure.
+
+    A node supports a family in which it has an address of its own: on an interface, in its Node object, among
+    its pods' ranges, or as the source of its connections. Without one, it reaches no other host in that
+    family, and the PROXY header would have no source to name. If a relay address were its only one, the
+    kernel would use that as the source of other traffic (RFC 6724, rule 2, because there is no other).
+    Loopback and link-local addresses are not enough, nor are the relay's own. If the interfaces show no
+    address of either family, nothing is known, and both count as supported.
+    """
+    on_interfaces: set[int] = {
+        standing.address.version
+        for standing in facts.addresses
+        if not (standing.ours or standing.address.is_loopback or standing.address.is_link_local)
+        if not standing.address.is_multicast
+    }
+    told: set[int] = {address.version for address in facts.source_addresses}
+    if snapshot.node is not None:
+        told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
+    spoken = on_interfaces | told if on_interfaces else set(FAMILIES)
+    if facts.ipv6_off:
+        # The relay could have no address, whatever the node has, or the cluster recorded while IPv6 was on.
+        spoken.discard(6)
+    reasons = {family: f"this node has no IPv{family} address of its own" for family in FAMILIES}
+    if facts.ipv6_off:
+        reasons[6] = f"IPv6 is switched off on this node ({facts.ipv6_off})"
+    return {family: reasons[family] for family in FAMILIES if family not in spoken}
+
+
+def supported_part(eligible: Relayed, unsupported: Mapping[int, str]) -> Relayed:
+    """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
+    left_out = [address for address in eligible.addresses if address.version in unsupported]
+    notes = (f"{address}: not relayed: {unsupported[address.version]}" for address in left_out)
+    remarks = (*eligible.remarks, *notes)
+    addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
+    if not addresses:
+        reason = "this node supports no address family of its addresses: see the notes"
+        return Relayed(skipped("FamilyNotSupported", reason), remarks)
+    return replace(eligible, addresses=addresses, remarks=remarks)

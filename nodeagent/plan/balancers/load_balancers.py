@@ -1,0 +1,225 @@
+"""What is done for each LoadBalancer Service: whether it is relayed, and why."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+
+from msgspec import Struct
+
+from nodeagent.config.options import Config
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ObjectRef, Service, Snapshot
+from nodeagent.plan.balancers.address_rules import (
+    AddressRules,
+    by_precedence,
+    first_at,
+    listed_paths,
+    own_hostnames,
+    publications,
+)
+from nodeagent.plan.balancers.capacity import share_out, too_large
+from nodeagent.plan.balancers.eligibility import Relayed, examine
+from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay
+from nodeagent.plan.detection.decision import LISTED, detect
+
+
+class LoadBalancerPlan(Struct, frozen=True):
+    """One load balancer, decided.
+
+    Attributes:
+        service: the Service.
+        proxy: whether it sends the PROXY header, served or not.
+        decision: what is done for it, and why.
+        rank: its place by precedence among all load balancers; 0 comes first.
+        own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
+        at_nodes: it publishes addresses of nodes, so DNS leads there for the nodes' own hostnames, too.
+        relayed: what this node has for it.
+        hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
+        without_lines: why a served one has no hosts lines; None if it can have them.
+        own_names: the hostnames by which it is served; `own_addresses` are what DNS answers for them.
+        unresolved: why nothing is known of these; empty if DNS was not queried yet, None if something is.
+    """
+
+    service: Service
+    proxy: bool
+    decision: LoadBalancerDecision
+    rank: int
+    own_addresses: tuple[IPAddress, ...] = ()
+    at_nodes: bool = False
+    relayed: Relayed = Relayed()
+    hosts_addresses: tuple[IPAddress, ...] = ()
+    without_lines: Conclusion | None = None
+    own_names: tuple[str, ...] = ()
+    unresolved: str | None = None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it is relayed on this node."""
+        return self.decision.status is DecisionStatus.SERVED
+
+
+class LoadBalancerPlanner:
+    """Remembers the decisions on all load balancers, and what they depended on.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rested_on: tuple[object, ...] = ()
+        self._plans: tuple[LoadBalancerPlan, ...] = ()
+
+    def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
+        """Return the decisions, sorted by namespace/name; what is decided as before stays the same object."""
+        own_names = chain(*own_hostnames(snapshot.services, self._config).values())
+        rests_on = (
+            snapshot.services,
+            snapshot.node,
+            snapshot.nodes,
+            snapshot.service_ranges,
+            snapshot.other_cluster_ips,
+            snapshot.relay_service,
+            snapshot.relay_endpoints,
+            # Nothing here is about single hostnames but the load balancers' own.
+            replace(facts, user_names={}, standing_names={}, dns={}),
+            {name: facts.dns.get(name) for name in own_names},
+        )
+        if rests_on != self._rested_on:
+            known = {plan.service.ref: plan for plan in self._plans}
+            decisions = _Decisions(snapshot, facts, self._config)
+            decided = [decisions.of(service, rank) for rank, service in enumerate(decisions.services)]
+            plans = tuple(
+                known[plan.service.ref] if known.get(plan.service.ref) == plan else plan
+                for plan in sorted(decided, key=lambda plan: plan.service.ref)
+            )
+            self._rested_on = rests_on
+            if plans != self._plans:
+                self._plans = plans
+        return self._plans
+
+
+class _Decisions:
+    """Decides for one Service after the other, knowing all of them; `services` are in order of precedence."""
+
+    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
+        self.services = by_precedence(snapshot.services, config)
+        self._listed = listed_paths(config)
+        self._detections = {
+            service.ref: detect(service, config.load_balancers, snapshot.node) for service in self.services
+        }
+        self._published = publications(self.services, self._listed)
+        too_large_ones = {
+            service.ref: Relayed(conclusion, service.problems)
+            for service in self.services
+            if service.ref.path not in self._listed
+            if (conclusion := too_large(service, config.limits))
+        }
+        self._rules = AddressRules(snapshot, facts, config)
+        self._dns = facts.dns
+        self._own_names = own_hostnames(self.services, config)
+        self._examined = {
+            service.ref: too_large_ones.get(service.ref)
+            or examine(
+                service,
+                found.versions,
+                self._rules,
+                listed=found.code == LISTED,
+                own_names=self._own_names.get(service.ref, ()),
+            )
+            for service in self.services
+            if (found := self._detections[service.ref]).proxy
+        }
+        self._relay: ExistingRelay | OwnRelay
+        if config.relay.kind == "service":
+            self._relay = ExistingRelay(snapshot, facts, config, self._published, self._examined)
+        else:
+            reserved = [
+                each
+                for each in self.services
+                if self._detections[each.ref].reserved and each.ref not in too_large_ones
+            ]
+            capacity = share_out(reserved, self._published, self._rules, config)
+            self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
+
+    def of(self, service: Service, rank: int) -> LoadBalancerPlan:
+        """Return what is done for the Service, which has this place among all."""
+        detection = self._detections[service.ref]
+        relayed = self._examined.get(service.ref)
+        if relayed is None:
+            relayed = Relayed(detection.conclusion, (*service.problems, *detection.remarks))
+        elif not relayed.refusal:
+            relayed = self._relay.relayed(service, detection.versions, relayed)
+        decision = LoadBalancerDecision(
+            service.ref,
+            relayed.refusal or detection.conclusion,
+            addresses=service.load_balancer_ips,
+            relay_addresses=relayed.shown_at,
+            remarks=some_notes(relayed.remarks),
+            uid=service.uid,
+            taken=some_notes(relayed.taken),
+        )
+        if relayed.refusal:
+            return LoadBalancerPlan(service, detection.proxy, decision, rank)
+        own_names = self._own_names.get(service.ref, ())
+        answers = [self._dns[name] for name in own_names if name in self._dns]
+        told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
+        shared = "" if own_names else self._sharing(service.ref, relayed.addresses)
+        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *relayed.addresses)))
+        if own_names:
+            addresses = self._of_names(address for reply in told for address in reply.addresses)
+        without_lines = None
+        if shared:
+            without_lines = skipped("SharedAddress", shared)
+        elif not relayed.hosts_addresses:
+            reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
+            if not relayed.wholly:
+                reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"
+            without_lines = skipped("PartlyRelayed", reason)
+        remarks = (*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))
+        return LoadBalancerPlan(
+            service,
+            proxy=True,
+            decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
+            rank=rank,
+            own_addresses=addresses if own_names else self._own(service, addresses),
+            at_nodes=not self._rules.of_nodes.isdisjoint(addresses),
+            relayed=relayed,
+            hosts_addresses=() if shared else relayed.hosts_addresses,
+            without_lines=without_lines,
+            own_names=own_names,
+            unresolved=next((answer.latest.trouble for answer in answers), "")
+            if own_names and not told
+            else None,
+        )
+
+    def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
+        """Return the addresses at which it comes first and that may be its own."""
+        return tuple(
+            address
+            for address in dict.fromkeys(addresses)
+            if first_at(self._published, address) == service.ref and not self._rules.never(address)
+        )
+
+    def _of_names(self, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
+        """Return what DNS gives to a listed Service: no rule forbids it, no other listed one publishes it."""
+        return tuple(
+            address
+            for address in dict.fromkeys(addresses)
+            if not self._rules.never(address)
+            and ((first := first_at(self._published, address)) is None or first.path not in self._listed)
+        )
+
+    def _sharing(self, ref: ObjectRef, addresses: Iterable[IPAddress]) -> str:
+        """Why hostnames at these addresses are not written for this Service; empty if they are."""
+        for address in addresses:
+            first = first_at(self._published, address)
+            if first is not None and first != ref:
+                return (
+                    f"{address}: {first}, which is listed or older, publishes this address, too: hostnames "
+                    "get no hosts lines for this Service, DNAT alone serves it; list a Service in "
+                    "loadBalancers.services to put it first"
+                )
+        return ""

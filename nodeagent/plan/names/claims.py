@@ -1,0 +1,242 @@
+"""All claims of a cluster to hostnames, and the load balancer of each: an object that stays keeps its claims.
+
+For Ingresses and objects of controllers' own APIs (Traefik's, Istio's), the class shows the load balancer.
+Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass". The annotation is the way
+before Kubernetes 1.18, and every controller still understands it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from nodeagent.config.options import ClassService, LimitOptions
+from nodeagent.model.addresses import canonical
+from nodeagent.model.objects import (
+    CLASS_ANNOTATION,
+    EXTERNAL_DNS,
+    ControllerRoute,
+    Ingress,
+    IngressClass,
+    Route,
+    Service,
+    Snapshot,
+    by_age,
+    opt_out,
+)
+from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
+from nodeagent.plan.memory import Memory, Quota
+from nodeagent.plan.names.load_balancer_lookup import (
+    Claim,
+    LoadBalancerHints,
+    LoadBalancerLookup,
+    LoadBalancerMatch,
+    one_of,
+)
+from nodeagent.plan.names.route_claims import Considered, Parents, claims_of_route
+
+_Claimant = Ingress | Route | ControllerRoute | Service
+
+
+def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parents) -> tuple[Claim, ...]:
+    """Return what an object claims: a Route for each Gateway, any other all of its hosts at once. Pure.
+
+    An Ingress is served where its status says, else its class: that of its spec, else of its annotation, else
+    the only one that is marked as default. So is an object of a controller's own API; its class is its own,
+    or its controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
+    """
+    named = found.annotations.get(CLASS_ANNOTATION) if found.annotations else None
+    match found:
+        case Route():
+            return claims_of_route(found, parents)
+        case Ingress(hosts=hosts):
+            defaults = [each.name for each in classes if each.default]
+            named = found.class_name or named or (defaults[0] if len(defaults) == 1 else None)
+            hints = LoadBalancerHints(
+                points=found.points,
+                problems=found.problems,
+                ingress_class=named,
+                controller=next((each.controller for each in classes if each.name == named), None) or None,
+            )
+        case ControllerRoute(hosts=hosts):
+            own = [each.name for each in classes if each.controller and each.controller == found.controller]
+            hints = LoadBalancerHints(
+                points=found.points,
+                status="its status",
+                ingress_class=found.class_name or named or (own[0] if len(own) == 1 else None),
+                controller=found.controller,
+            )
+        case Service():
+            hosts = tuple(filter(None, map(str.strip, found.annotations[EXTERNAL_DNS].split(","))))
+            hints = LoadBalancerHints(service=found.ref.path)
+    names = tuple(dict.fromkeys(map(canonical, hosts)))
+    excluded = opt_out(found.annotations) if found.annotations else None
+    claimed = hosts if names == hosts else names
+    return (Claim(found.ref, by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
+
+
+_Object = TypeVar("_Object")
+_Claiming = TypeVar("_Claiming", Route, Claim)
+
+_TIMES = 4
+"""Several objects may claim a hostname: for example, one for each of its paths."""
+_FEWEST = 1000
+_MOST_COMPARISONS = 500_000
+"""A Route with one hostname and a Gateway of 64 listeners takes 64."""
+
+
+class MatchedClaim(Struct, frozen=True):
+    """A claim and its load balancer."""
+
+    claim: Claim
+    match: LoadBalancerMatch
+
+    def order(self) -> tuple[Any, ...]:
+        """Return what sorts all of them: the oldest comes first.
+
+        For a Route that is attached to two Gateways, the load balancer that is relayed does. The rest
+        distinguishes objects of two API groups that have the same name.
+        """
+        claim, plan = self.claim, self.match.load_balancer
+        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
+        return (
+            *claim.age,
+            *place,
+            claim.number,
+            claim.hints.controller or "",
+            claim.names,
+            claim.excluded or "",
+        )
+
+    def place(self) -> tuple[Any, ...]:
+        """Return what sorts the hostnames of all claims for their places within the limits, before the names.
+
+        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
+        """
+        plan, own = self.match.load_balancer, self.claim.age
+        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
+        return (age, self.order())
+
+
+ClaimsByName = tuple[Mapping[str, MatchedClaim], Mapping[str, Sequence[MatchedClaim]]]
+"""A claim to each hostname, and the others: most hostnames have only one."""
+
+
+class ClaimPlanner:
+    """Finds the claims of a Snapshot's objects, and the load balancer of each.
+
+    The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
+    get; no other namespace's matter.
+
+    A claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's memory:
+    one tenant with a few dozen objects could have every agent killed, on all nodes at once. A Route may have
+    32 parents of 64 listeners and 16 hostnames: to find what it claims takes milliseconds.
+
+    Args:
+        limits: the options.
+        configured: the option `loadBalancers.ingressClasses`.
+    """
+
+    def __init__(self, limits: LimitOptions, configured: Sequence[ClassService] = ()) -> None:
+        self._configured = configured
+        self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
+        self._parents = Parents()
+        self._parents_made_of: tuple[object, ...] = ((), (), ())
+        self._lookup = LoadBalancerLookup((), configured)
+        self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
+        self._considered: Memory[int, Considered] = Memory()
+        self._matched: Memory[int, MatchedClaim] = Memory()
+        self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, by_age)
+        self._claim_shares: Quota[int, Claim] = Quota(self._most, _order)
+        self._snapshot: Snapshot | None = None
+        self._planned: tuple[ClaimsByName, Sequence[str]] = (({}, {}), ())
+
+    def plan(
+        self, snapshot: Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
+    ) -> tuple[ClaimsByName, Sequence[str]]:
+        """Return the claims by hostname, and a note on each namespace of which something is not considered.
+
+        A load balancer depends on the other claims only if the claim's own hints, and the configuration, say
+        nothing.
+        """
+        lookup = self._lookup
+        if load_balancers is not lookup.load_balancers:
+            lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
+        if snapshot is not self._snapshot or lookup is not self._lookup:
+            claims, notes = self.collect(snapshot)
+            evidence = lookup.evidence(claims)
+            matched = self._matched.results(
+                lambda _, claim: MatchedClaim(claim, lookup.match(claim, evidence)),
+                _by_id(claims),
+                context=(lookup, evidence),
+            )
+            self._planned = _by_name(matched.values()), notes
+            self._snapshot, self._lookup = snapshot, lookup
+        return self._planned
+
+    def collect(self, snapshot: Snapshot) -> tuple[Sequence[Claim], Sequence[str]]:
+        """Return the claims, and the notes."""
+        classes = snapshot.ingress_classes
+        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
+        if snapshot.routes and made_of != self._parents_made_of:
+            self._parents, self._parents_made_of = Parents(*made_of), made_of
+        parents = self._parents
+        considered = self._considered.results(
+            lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
+        )
+        weights = [considered[id(route)].comparisons for route in snapshot.routes]
+        routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
+        services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations]
+        claimed = self._claimed.results(
+            lambda _, each, __: claims_of(each, classes, parents),
+            _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),
+            considered,
+            context=classes,
+        )
+        claims: Sequence[Claim] = [*chain.from_iterable(claimed.values())]
+        claims, of_claims = _within(self._claim_shares, claims, [len(claim.names) for claim in claims])
+        return claims, [
+            *(
+                f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+                f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
+                for namespace, count in of_routes.items()
+            ),
+            *(
+                f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+                f"name {self._most} or more (limits.hostnamesPerNamespace)"
+                for namespace, count in of_claims.items()
+            ),
+        ]
+
+
+def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
+    """Return the objects by id, which no other has while a memory holds them: their hashes take longer."""
+    return dict(zip(map(id, objects), objects, strict=True))
+
+
+def _order(claim: Claim) -> tuple[object, ...]:
+    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
+    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
+
+
+def _within(
+    shares: Quota[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
+) -> tuple[Sequence[_Claiming], Mapping[str, int]]:
+    """Return the items within the shares of their namespaces, and how many of each are left out."""
+    if sum(weights) <= shares.share:
+        return items, {}
+    pairs = zip(items, weights, strict=True)
+    left_out = shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)
+    return [each for each in items if id(each) not in left_out], Counter(chain(*left_out.values()))
+
+
+def _by_name(claims: Iterable[MatchedClaim]) -> ClaimsByName:
+    first: dict[str, MatchedClaim] = {}
+    others: dict[str, list[MatchedClaim]] = {}
+    for matched in claims:
+        for name in matched.claim.names:
+            if first.setdefault(name, matched) is not matched:
+                others.setdefault(name, []).append(matched)
+    return first, others

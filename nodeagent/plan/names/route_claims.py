@@ -1,0 +1,287 @@
+"""What the Gateway API's Routes claim: to which listeners each is attached, by the rules of the API (v1).
+
+The API's reference: ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. The
+Route's status counts in only one case: it is not attached to a parent that does not accept it as it is now. A
+missing status means nothing: the rules show what the controller will decide.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from nodeagent.model.addresses import canonical, is_wildcard
+from nodeagent.model.desired import bounded
+from nodeagent.model.objects import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    Gateway,
+    GatewayListener,
+    LabelRule,
+    ListenerSet,
+    Namespace,
+    ObjectRef,
+    ParentRef,
+    Route,
+    by_age,
+    opt_out,
+)
+from nodeagent.plan.names.load_balancer_lookup import Claim, LoadBalancerHints, one_of
+
+_KINDS_OF_PROTOCOL = {
+    "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "HTTPS": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "TLS": frozenset({"TLSRoute"}),
+    "TCP": frozenset[str](),
+    "UDP": frozenset[str](),
+}
+"""Which of the Routes that are read here a listener takes. Controllers have protocols of their own
+(`example.com/quic`): with one of those, a listener takes what it lists."""
+
+_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet"})
+_OTHER_LISTENER = "has no listener with that name or port"
+_OTHER_KIND = "has no listener that accepts this kind"
+_OTHER_NAMESPACE = "accepts nothing from this namespace"
+_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
+
+
+class Attachment(Struct, frozen=True):
+    """A Route on one listener, by way of a ListenerSet or not; `hostname` is the listener's, canonical."""
+
+    gateway: Gateway
+    listener: GatewayListener
+    hostname: str | None
+    listener_set: ListenerSet | None = None
+
+
+class Considered(Struct, frozen=True):
+    """What decides about a Route: the objects, and how many listeners and hostnames are compared."""
+
+    objects: tuple[object, ...]
+    comparisons: int
+
+
+_MOST_REMEMBERED = 4096
+"""Thousands of Routes have the same parent: which of its listeners take them is found out once."""
+
+
+class Parents:
+    """All that Routes can be attached to, and the namespaces' labels. Immutable."""
+
+    def __init__(
+        self,
+        gateways: Iterable[Gateway] = (),
+        listener_sets: Iterable[ListenerSet] = (),
+        namespaces: Iterable[Namespace] = (),
+    ) -> None:
+        self._gateways = {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways}
+        self._listener_sets = {(found.ref.namespace, found.ref.name): found for found in listener_sets}
+        self._namespaces = {namespace.name: namespace for namespace in namespaces}
+        self._taken = lru_cache(_MOST_REMEMBERED)(self._find_taken)
+
+    def considered(self, route: Route) -> Considered:
+        """Return all that decides about what the Route claims, apart from itself."""
+        found: list[object] = [self._namespaces.get(route.ref.namespace)]
+        listeners = 0
+        for parent in route.parents:
+            listener_set = self._listener_set(parent)
+            gateway = self._gateway(listener_set.parent if listener_set else parent)
+            found += (gateway, listener_set)
+            if listener_set:
+                found.append(self._namespaces.get(listener_set.ref.namespace))
+            listeners += len((listener_set or gateway).listeners) if gateway else 0
+        return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
+
+    def attachments(self, route: Route) -> Iterator[Attachment]:
+        """Yield every listener that the Route references and that takes it, whatever their hostnames."""
+        for parent in route.parents:
+            if parent not in route.declined:
+                yield from self._taken(parent, route.ref.kind, route.ref.namespace)[0]
+
+    def obstacle(self, route: Route) -> str:
+        """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
+        return "; ".join(
+            dict.fromkeys(
+                f"{parent.kind} {parent.namespace}/{parent.name} {self._obstacle(route, parent)}"
+                for parent in route.parents
+                if parent.kind in _WITH_LISTENERS
+            )
+        )
+
+    def _obstacle(self, route: Route, parent: ParentRef) -> str:
+        if parent in route.declined:
+            return "does not accept it, according to its status"
+        return self._taken(parent, route.ref.kind, route.ref.namespace)[1]
+
+    def _find_taken(self, parent: ParentRef, kind: str, whence: str) -> tuple[tuple[Attachment, ...], str]:
+        """Return the listeners of a parent that take such Routes; and why none does, if so."""
+        refusals: dict[str, None] = {}
+        taken: list[Attachment] = []
+        for attachment in self._of_parent(parent):
+            refusal = self._refusal(attachment, parent, kind, whence)
+            if refusal:
+                refusals[refusal] = None
+            else:
+                taken.append(attachment)
+        if taken or refusals:
+            # The listener that comes closest says most: the others were never meant.
+            return tuple(taken), "" if taken else max(refusals, key=_REFUSALS.index)
+        gateway = parent.kind == "Gateway"
+        return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
+
+    def _refusal(self, attachment: Attachment, parent: ParentRef, kind: str, whence: str) -> str:
+        """Why a listener does not take a Route; empty when it does."""
+        home = (attachment.listener_set or attachment.gateway).ref.namespace
+        listener = attachment.listener
+        if parent.section not in {None, listener.name} or parent.port not in {None, listener.port}:
+            return _OTHER_LISTENER
+        if not _takes_kind(listener, kind):
+            return _OTHER_KIND
+        if not self._allows(listener.namespaces, home, whence):
+            return _OTHER_NAMESPACE
+        return ""
+
+    def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
+        if gateway := self._gateway(parent):
+            yield from (
+                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname))
+                for listener in gateway.listeners
+            )
+            return
+        found = self._listener_set(parent)
+        if found is None:
+            return
+        gateway = self._gateway(found.parent)
+        # The Gateway says who may add listeners to it.
+        if gateway and self._allows(gateway.allowed_listeners, gateway.ref.namespace, found.ref.namespace):
+            yield from (
+                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname), found)
+                for listener in found.listeners
+            )
+
+    def _gateway(self, parent: ParentRef) -> Gateway | None:
+        is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
+        return self._gateways.get((parent.namespace, parent.name)) if is_gateway else None
+
+    def _listener_set(self, parent: ParentRef) -> ListenerSet | None:
+        is_set = (parent.group, parent.kind) == (GATEWAY_API, "ListenerSet")
+        return self._listener_sets.get((parent.namespace, parent.name)) if is_set else None
+
+    def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
+        match allowed.origin:
+            case "All":
+                return True
+            case "Same":
+                return home == whence
+            case "Selector":
+                namespace = self._namespaces.get(whence)
+                return namespace is not None and selects(allowed.selector, namespace.labels)
+            case "None":
+                return False
+
+
+def _takes_kind(listener: GatewayListener, kind: str) -> bool:
+    of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
+    if of_protocol is None:
+        return (GATEWAY_API, kind) in listener.kinds
+    return kind in of_protocol and (not listener.kinds or (GATEWAY_API, kind) in listener.kinds)
+
+
+def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
+    """Whether all rules hold; a selector without rules selects everything."""
+    return all(_holds(rule, labels) for rule in selector)
+
+
+def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
+    match rule.operator:
+        case "In":
+            return labels.get(rule.key) in rule.values
+        case "NotIn":
+            return labels.get(rule.key) not in rule.values
+        case "Exists":
+            return rule.key in labels
+        case "DoesNotExist":
+            return rule.key not in labels
+
+
+def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
+    """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
+    attachments = tuple(parents.attachments(route))
+    hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
+    age = by_age(route)
+    reached: dict[str, None] = {}
+    claims: list[Claim] = []
+    found = _names_by_gateway(route, attachments, hostnames)
+    for number, (gateway, excluded, by, names) in enumerate(found):
+        reached.update(dict.fromkeys(names))
+        hints = LoadBalancerHints(
+            points=gateway.points,
+            problems=gateway.problems,
+            status=f"status.addresses of {gateway.ref}",
+            gateway=gateway.ref,
+        )
+        claims.append(Claim(route.ref, age, tuple(names), one_of(hints), excluded, by, number))
+    # The hostnames by which no listener is reached, so that the reason is reported.
+    left_over = tuple(
+        hostname
+        for hostname in hostnames
+        if hostname not in reached and not (reached and common_hostnames(hostname, reached))
+    )
+    reason = (
+        "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
+    )
+    if left_over and reason:
+        unattached = one_of(LoadBalancerHints(unattached=bounded(reason)))
+        claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))
+    return tuple(claims)
+
+
+def _names_by_gateway(
+    route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
+) -> list[tuple[Gateway, str | None, str, Iterable[str]]]:
+    """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
+    found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
+    gateways: dict[ObjectRef, Gateway] = {}
+    for attachment in attachments:
+        names = common_hostnames(attachment.hostname, hostnames)
+        if names:
+            gateway = attachment.gateway
+            gateways[gateway.ref] = gateway
+            key = (gateway.ref, *_exclusion(route, attachment))
+            found.setdefault(key, {}).update(dict.fromkeys(names))
+    return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in found.items()]
+
+
+def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
+    """Why the Route is excluded on that listener, and the namespace that says so."""
+    for owner in (route, attachment.listener_set, attachment.gateway):
+        if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
+            return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
+    return None, ""
+
+
+def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str, ...]:
+    """Return the hostnames by which a Route is reached through a listener, in the Route's order.
+
+    Of each pair it is the more specific one, if that covers nothing that the other does not. A wildcard
+    covers another one below it: `*.example.com` ends in `.example.com`, too.
+
+    Args:
+        listener: The listener's hostname (canonical); None: it takes all hostnames.
+        route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
+
+    Returns:
+        Nothing if they have nothing in common, or if neither has a hostname.
+    """
+    if listener is None:
+        return tuple(dict.fromkeys(route))
+    if not route:
+        return (listener,)
+    below = listener[1:] if is_wildcard(listener) else None
+    found: list[str] = []
+    for hostname in route:
+        if hostname == listener or (below is not None and hostname.endswith(below)):
+            found.append(hostname)
+        elif is_wildcard(hostname) and listener.endswith(hostname[1:]):
+            found.append(listener)
+    return tuple(dict.fromkeys(found))

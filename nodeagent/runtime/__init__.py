@@ -1,1 +1,0 @@
-"""What the agent and the CoreDNS controller share: the bell, DNS, and what they report."""

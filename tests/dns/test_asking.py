@@ -1,0 +1,249 @@
+"""What is read from the answers of DNS servers, odd ones above all: made up, but in real packets."""
+
+import time
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+import dns.flags
+import dns.message
+import dns.rdatatype
+import pytest
+
+from nodeagent.dns.lookup import Resolver, Upstreams
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.facts import DnsOutcome, DnsReply
+from tests.dns.made_up_server import MadeUpServer, Message, Replying, Transport, answer
+
+NAME = "www.example.com"
+_SOA = "example.com. 300 SOA ns.example.com. root.example.com. 1 2 3 4 77"
+
+
+def zone(*records: str, rcode: str = "NOERROR") -> Replying:
+    """A well-behaved server: the records that fit the question, or that there are none."""
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        kind = dns.rdatatype.to_text(query.question[0].rdtype)
+        fitting = [record for record in records if record.split()[2] in (kind, "CNAME")]
+        yield answer(query, *(fitting or [_SOA]), rcode=rcode).to_wire()
+
+    return replying
+
+
+def alike(rcode: str = "NOERROR", flags: int = dns.flags.RA) -> Replying:
+    """A server that answers every question so, without a record."""
+    return lambda query, _transport: (answer(query, rcode=rcode, flags=flags).to_wire(),)
+
+
+def truncating(records: list[str], cut: str = "") -> Replying:
+    """A server whose answer does not fit into a packet: over UDP, there is only what was cut off so far."""
+
+    def replying(query: Message, transport: Transport) -> Iterable[bytes]:
+        if query.question[0].rdtype != dns.rdatatype.A:
+            yield answer(query, _SOA).to_wire()
+        elif transport == "tcp":
+            yield answer(query, *records).to_wire(max_size=65535)
+        else:
+            yield answer(query, *([cut] * bool(cut)), flags=dns.flags.RA | dns.flags.TC).to_wire()
+
+    return replying
+
+
+def ask(replying: Replying, name: str = NAME) -> DnsReply:
+    """Ask a server that answers so for the name."""
+    with MadeUpServer(replying) as server:
+        return Resolver(lambda: Upstreams((server.endpoint,))).ask(name)
+
+
+def addresses(reply: DnsReply) -> list[str]:
+    """The reply's addresses as text."""
+    return [str(address) for address in reply.addresses]
+
+
+def test_both_families_are_asked_for() -> None:
+    """IPv4 is first, the shorter TTL counts."""
+    reply = ask(zone(f"{NAME}. 60 AAAA 2001:db8::1", f"{NAME}. 300 A 192.0.2.7", f"{NAME}. 300 A 192.0.2.1"))
+    assert addresses(reply) == ["192.0.2.1", "192.0.2.7", "2001:db8::1"]
+    assert (reply.outcome, reply.ttl, reply.trouble) == (DnsOutcome.ADDRESSES, 60, "")
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_an_answer_that_is_too_long_is_not_read(transport: Transport) -> None:
+    """64 KiB of records took a third of a second of CPU time: a tenant's server could send them each time."""
+    many = [f"{NAME}. 60 A 192.0.{index // 200}.{index % 200}" for index in range(400)]
+
+    def in_one_packet(query: Message, _: Transport) -> Iterable[bytes]:
+        yield answer(query, *many).to_wire(max_size=65535)
+
+    reply = ask(truncating(many) if transport == "tcp" else in_one_packet)
+    assert (reply.outcome, reply.addresses) == (DnsOutcome.SERVFAIL, ())
+    assert "an answer of more than 2048 bytes" in reply.trouble
+
+
+def test_the_hostname_is_queried_as_it_is() -> None:
+    """No search domain is ever tried, though the machine's resolv.conf may have some."""
+    with MadeUpServer(zone(rcode="NXDOMAIN")) as server:
+        Resolver(lambda: Upstreams((server.endpoint,))).ask("www")
+        assert server.asked == ["A www. udp", "AAAA www. udp"]
+
+
+def test_a_chain_of_aliases_is_followed_to_its_addresses() -> None:
+    """As a name behind a CDN has; the shortest TTL of the chain counts."""
+    reply = ask(
+        zone(
+            f"{NAME}. 300 CNAME edge.cdn.example.",
+            "edge.cdn.example. 20 CNAME pop.cdn.example.",
+            "pop.cdn.example. 60 A 198.51.100.4",
+        )
+    )
+    assert (addresses(reply), reply.ttl) == (["198.51.100.4"], 20)
+
+
+def test_addresses_that_no_alias_leads_to_do_not_count() -> None:
+    """A record that does not match the query means nothing."""
+    reply = ask(zone("other.example.com. 60 A 192.0.2.1"))
+    assert (reply.outcome, reply.addresses) == (DnsOutcome.NO_ADDRESS, ())
+
+
+def test_a_chain_left_unfinished_is_asked_on() -> None:
+    """Some servers return the alias alone."""
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        asked = query.question[0]
+        if str(asked.name) == f"{NAME}.":
+            yield answer(query, f"{NAME}. 60 CNAME lb.example.net.").to_wire()
+        elif asked.rdtype == dns.rdatatype.A:
+            yield answer(query, "lb.example.net. 60 A 192.0.2.1").to_wire()
+        else:
+            yield answer(query, _SOA).to_wire()
+
+    assert addresses(ask(replying)) == ["192.0.2.1"]
+
+
+@pytest.mark.parametrize("ends_at", [f"{NAME}.", "loop.example.com.", "a.{}"])
+def test_a_chain_without_an_end_is_given_up(ends_at: str) -> None:
+    """It says nothing, and costs only so many questions."""
+    asked = []
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        asked.append(name := query.question[0].name)
+        yield answer(query, f"{name} 60 CNAME {ends_at.format(name)}").to_wire()
+
+    reply = ask(replying)
+    assert not reply.addresses
+    assert not reply.outcome.tells
+    assert len(asked) <= 10
+
+
+def test_a_hostname_that_does_not_exist_and_one_without_addresses_are_distinguished() -> None:
+    """With the TTL that the zone gives to nothing (RFC 2308, 5)."""
+    assert ask(zone(rcode="NXDOMAIN")) == DnsReply(DnsOutcome.NXDOMAIN, ttl=77)
+    assert ask(zone()) == DnsReply(DnsOutcome.NO_ADDRESS, ttl=77)
+
+
+@pytest.mark.parametrize("rcode", ["NOERROR", "NXDOMAIN"])
+def test_nothing_without_a_ttl_has_none(rcode: str) -> None:
+    """Simple servers leave the SOA out: then it is not known for how long there is nothing."""
+    assert ask(alike(rcode)).ttl == 0
+
+
+@pytest.mark.parametrize("rcode", ["NXDOMAIN", "SERVFAIL"])
+def test_addresses_count_though_the_other_query_is_answered_badly(rcode: str) -> None:
+    """Some load balancers' DNS knows no AAAA and says so in a wrong way (RFC 4074)."""
+
+    def replying(query: Message, transport: Transport) -> Iterable[bytes]:
+        if query.question[0].rdtype == dns.rdatatype.A:
+            yield answer(query, f"{NAME}. 60 A 192.0.2.1").to_wire()
+        else:
+            yield from alike(rcode)(query, transport)
+
+    reply = ask(replying)
+    assert (reply.outcome, addresses(reply)) == (DnsOutcome.ADDRESSES, ["192.0.2.1"])
+    assert reply.trouble == ("127.0.0.1: SERVFAIL" if rcode == "SERVFAIL" else "")
+
+
+@pytest.mark.parametrize(
+    ("rcode", "outcome", "trouble"),
+    [
+        ("SERVFAIL", DnsOutcome.SERVFAIL, "SERVFAIL"),
+        ("REFUSED", DnsOutcome.REFUSED, "REFUSED"),
+        ("NOTAUTH", DnsOutcome.REFUSED, "NOTAUTH"),
+        ("FORMERR", DnsOutcome.REFUSED, "FORMERR"),
+        ("NOERROR", DnsOutcome.REFUSED, "does not look up A at other servers (no recursion)"),
+    ],
+)
+def test_an_error_says_nothing_of_the_name(rcode: str, outcome: DnsOutcome, trouble: str) -> None:
+    """The problem has the server's own words. An empty answer without recursion means: ask elsewhere."""
+    reply = ask(alike(rcode, flags=0))
+    assert (reply.outcome, reply.outcome.tells) == (outcome, False)
+    assert reply.trouble.startswith(f"127.0.0.1: {trouble}")
+
+
+def test_what_does_not_fit_into_a_packet_is_asked_for_by_tcp() -> None:
+    """The truncated packet's own records do not count."""
+    many = [f"{NAME}. 60 A 192.0.2.{number}" for number in range(1, 101)]
+    reply = ask(truncating(many, f"{NAME}. 60 A 203.0.113.66"))
+    assert len(reply.addresses) == 100
+    assert ip_address("203.0.113.66") not in reply.addresses
+
+
+def test_a_server_that_does_not_know_edns_is_asked_without_it() -> None:
+    """It answers FORMERR to what it does not know."""
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        if query.edns >= 0:
+            refusal = answer(query, rcode="FORMERR")
+            refusal.use_edns(False)  # noqa: FBT003 - dnspython's own form
+            yield refusal.to_wire()
+        else:
+            yield from zone(f"{NAME}. 60 A 192.0.2.1")(query, "udp")
+
+    assert addresses(ask(replying)) == ["192.0.2.1"]
+
+
+def test_forged_answers_are_waited_past() -> None:
+    """A wrong id, another name, an answer that is none: the true one comes after them."""
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        forged = answer(query, f"{NAME}. 60 A 203.0.113.66")
+        forged.id ^= 1
+        yield forged.to_wire()
+        other = dns.message.make_query("other.example.com", query.question[0].rdtype, id=query.id)
+        yield answer(other, "other.example.com. 60 A 203.0.113.66").to_wire()
+        yield query.to_wire()
+        yield b"\x00garbage"
+        yield from zone(f"{NAME}. 60 A 192.0.2.1")(query, "udp")
+
+    assert addresses(ask(replying)) == ["192.0.2.1"]
+
+
+def test_silence_ends_in_time() -> None:
+    """And the second question is not asked, which would wait as long."""
+    with MadeUpServer(lambda _query, _transport: ()) as server:
+        began = time.monotonic()
+        reply = Resolver(lambda: Upstreams((server.endpoint,))).ask(NAME, seconds=0.4)
+        assert time.monotonic() - began < 5
+        assert (reply.outcome, reply.trouble) == (DnsOutcome.TIMEOUT, "127.0.0.1: no answer in time")
+        assert server.asked == [f"A {NAME}. udp"]
+
+
+def test_a_server_that_fails_is_passed_over_and_the_one_that_answers_remembered() -> None:
+    """The next name is asked of the good one first."""
+    with MadeUpServer(zone(rcode="SERVFAIL")) as bad, MadeUpServer(zone(f"{NAME}. 60 A 192.0.2.1")) as good:
+        resolver = Resolver(lambda: Upstreams((bad.endpoint, good.endpoint)))
+        for _ in range(3):
+            assert addresses(resolver.ask(NAME)) == ["192.0.2.1"]
+        assert bad.asked == [f"A {NAME}. udp"]
+
+
+def test_without_a_server_the_reason_is_reported() -> None:
+    """In the words of who looked for one."""
+    reply = Resolver(lambda: Upstreams(problem="none to be had")).ask(NAME)
+    assert reply == DnsReply(DnsOutcome.NO_SERVER, trouble="none to be had")
+
+
+def test_a_server_out_of_reach_is_reported_as_such() -> None:
+    """No socket may send to a broadcast address without permission."""
+    nowhere = Endpoint(ip_address("255.255.255.255"), 53)
+    reply = Resolver(lambda: Upstreams((nowhere,))).ask(NAME)
+    assert reply.outcome is DnsOutcome.UNREACHABLE
+    assert reply.trouble.startswith("255.255.255.255: ")

@@ -1,0 +1,236 @@
+"""When each hostname is looked up. The tests set the time, none passes."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nodeagent.dns.lookup_queue import LookupQueue, pause_after
+from nodeagent.model.facts import DnsOutcome, DnsReply
+
+LEAST = 30.0
+SPREAD = LEAST / 0.8
+NOW = 0.0
+
+
+def taken(queue: LookupQueue, now: float) -> list[str]:
+    """All names that may be asked now."""
+    found = []
+    while (name := queue.take(now)) is not None:
+        found.append(name)
+    return found
+
+
+def names(count: int) -> list[str]:
+    """So many names, in order."""
+    return [f"n{number:05}.example.com" for number in range(count)]
+
+
+def of_one(*found: str) -> dict[str, str]:
+    """These names, all of one namespace."""
+    return dict.fromkeys(found, "team")
+
+
+def test_namespaces_take_turns() -> None:
+    """Twenty thousand names of one namespace don't keep another's single name waiting, new or not."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(20_000)) | {"victim.example.net": "victim"}, NOW)
+    assert "victim.example.net" in [queue.take(100) for _ in range(2)]
+    while (name := queue.take(100)) is not None:
+        queue.asked(name, due=101)
+    queue.asked("victim.example.net", due=130)
+    queue.want(dict.fromkeys(names(50), "team") | {"victim.example.net": "victim"}, NOW)
+    asked = [queue.take(130 + tick / 5) for tick in range(6)]
+    assert "victim.example.net" in asked
+
+
+def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
+    """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not."""
+    queue = LookupQueue(at_once=16)
+    queue.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
+    first = taken(queue, 100)
+    assert Counter(name.endswith(".net") for name in first) == {True: 6, False: 5}
+    assert queue.pause(100) == math.inf
+    queue.want(dict.fromkeys(names(20), "team") | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
+    for name in first:
+        queue.asked(name, due=500)
+    assert len(taken(queue, 101)) == 8
+    assert queue.pause(101) == math.inf
+
+
+def test_a_namespace_pays_for_the_cpu_time_of_its_lookups() -> None:
+    """Answers that take long to read hold up the namespace's own lookups, and no others."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(1000)), NOW)
+    spent = 0.0
+    for name in iter(lambda: queue.take(100), None):
+        queue.charge(name, 0.45, 100)
+        queue.asked(name, due=100)
+        spent += 0.45
+    assert 10 <= spent < 11
+    assert 0 < queue.pause(100) < math.inf
+    queue.want(of_one(*names(1000)) | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
+    assert queue.take(101 + queue.pause(101)) is not None
+
+
+def test_thousands_of_names_of_a_namespace_do_not_delay_others_next_lookups() -> None:
+    queue = LookupQueue()
+    queue.want(of_one(*names(5000)) | {"victim.example.net": "victim"}, NOW)
+    assert queue.sharing("victim.example.net") == 2
+    assert queue.sharing(names(1)[0]) == 5001
+
+
+def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
+    """Not while it is being asked, nor before its time."""
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert queue.pause(100) == 0
+    assert taken(queue, 100) == ["a"]
+    assert queue.pause(100) == math.inf
+    queue.asked("a", due=130)
+    assert (queue.pause(100), taken(queue, 129.9), taken(queue, 130)) == (30, [], ["a"])
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
+def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
+    """Two hundred a second, in their order, however often the queue is asked."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(count)), NOW)
+    asked = [taken(queue, 100 + tick / 10) for tick in range(seconds * 10)]
+    assert list(chain.from_iterable(asked)) == names(count)
+    assert max(sum(len(asked[tick + more]) for more in range(10)) for tick in range(10, 90)) <= 200
+
+
+def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
+    """5,000 nodes and one new name: spread over a second, which is within the two that it may take."""
+    due = []
+    for _ in range(5000):
+        queue = LookupQueue(spread_seconds=1.0)
+        queue.want({"new": "team"}, 100.0)
+        due.append(100 + queue.pause(100.0))
+    assert 100 <= min(due) < 100.01
+    assert 100.99 < max(due) <= 101
+    assert max(sum(at <= each < at + 0.1 for each in due) for at in (100, 100.3, 100.9)) < 700
+
+
+def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert taken(queue, 100) == ["a"]
+    queue.hasten(["a", "unknown"], 100)
+    assert taken(queue, 100) == []
+    queue.asked("a", 700)
+    assert taken(queue, 100.1) == ["a"]
+    queue.asked("a", 700)
+    assert taken(queue, 600) == []
+
+
+def test_hastened_names_are_asked_within_the_time_that_is_given() -> None:
+    """Spread over it; those that are due sooner stay."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(200)), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, due=101 if name == "n00000.example.com" else 500)
+    queue.hasten(names(200), 100, within=40)
+    assert "n00000.example.com" in taken(queue, 101)
+    assert 50 < len(taken(queue, 120)) < 150
+    taken(queue, 140)
+    assert queue.pause(140) == math.inf
+
+
+_A, _NONE = {"a"}, set[str]()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["want", "take", "asked", "hasten"]), st.sets(st.sampled_from("abc"))))
+)
+# No longer wanted while it is asked; and back, before its old question is answered.
+@example([("want", {*"abc"}), ("take", _NONE), ("asked", _A), ("want", _NONE), ("asked", {*"bc"})])
+@example([("want", _A), ("take", _NONE), *[("want", _NONE), ("want", _A)] * 2, ("asked", _A)])
+def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
+    """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
+    queue, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
+    for step, chosen in steps:
+        now += 1
+        if step == "want":
+            wanted = chosen
+            queue.want(of_one(*chosen), NOW)
+        elif step == "take":
+            asking.update(taken(queue, now))
+        elif step == "hasten":
+            queue.hasten(chosen, now)
+        else:
+            for name in chosen & asking:
+                asking.discard(name)
+                queue.asked(name, due=now + 1)
+    for name in list(asking):
+        queue.asked(name, due=now)
+    last = taken(queue, now + 10)
+    assert sorted(last) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("reply", "unchanged", "failing", "seconds"),
+    [
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0, SPREAD),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 75, 0, 75),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=120), 0, 0, 120),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=100), 400, 0, 400),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=1), 7200, 0, 3600),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=86400), 0, 0, 3600),
+        (DnsReply(DnsOutcome.NXDOMAIN, ttl=5), 0, 0, SPREAD),
+        (DnsReply(DnsOutcome.NXDOMAIN, ttl=86400), 0, 0, 300),
+        (DnsReply(DnsOutcome.NO_ADDRESS, ttl=86400), 600, 0, 600),
+        (DnsReply(DnsOutcome.SERVFAIL), 0, 0, 2),
+        (DnsReply(DnsOutcome.TIMEOUT), 60, 8, 8),
+        (DnsReply(DnsOutcome.NO_SERVER), 3599, 3599, 60),
+    ],
+)
+def test_a_name_is_asked_again_after_its_ttl_and_later_as_long_as_nothing_changes(
+    reply: DnsReply, unchanged: float, failing: float, seconds: float
+) -> None:
+    """An hour at the latest, with a fifth of jitter; in the first hour of failures, a minute."""
+    pauses = [pause_after(reply, LEAST, unchanged, failing) for _ in range(50)]
+    assert 0.8 * seconds <= min(pauses) < max(pauses) <= seconds
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        DnsReply(DnsOutcome.TIMEOUT),
+        DnsReply(DnsOutcome.SERVFAIL),
+        DnsReply(DnsOutcome.ADDRESSES, ttl=0),
+        DnsReply(DnsOutcome.NXDOMAIN, ttl=0),
+    ],
+)
+def test_a_name_whose_answers_change_nothing_is_asked_ever_more_rarely_whatever_they_are(
+    reply: DnsReply,
+) -> None:
+    """After an hour, once an hour: thousands with a TTL of 0 were asked five a second without an end."""
+    now, asked = 0.0, []
+    while now < 2 * 86400:
+        now += pause_after(reply, LEAST, unchanged=now, failing=0.0 if reply.outcome.tells else now)
+        asked.append(now)
+    assert sum(at <= 3600 for at in asked) >= 6
+    assert sum(at > 86400 for at in asked) <= 30
+    assert asked[-1] - asked[-2] >= 0.8 * 3600
+
+
+def test_no_name_is_asked_sooner_than_configured() -> None:
+    reply = DnsReply(DnsOutcome.ADDRESSES, ttl=1)
+    assert min(pause_after(reply, 3600, unchanged) for unchanged in range(0, 7200, 60)) >= 3600
+
+
+def test_many_names_share_five_lookups_a_second_and_the_first_come_early() -> None:
+    """Whatever their TTLs: 10,000 are asked again within 4,000 s; a failure of all is over as soon."""
+    for reply in (DnsReply(DnsOutcome.ADDRESSES, ttl=30), DnsReply(DnsOutcome.TIMEOUT)):
+        pauses = [pause_after(reply, LEAST, names=10_000) for _ in range(10_000)]
+        assert 1900 < sum(pauses) / len(pauses) < 2100
+        assert max(pauses) <= 4000
+        assert sum(pause < 60 for pause in pauses) > 50

@@ -1,0 +1,334 @@
+"""What the verifier knows, whom it notifies, and how it ends. It asks a function that the test gives."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import ip_address
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from nodeagent.dns.verifier import DnsVerifier
+from nodeagent.model.desired import DnsQuestion
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.objects import ObjectRef
+from tests.testbed.waiting import wait_until
+
+OWN = ip_address("192.0.2.1")
+OTHER = ip_address("198.51.100.4")
+MATTERS = DnsQuestion(frozenset({OWN}), "team")
+AWAY = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
+
+
+def told(*addresses: str, ttl: int = 0) -> DnsReply:
+    """A reply with these addresses."""
+    return DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)), ttl=ttl)
+
+
+class MadeUpDns:
+    """Answers what the test says, counts the questions, and how often its verifier reported a change."""
+
+    def __init__(self, **replies: DnsReply) -> None:
+        self.replies = replies
+        self.asked: Counter[str] = Counter()
+        self.outcomes: Counter[DnsOutcome] = Counter()
+        self.changes = 0
+
+    def ask(self, name: str) -> DnsReply:
+        """The reply of the moment."""
+        self.asked[name] += 1
+        return self.replies[name]
+
+    def changed(self) -> None:
+        """Count a reported change."""
+        self.changes += 1
+
+    def await_asked(self, name: str, more: int = 2) -> None:
+        """Wait until a name was asked again so often; the last of these answers may not be noted yet."""
+        count = self.asked[name] + more
+        wait_until(lambda: self.asked[name] >= count, f"{name} being asked again")
+
+    @contextmanager
+    def prover(self, *names: str, recheck_seconds: float = 0.01) -> Iterator[DnsVerifier]:
+        """A prover that asks here, with hardly a pause, and knows the answers for these names."""
+
+        def count(outcome: DnsOutcome) -> None:
+            self.outcomes[outcome] += 1
+
+        made = DnsVerifier(self.ask, recheck_seconds, on_change=self.changed, on_reply=count)
+        try:
+            made.want(dict.fromkeys(names, MATTERS))
+            made.await_answers(10)
+            yield made
+        finally:
+            made.stop()
+            wait_until(
+                lambda: not any(one.name == "dns" for one in threading.enumerate()), "its threads' end"
+            )
+
+
+def test_answers_are_known_once_they_are_there() -> None:
+    """For all the hostnames, and reported once; nothing is looked up again before its time."""
+    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=DnsReply(DnsOutcome.NXDOMAIN, ttl=300))
+    with dns.prover(recheck_seconds=300) as prover:
+        assert prover.answers() == {}
+        prover.want({"a": MATTERS, "b": MATTERS})
+        prover.await_answers(600)  # longer than a test may take
+        assert prover.answers() == {name: DnsAnswer(reply, reply) for name, reply in dns.replies.items()}
+        wait_until(lambda: dns.changes > 0, "being told")
+    assert dns.asked == {"a": 1, "b": 1}
+    assert dns.outcomes == {DnsOutcome.ADDRESSES: 1, DnsOutcome.NXDOMAIN: 1}
+
+
+def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting() -> None:
+    """A tenant's own DNS server may take all of the seconds that a lookup may last, for each of thousands."""
+    over = threading.Event()
+    mine = {f"mine{number}": MATTERS for number in range(100)}
+    slow = {f"slow{number}": replace(MATTERS, namespace="tenant") for number in range(1000)}
+    dns = MadeUpDns(**dict.fromkeys(mine, told("192.0.2.1", ttl=300)), **dict.fromkeys(slow, AWAY))
+
+    def ask(name: str) -> DnsReply:
+        if name in slow:
+            over.wait(60)
+        return dns.ask(name)
+
+    with dns.prover(recheck_seconds=300) as prover:
+        prover.ask_by(ask, 300)
+        prover.want({**slow, **mine})
+        try:
+            wait_until(lambda: mine.keys() <= prover.answers().keys(), "all answers of the other namespace")
+            assert not slow.keys() & prover.answers().keys()
+        finally:
+            prover.want(mine)
+            over.set()
+
+
+def test_of_many_addresses_those_that_matter_are_kept_and_four_others() -> None:
+    """5,000 hostnames with hundreds of addresses each took 263 MiB of every agent."""
+    many = [f"198.51.100.{number}" for number in range(1, 200)]
+    dns = MadeUpDns(a=told("192.0.2.1", *many, ttl=300))
+    with dns.prover("a", recheck_seconds=300) as prover:
+        reply = prover.answers()["a"].latest
+    assert list(map(str, reply.addresses)) == ["192.0.2.1", *many[:4]]
+    assert reply.more == 195
+
+
+def test_only_what_matters_is_a_change() -> None:
+    """A server that rotates its addresses calls for nothing; a removed load balancer's address does."""
+    dns = MadeUpDns(a=told("192.0.2.1", "198.51.100.1"))
+    with dns.prover() as prover:
+        prover.want({"a": MATTERS})
+        wait_until(lambda: dns.changes == 1, "being told")
+        dns.replies["a"] = told("192.0.2.1", "198.51.100.2")
+        dns.await_asked("a")
+        assert prover.answers()["a"].latest == dns.replies["a"]
+        assert dns.changes == 1
+        dns.replies["a"] = told("198.51.100.2")
+        wait_until(lambda: dns.changes == 2, "being told")
+
+
+def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
+    """And since when it is away."""
+    dns = MadeUpDns(a=told("192.0.2.1"))
+    with dns.prover() as prover:
+        prover.want({"a": MATTERS})
+        wait_until(lambda: dns.changes == 1, "being told")
+        before = dns.replies["a"]
+        dns.replies["a"] = AWAY
+        wait_until(lambda: prover.answers()["a"] == DnsAnswer(AWAY, before), "being away")
+        assert prover.failing_since().keys() == {"a"}
+        dns.replies["a"] = DnsReply(DnsOutcome.NXDOMAIN)
+        wait_until(lambda: prover.answers()["a"].last_conclusive == dns.replies["a"], "being told otherwise")
+        assert prover.failing_since() == {}
+
+
+def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
+    """A hostname that returns is looked up again."""
+    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
+    with dns.prover("a", "b", recheck_seconds=300) as prover:
+        prover.want({"b": MATTERS})
+        assert prover.answers().keys() == {"b"}
+        prover.want({"a": MATTERS, "b": MATTERS})
+        prover.await_answers(10)
+    assert dns.asked == {"a": 2, "b": 1}
+
+
+def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
+    """Its load balancer has another address, or another object claims it; the others wait for their time."""
+    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
+    with dns.prover("a", "b", recheck_seconds=300) as prover:
+        prover.want({"a": MATTERS, "b": DnsQuestion(frozenset({OTHER}), "team")})
+        wait_until(lambda: dns.asked["b"] == 2, "b being asked again", seconds=2)
+        claimed = DnsQuestion(frozenset({OTHER}), "team", ObjectRef("Ingress", "team", "newer"))
+        prover.want({"a": MATTERS, "b": claimed})
+        wait_until(lambda: dns.asked["b"] == 3, "b being asked again", seconds=2)
+        prover.want({"a": MATTERS, "b": replace(claimed)})
+        dns.replies["c"] = told("192.0.2.1", ttl=300)
+        prover.want({"a": MATTERS, "b": claimed, "c": MATTERS})
+        wait_until(lambda: dns.asked["c"] == 1, "c being asked", seconds=2)
+    assert dns.asked == {"a": 1, "b": 3, "c": 1}
+
+
+def test_a_changed_answer_makes_those_beside_it_due() -> None:
+    """Names of one domain mostly move together; others are left in peace."""
+    dns = MadeUpDns(
+        **{"a.example.com": told("192.0.2.1"), "b.example.com": told("192.0.2.1", ttl=300)},
+        **{"b.example.net": told("192.0.2.1", ttl=300)},
+    )
+    with dns.prover(*dns.replies) as prover:
+        dns.replies |= {"a.example.com": told("198.51.100.4"), "b.example.com": told("198.51.100.4", ttl=300)}
+        wait_until(
+            lambda: prover.answers()["b.example.com"].latest.addresses == (OTHER,),
+            "b being asked again",
+            seconds=5,
+        )
+    assert dns.asked["b.example.com"] == 2
+    assert dns.asked["b.example.net"] == 1
+
+
+def test_another_way_to_ask_is_taken_over() -> None:
+    """As after a changed configuration; what is known stays meanwhile."""
+    old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))
+    with old.prover("a", recheck_seconds=300) as prover:
+        prover.ask_by(new.ask, 300)
+        wait_until(lambda: prover.answers()["a"].latest == new.replies["a"], "the new server's answer")
+    assert old.asked == new.asked == {"a": 1}
+
+
+def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with its trace, and the others go on."""
+    dns = MadeUpDns(a=told("192.0.2.1", ttl=300))
+    with dns.prover("a", "odd", recheck_seconds=300) as prover:
+        answers = prover.answers()
+    assert answers["a"].latest == dns.replies["a"]
+    assert (answers["odd"].latest.outcome, answers["odd"].last_conclusive) == (DnsOutcome.UNREACHABLE, None)
+    assert "KeyError" in caplog.text
+
+
+def test_it_ends_though_a_server_is_silent() -> None:
+    """Waiting threads end at once; one that asks does not delay the end."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def ask(_name: str) -> DnsReply:
+        asked.set()
+        go_on.wait(30)
+        return AWAY
+
+    prover = DnsVerifier(ask, 1)
+    prover.want({"a": MATTERS})
+    assert asked.wait(10)
+    prover.stop()
+    assert all(one.daemon for one in threading.enumerate() if one.name == "dns")
+    prover.await_answers(0)
+    assert prover.answers() == {}
+    go_on.set()
+    wait_until(lambda: not any(one.name == "dns" for one in threading.enumerate()), "its thread's end")
+
+
+LB = DnsQuestion(frozenset(), "team", every=True)
+
+
+def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_last_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several at once, others in turn, and none for a moment: what it had remains, then it is forgotten."""
+    clock = [1000.0]
+    dns = MadeUpDns(lb=told("192.0.2.1"))
+    with dns.prover() as prover:
+        faster = SimpleNamespace(
+            monotonic=lambda: clock[0] + time.monotonic() / 1000, thread_time=time.thread_time
+        )
+        monkeypatch.setattr("nodeagent.dns.verifier.time", faster)
+        prover.want({"lb": LB})
+        for reply, known in (
+            (told("192.0.2.1"), ("192.0.2.1",)),
+            (told("198.51.100.4", "192.0.2.3"), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
+            (DnsReply(DnsOutcome.NXDOMAIN), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
+        ):
+            dns.replies["lb"] = reply
+            clock[0] += 1800
+            await_known(prover, "lb", known)
+        dns.replies["lb"] = told("192.0.2.3")
+        clock[0] += 3601
+        await_known(prover, "lb", ("192.0.2.3",))
+        dns.replies["lb"] = DnsReply(DnsOutcome.NXDOMAIN)
+        clock[0] += 3601
+        wait_until(
+            lambda: prover.answers()["lb"].last_conclusive == dns.replies["lb"],
+            "the last one being forgotten",
+        )
+
+
+def test_what_a_load_balancers_hostname_answers_takes_no_memory() -> None:
+    """Its server may answer with others each time: beyond a bound only the latest answer counts."""
+    dns = MadeUpDns(lb=told(*(f"10.0.{number}.1" for number in range(256))))
+    with dns.prover() as prover:
+        prover.want({"lb": LB})
+        for second in range(8):
+            dns.replies["lb"] = told(*(f"10.{second}.{number}.1" for number in range(256)))
+            dns.await_asked("lb")
+            assert len(prover.answers()["lb"].latest.addresses) <= 1024 + 256
+
+
+def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_it() -> None:
+    """Though that is not due for long, and slow: it is never known that only the other one has moved."""
+    name, own = "www.example.net", "lb.example.org"
+    dns = MadeUpDns(**{name: told("192.0.2.1", ttl=1), own: told("192.0.2.1", ttl=300)})
+    slow, begun = threading.Event(), threading.Event()
+
+    def ask(asked: str) -> DnsReply:
+        reply = dns.ask(asked)
+        if asked == own and dns.asked[own] == 2:
+            begun.set()
+            assert slow.wait(30)
+        return reply
+
+    with dns.prover() as made:
+        made.ask_by(ask, 0.01)
+        made.want({name: MATTERS, own: LB})
+        made.await_answers(10)
+        dns.replies = {each: told("198.51.100.4", ttl=reply.ttl) for each, reply in dns.replies.items()}
+        assert begun.wait(30)
+        dns.await_asked(name, more=2)
+        known = {each: answer.latest.addresses for each, answer in made.answers().items()}
+        slow.set()
+        assert known == {name: (OWN,), own: (OWN,)}
+        wait_until(lambda: made.answers()[name].latest.addresses == (OTHER,), "the move being known")
+        assert made.answers()[own].latest.addresses == (OWN, OTHER)
+
+
+def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
+    """The same answer makes no pause longer: hostnames that moved are compared with it."""
+    dns = MadeUpDns(lb=told("192.0.2.1", ttl=0))
+    with dns.prover(recheck_seconds=0.05) as prover:
+        prover.want({"lb": LB})
+        dns.await_asked("lb", more=12)
+
+
+def test_threads_that_can_not_be_started_are_started_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of processes may be reached for a while: a thread that never ran must not count."""
+    dns = MadeUpDns(a=told("192.0.2.1"))
+    with dns.prover() as prover:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+            for _ in range(20):
+                with pytest.raises(RuntimeError):
+                    prover.want({"a": MATTERS})
+        prover.want({"a": MATTERS})
+        prover.await_answers(10)
+        await_known(prover, "a", ("192.0.2.1",))
+
+
+def await_known(prover: DnsVerifier, name: str, addresses: tuple[str, ...]) -> None:
+    """Wait until these addresses count for a hostname."""
+    wanted = tuple(map(ip_address, addresses))
+
+    def reached() -> bool:
+        answer = prover.answers().get(name)
+        return bool(answer and answer.last_conclusive and answer.last_conclusive.addresses == wanted)
+
+    wait_until(reached, f"{name} at {addresses}")
