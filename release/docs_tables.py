@@ -40,7 +40,7 @@ _DECIDING = (
     _PLAN / "detection" / "decision.py",
     _ROOT / "nodeagent/coredns/naming.py",
 )
-_CLAIMING = _PLAN / "route_claims.py"
+_CLAIMING = _PLAN / "names" / "route_claims.py"
 """It decides nothing: its words are the Gateway API's."""
 _OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})
 """Texts of the modules that decide, which are not codes."""
