@@ -38,11 +38,12 @@ _PLAN = _ROOT / "nodeagent" / "plan"
 _DECIDING = (
     *(path for path in _PLAN.rglob("*.py") if path.parent.name != "detection"),
     _PLAN / "detection" / "decision.py",
+    _ROOT / "nodeagent/agent/convergence.py",
     _ROOT / "nodeagent/coredns/naming.py",
 )
-_CLAIMING = _PLAN / "names" / "route_claims.py"
-"""It decides nothing: its words are the Gateway API's."""
-_OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})
+_DECIDING_NOTHING = frozenset({"route_claims.py", "node_programs.py"})
+"""Their words are the Gateway API's, and names of programs."""
+_OTHER_WORDS = frozenset({"Proxy", "True", "False"})
 """Texts of the modules that decide, which are not codes."""
 _OTHER_EVENTS = frozenset({"PortTaken", "CorefilePutBack"})
 """Events of what happened, not of a decision."""
@@ -74,7 +75,7 @@ def without_meaning() -> list[str]:
 
 def reasons() -> set[str]:
     """Return the codes of decisions on load balancers and hostnames, and of other Events."""
-    found = {text for path in _DECIDING if path != _CLAIMING for text in _codes(path)}
+    found = {text for path in _DECIDING if path.name not in _DECIDING_NOTHING for text in _codes(path)}
     return (found - _OTHER_WORDS) | _OTHER_EVENTS
 
 

@@ -9,7 +9,9 @@ Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard i
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from msgspec import Struct
 
@@ -17,8 +19,7 @@ from nodeagent.components.component import COMPONENTS, ComponentName, Diff
 from nodeagent.components.node import ActualState, Applied, Components, UndoneError
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired
-from nodeagent.plan.planner import defer_until_ready
+from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
@@ -195,6 +196,53 @@ def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
         done.changes.append((name, applied))
 
 
+_RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
+
+
+def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
+    """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
+
+    A hosts line affects every port: it waits until all listeners of its address answer. Otherwise, another
+    local program could have the missing one. The decisions say what is missing. Redirects and lines to a
+    relay that is not this node's (an existing relay Service) are kept.
+    """
+    silent = {listener.bind for listener in desired.listeners} - ready
+    if not silent:
+        return desired
+    dead = {bind.address for bind in silent}
+    hosts = tuple(line for line in desired.hosts if line.address not in dead)
+    written = {line.name for line in hosts}
+    return replace(
+        desired,
+        dnat=replace(
+            desired.dnat,
+            redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
+        ),
+        hosts=hosts,
+        load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
+        names=tuple(
+            replace(decision, conclusion=_RELAY_DOWN)
+            if decision.status is DecisionStatus.SERVED and decision.name not in written
+            else decision
+            for decision in desired.names
+        ),
+    )
+
+
+def _remark(
+    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], ready: AbstractSet[Endpoint]
+) -> LoadBalancerDecision:
+    missing = sorted(
+        (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
+    )
+    if not missing:
+        return decision
+    partly = any(bind.address in decision.relay_addresses for bind in ready)
+    deferred = (f"deferred: no relay answers at {bind}" for bind in missing)
+    conclusion = decision.conclusion if partly else _RELAY_DOWN
+    return replace(decision, conclusion=conclusion, remarks=(*decision.remarks, *deferred))
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The differences that are true, by component; one that can't be read has an error instead.
@@ -210,7 +258,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     hidden: Mapping[ComponentName, str] = field(default_factory=dict)
 
-    def of_what_was_read(self) -> "Comparison":
+    def of_what_was_read(self) -> Self:
         """Return the comparison in which what is hidden has an error, and no change that may be wrong."""
         changes = {name: change for name, change in self.changes.items() if name not in self.hidden}
         return replace(self, changes=changes, errors={**self.errors, **self.hidden})

@@ -1,29 +1,23 @@
-"""The complete decision, made of the decisions in the other modules; and what of it waits for the relay."""
+"""The complete decision, made of the decisions in the other modules."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from itertools import chain
 from operator import attrgetter
 
-from msgspec import Struct
-
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical
+from nodeagent.model.addresses import IPAddress, canonical
 from nodeagent.model.desired import (
-    DecisionStatus,
     Desired,
     DnatRules,
     DnsQuestion,
-    LoadBalancerDecision,
     RelayAddress,
-    refused,
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
+from nodeagent.plan.balancers.pods import pod_ranges
 from nodeagent.plan.names.claims import ClaimPlanner
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 
@@ -57,10 +51,11 @@ class Planner:
         claims, notes = self._claims.plan(snapshot, plans)
         hostnames = self._hostnames.plan(claims, facts)
         self.standing = hostnames.standing
-        listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
+        relays = [plan.relay for plan in plans if plan.relay is not None]
+        listeners = tuple(listener for relay in relays for listener in relay.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
         addresses = tuple(RelayAddress(address, ref) for address, ref in held)
-        redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
+        redirects = tuple(redirect for relay in relays for redirect in relay.redirects)
         pods = pod_ranges(snapshot, facts, config)
         used = {one.address.version for one in addresses}
         # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
@@ -128,130 +123,3 @@ def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
             near = get_close_matches(entry.path, sorted(known), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             yield f"loadBalancers.services lists {entry.path}: there is no such LoadBalancer Service{hint}"
-
-
-_CILIUM = (
-    "Cilium's ranges",
-    "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs",
-)
-_CALICO = ("Calico's pools", "kubectl get ippools -o custom-columns=POOL:.spec.cidr")
-_FROM_PODS_RANGES: Mapping[str, tuple[str, str]] = {
-    "cilium_host": _CILIUM,
-    "tunl0": _CALICO,
-    "vxlan.calico": _CALICO,
-    "vxlan-v6.calico": _CALICO,
-    "wireguard.cali": _CALICO,
-}
-"""Interfaces to which a network plugin gives an address of the node's own pods, by its own IPAM. Cilium's
-cluster-pool and Calico's IPAM take no notice of spec.podCIDRs (projectcalico/calico#2592). With each:
-what to set instead, and what shows it."""
-
-
-class PodRanges(Struct, frozen=True):
-    """This node's pods: which are redirected, which may reach the relay, and what a person should know.
-
-    Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
-    reach the relay even if they are not redirected, since CoreDNS can give them hostnames that lead there.
-    """
-
-    redirected: tuple[IPNetwork, ...] = ()
-    admitted: tuple[IPNetwork, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
-    """Return the ranges of `dnat.podCIDRs`, or else the Node's, and notes on pods that nothing serves."""
-    why = ""
-    if config.dnat.backend == "none":
-        why = "dnat.backend is none, and lines of the hosts file serve the node alone"
-    elif not config.dnat.pods:
-        why = "dnat.pods is false"
-    by_coredns = config.coredns.serves_pods
-    unserved = (
-        f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
-        "overlay cilium brings it); coredns.servesPods: true says that it does"
-    )
-    found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
-    if not found and snapshot.node is not None:
-        found = snapshot.node.pod_cidrs
-    if not found:
-        unknown = (
-            f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
-            "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
-        )
-        kept_out = (
-            "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
-            f"range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
-            "dnat.podCIDRs"
-        )
-        return PodRanges(remarks=(unknown if not why else kept_out if by_coredns else unserved,))
-    ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
-    ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
-    admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
-    outside = _outside(facts, admitted)
-    if why:
-        return PodRanges(admitted=admitted, remarks=(*(() if by_coredns else (unserved,)), *outside))
-    return PodRanges(admitted, admitted, outside)
-
-
-def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
-    """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
-    found: dict[str, list[str]] = {}
-    for each in facts.addresses:
-        if each.interface not in _FROM_PODS_RANGES or each.address.is_link_local:
-            continue
-        if not any(each.address in network for network in admitted):
-            found.setdefault(each.interface, []).append(str(each.address))
-    return tuple(
-        f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
-        f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
-        f"them. Set dnat.podCIDRs to {_FROM_PODS_RANGES[interface][0]}: {_FROM_PODS_RANGES[interface][1]}"
-        for interface, addresses in sorted(found.items())
-    )
-
-
-_RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
-
-
-def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
-    """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
-
-    A hosts line affects every port: it waits until all listeners of its address answer. Otherwise, another
-    local program could have the missing one. The decisions say what is missing. Redirects and lines to a
-    relay that is not this node's (an existing relay Service) are kept.
-    """
-    silent = {listener.bind for listener in desired.listeners} - ready
-    if not silent:
-        return desired
-    dead = {bind.address for bind in silent}
-    hosts = tuple(line for line in desired.hosts if line.address not in dead)
-    written = {line.name for line in hosts}
-    return replace(
-        desired,
-        dnat=replace(
-            desired.dnat,
-            redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
-        ),
-        hosts=hosts,
-        load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
-        names=tuple(
-            replace(decision, conclusion=_RELAY_DOWN)
-            if decision.status is DecisionStatus.SERVED and decision.name not in written
-            else decision
-            for decision in desired.names
-        ),
-    )
-
-
-def _remark(
-    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], ready: AbstractSet[Endpoint]
-) -> LoadBalancerDecision:
-    missing = sorted(
-        (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
-    )
-    if not missing:
-        return decision
-    partly = any(bind.address in decision.relay_addresses for bind in ready)
-    deferred = (f"deferred: no relay answers at {bind}" for bind in missing)
-    conclusion = decision.conclusion if partly else _RELAY_DOWN
-    return replace(decision, conclusion=conclusion, remarks=(*decision.remarks, *deferred))

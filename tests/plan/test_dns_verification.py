@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, NodeAddresses, ObjectRef
-from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     FACTS,
     answered,

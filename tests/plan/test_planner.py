@@ -5,9 +5,9 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
+from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
 from nodeagent.model.facts import Facts, InterfaceAddress
-from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     FACTS,
     NODE,

@@ -10,10 +10,11 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import canonical
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.plan.balancers.address_rules import listed_paths
-from nodeagent.plan.planner import defer_until_ready, plan
+from nodeagent.plan.planner import plan
 from tests.plan.histories import History, Moment
 from tests.plan.odd_values import EPOCH
 from tests.plan.tenant_worlds import COLLECTIONS

@@ -94,7 +94,7 @@ _POINTING = (
     *("daemonset", "charts", "nodeagent"),
 )
 # They cite pages of other projects.
-_CITING = {"nft_script.py", "relaying.py", "providers.py"}
+_CITING = {"nft_script.py", "node_programs.py", "providers.py"}
 
 
 def _pointers() -> Iterator[tuple[Path, str, str, str]]:

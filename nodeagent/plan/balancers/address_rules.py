@@ -15,6 +15,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical, defect
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
+from nodeagent.plan.balancers.node_programs import LOAD_BALANCER_INTERFACES
 
 _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
     (ip_network(text), f"it {what}")
@@ -46,10 +47,6 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
         ("fd20:ce::254/128", "is Google Cloud's metadata"),
     )
 )
-
-
-_LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"})
-"""Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 
 
 class AddressRules:
@@ -131,7 +128,7 @@ def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
         each.address
         for each in facts.addresses
         if not each.ours
-        and each.interface not in _LOAD_BALANCER_INTERFACES
+        and each.interface not in LOAD_BALANCER_INTERFACES
         and (each.prefix_length < each.address.max_prefixlen or each.address in external)
     }
     return frozenset(own)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import FAMILIES, Endpoint, IPAddress
-from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
+from nodeagent.model.desired import Conclusion, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.balancers.address_rules import AddressRules
@@ -37,32 +37,34 @@ def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint
     )
 
 
-class Relayed(Struct, frozen=True):
-    """What of one load balancer is relayed here: nothing if there is a `refusal`, which says why.
+class Unserved(Struct, frozen=True):
+    """Why nothing of a load balancer is relayed, with notes; `taken` are those on ports that are held."""
 
-    `addresses` and TCP `ports` are short-circuited, and the load balancer sends PROXY on these ports, not on
-    the `plain_ports`. `redirected` is false for one that is served by its hostname: nothing is redirected,
-    and `addresses` are its ClusterIPs, since only DNS knows its own. `wholly` says whether hostnames may lead
-    to the relay, with every port: it has no other ports than TCP, or is listed. `remarks` are notes on what
-    was left out, `taken` those about ports that another program of this node holds.
+    conclusion: Conclusion
+    remarks: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
-    The rest is what the relay adds: listeners and redirects, where it is `shown_at` for a person, and what
-    hosts lines for its hostnames point at: empty if not all of its ports are relayed, since a hostname covers
-    every port.
+
+class Eligible(Struct, frozen=True):
+    """What of a load balancer is to be relayed, by the cluster and the configuration.
+
+    Attributes:
+        addresses: those that are short-circuited; of one that is served by its hostname its ClusterIPs, since
+            only DNS knows its own.
+        ports: the TCP ports on which it sends PROXY.
+        plain_ports: its other TCP ports.
+        remarks: notes on what was left out.
+        redirected: whether its addresses are redirected; false for one that is served by its hostname.
+        wholly: whether hostnames, which carry every port with them, may lead to the relay: it has no other
+            ports than TCP, or is listed.
     """
 
-    refusal: Conclusion | None = None
-    remarks: tuple[str, ...] = ()
-    addresses: tuple[IPAddress, ...] = ()
-    ports: tuple[int, ...] = ()
-    plain_ports: tuple[int, ...] = ()
-    redirected: bool = True
-    wholly: bool = True
-    taken: tuple[str, ...] = ()
-    listeners: tuple[Listener, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
-    shown_at: tuple[IPAddress, ...] = ()
-    hosts_addresses: tuple[IPAddress, ...] = ()
+    addresses: tuple[IPAddress, ...]
+    ports: tuple[int, ...]
+    plain_ports: tuple[int, ...]
+    remarks: tuple[str, ...]
+    redirected: bool
+    wholly: bool
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -84,7 +86,7 @@ def examine(
     *,
     listed: bool,
     own_names: Sequence[str] = (),
-) -> Relayed:
+) -> Eligible | Unserved:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
     On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
@@ -114,18 +116,18 @@ def examine(
         )
         remarks = (*remarks, named)
     elif not addresses:
-        return Relayed(_without_address(service, rules), remarks)
+        return Unserved(_without_address(service, rules), remarks)
     if not service.ports:
-        return Relayed(refused("NoPorts", "the Service has no ports"), remarks)
+        return Unserved(refused("NoPorts", "the Service has no ports"), remarks)
     if not ports:
-        return Relayed(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
+        return Unserved(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay can connect to"
-        return Relayed(refused("NoClusterIP", reason), remarks)
+        return Unserved(refused("NoClusterIP", reason), remarks)
     plain = tuple(port for port in ports if port not in proxy_ports)
     with_proxy = tuple(port for port in ports if port in proxy_ports)
     wholly = listed or all(port.protocol == "TCP" for port in service.ports)
-    return Relayed(None, remarks, addresses, with_proxy, plain, redirected=not own_names, wholly=wholly)
+    return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
 
 
 def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
@@ -221,7 +223,7 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     return {family: reasons[family] for family in FAMILIES if family not in spoken}
 
 
-def supported_part(eligible: Relayed, unsupported: Mapping[int, str]) -> Relayed:
+def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Unserved:
     """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
     left_out = [address for address in eligible.addresses if address.version in unsupported]
     notes = (f"{address}: not relayed: {unsupported[address.version]}" for address in left_out)
@@ -229,5 +231,5 @@ def supported_part(eligible: Relayed, unsupported: Mapping[int, str]) -> Relayed
     addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
         reason = "this node supports no address family of its addresses: see the notes"
-        return Relayed(skipped("FamilyNotSupported", reason), remarks)
+        return Unserved(skipped("FamilyNotSupported", reason), remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)

@@ -20,8 +20,8 @@ from nodeagent.plan.balancers.address_rules import (
     publications,
 )
 from nodeagent.plan.balancers.capacity import share_out, too_large
-from nodeagent.plan.balancers.eligibility import Relayed, examine
-from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay
+from nodeagent.plan.balancers.eligibility import Eligible, Unserved, examine
+from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay, RelayPlan
 from nodeagent.plan.detection.decision import LISTED, detect
 
 
@@ -35,7 +35,7 @@ class LoadBalancerPlan(Struct, frozen=True):
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
         at_nodes: it publishes addresses of nodes, so DNS leads there for the nodes' own hostnames, too.
-        relayed: what this node has for it.
+        relay: what this node does for it; None if nothing.
         hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
         without_lines: why a served one has no hosts lines; None if it can have them.
         own_names: the hostnames by which it is served; `own_addresses` are what DNS answers for them.
@@ -48,7 +48,7 @@ class LoadBalancerPlan(Struct, frozen=True):
     rank: int
     own_addresses: tuple[IPAddress, ...] = ()
     at_nodes: bool = False
-    relayed: Relayed = Relayed()
+    relay: RelayPlan | None = None
     hosts_addresses: tuple[IPAddress, ...] = ()
     without_lines: Conclusion | None = None
     own_names: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class _Decisions:
         }
         self._published = publications(self.services, self._listed)
         too_large_ones = {
-            service.ref: Relayed(conclusion, service.problems)
+            service.ref: Unserved(conclusion, service.problems)
             for service in self.services
             if service.ref.path not in self._listed
             if (conclusion := too_large(service, config.limits))
@@ -134,7 +134,8 @@ class _Decisions:
         }
         self._relay: ExistingRelay | OwnRelay
         if config.relay.kind == "service":
-            self._relay = ExistingRelay(snapshot, facts, config, self._published, self._examined)
+            eligible = {ref: each for ref, each in self._examined.items() if isinstance(each, Eligible)}
+            self._relay = ExistingRelay(snapshot, facts, config, self._published, eligible)
         else:
             reserved = [
                 each
@@ -147,38 +148,37 @@ class _Decisions:
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
         detection = self._detections[service.ref]
-        relayed = self._examined.get(service.ref)
-        if relayed is None:
-            relayed = Relayed(detection.conclusion, (*service.problems, *detection.remarks))
-        elif not relayed.refusal:
-            relayed = self._relay.relayed(service, detection.versions, relayed)
+        eligible = self._examined.get(service.ref) or Unserved(
+            detection.conclusion, (*service.problems, *detection.remarks)
+        )
+        relay = eligible if isinstance(eligible, Unserved) else self._planned(service, eligible)
         decision = LoadBalancerDecision(
             service.ref,
-            relayed.refusal or detection.conclusion,
+            relay.conclusion if isinstance(relay, Unserved) else detection.conclusion,
             addresses=service.load_balancer_ips,
-            relay_addresses=relayed.shown_at,
-            remarks=some_notes(relayed.remarks),
+            relay_addresses=() if isinstance(relay, Unserved) else relay.shown_at,
+            remarks=some_notes(relay.remarks),
             uid=service.uid,
-            taken=some_notes(relayed.taken),
+            taken=some_notes(relay.taken),
         )
-        if relayed.refusal:
+        if isinstance(relay, Unserved) or isinstance(eligible, Unserved):
             return LoadBalancerPlan(service, detection.proxy, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
-        shared = "" if own_names else self._sharing(service.ref, relayed.addresses)
-        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *relayed.addresses)))
+        shared = "" if own_names else self._sharing(service.ref, eligible.addresses)
+        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
         if own_names:
             addresses = self._of_names(address for reply in told for address in reply.addresses)
         without_lines = None
         if shared:
             without_lines = skipped("SharedAddress", shared)
-        elif not relayed.hosts_addresses:
+        elif not relay.hosts_addresses:
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
-            if not relayed.wholly:
+            if not eligible.wholly:
                 reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"
             without_lines = skipped("PartlyRelayed", reason)
-        remarks = (*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))
+        remarks = (*detection.remarks, *relay.remarks, *((shared,) if shared else ()))
         return LoadBalancerPlan(
             service,
             proxy=True,
@@ -186,14 +186,19 @@ class _Decisions:
             rank=rank,
             own_addresses=addresses if own_names else self._own(service, addresses),
             at_nodes=not self._rules.of_nodes.isdisjoint(addresses),
-            relayed=relayed,
-            hosts_addresses=() if shared else relayed.hosts_addresses,
+            relay=relay,
+            hosts_addresses=() if shared else relay.hosts_addresses,
             without_lines=without_lines,
             own_names=own_names,
             unresolved=next((answer.latest.trouble for answer in answers), "")
             if own_names and not told
             else None,
         )
+
+    def _planned(self, service: Service, eligible: Eligible) -> RelayPlan | Unserved:
+        if isinstance(self._relay, ExistingRelay):
+            return self._relay.plan(service.ref)
+        return self._relay.plan(service, self._detections[service.ref].versions, eligible)
 
     def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
         """Return the addresses at which it comes first and that may be its own."""
