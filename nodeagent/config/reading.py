@@ -17,21 +17,11 @@ import yaml
 from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
 from nodeagent.typed_values import from_plain
+from nodeagent.yaml_loader import compose, value_of, yaml_problem
 
 _LONGEST = 1024 * 1024
 """Characters; the API accepts no larger ConfigMap."""
 _LONGEST_PROBLEM = 380
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without aliases: a few of them, each of several others, are a gigabyte."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node. Raises yaml.MarkedYAMLError, also for an alias."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases (*) are not supported", problem_mark=mark)
-        return super().compose_node(parent, index)
 
 
 def read_config(path: Path | None) -> Config:
@@ -55,12 +45,10 @@ def read_config(path: Path | None) -> Config:
 def parse_config(text: str, file: str) -> Config:
     """Return the configuration in `text`; `file` only names it in errors. Raises ConfigError. Pure."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}:{line}: not YAML: {yaml_problem(error, text)}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{file}:1: not YAML: {_shortened(error)}") from error
+        root = compose(text)
+    except yaml.YAMLError as error:
+        line, why = yaml_problem(error, text)
+        raise ConfigError(f"{file}:{line}: not YAML: {why}") from error
     if root is None or _is_null(root):
         return Config()
     problems = [
@@ -69,26 +57,8 @@ def parse_config(text: str, file: str) -> Config:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    try:
-        config: Config = _convert(root, Config)
-    except _NOT_CONVERTED as error:  # a tag on a key
-        raise ConfigError(f"{file}: {_shortened(error)}") from error
+    config: Config = _convert(root, Config)
     return config
-
-
-def yaml_problem(error: yaml.MarkedYAMLError, text: str) -> str:
-    """Return what is wrong with a text that is no YAML, on one line."""
-    mark = error.problem_mark
-    line = "".join(text.split("\n")[mark.line : mark.line + 1]) if mark else ""
-    if "\t" in line[: len(line) - len(line.lstrip())]:
-        return "a tab is used for indentation: use spaces"
-    return _shortened(f"{error.context or ''} {error.problem or ''}")
-
-
-_LIST, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
-"""The tags that a node has if the text names none."""
-# PyYAML raises the last three for a tag that does not fit its value.
-_NOT_CONVERTED = (msgspec.ValidationError, yaml.YAMLError, ValueError, LookupError, AttributeError)
 
 
 def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
@@ -98,7 +68,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
         yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
-        if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
+        if not isinstance(node, yaml.SequenceNode):
             yield _line(node), key, "must be a list"
             return
         for index, item in enumerate(node.value):
@@ -110,14 +80,14 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     else:
         try:
             _convert(node, expected)
-        except yaml.MarkedYAMLError as error:
-            yield _line(node), key, str(error.problem)
-        except _NOT_CONVERTED as error:
+        except yaml.YAMLError as error:
+            yield _line(node), key, yaml_problem(error, "")[1]
+        except msgspec.ValidationError as error:
             yield _line(node), key, str(error)
 
 
 def _shortened(problem: object) -> str:
-    """Return it on one line. PyYAML's have the text that they are about, such as a tag or an anchor."""
+    """Return it on one line, and not all of a long value."""
     text = one_line(problem)
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 
@@ -129,7 +99,7 @@ def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN40
 def _mapping_problems(
     node: yaml.Node, expected: type[msgspec.Struct], key: str
 ) -> Iterator[tuple[int, str, str]]:
-    if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
+    if not isinstance(node, yaml.MappingNode):
         yield _line(node), key, "must be a mapping of keys"
         return
     fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
@@ -169,12 +139,7 @@ def _line(node: yaml.Node) -> int:
 
 
 def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type is the argument's
-    loader = yaml.SafeLoader("")
-    try:
-        value = loader.construct_document(node)
-    finally:
-        loader.dispose()
-    return from_plain(value, expected, dec_hook=_checked)
+    return from_plain(value_of(node), expected, dec_hook=_checked)
 
 
 def _checked(expected: type[Any], value: object) -> object:

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodeagent.config.reading import yaml_problem
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Snapshot, Unreadable
@@ -26,11 +25,9 @@ from nodeagent.sources.kubernetes.resources import (
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import DecodingError, decode, decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
+from nodeagent.yaml_loader import load, yaml_problem
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_DEEPEST = 100
-"""How deep a document may nest. The composer of libyaml is recursive, and ends the process far below."""
-
 _LARGEST_FILE = 64 * 1024 * 1024
 """Bytes of a file that are read into memory: 50,000 Ingresses."""
 
@@ -38,15 +35,6 @@ _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
 _OPTIONAL = tuple(optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
-
-
-class _JsonTypesLoader(yaml.CSafeLoader):
-    """Reads YAML as the API server does: a date stays text as written."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it so
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 @dataclass
@@ -137,28 +125,13 @@ def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) 
 def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
     for line, part in _split(text):
         try:
-            document = _load(part)
-        except yaml.MarkedYAMLError as error:
-            at = line + (error.problem_mark.line if error.problem_mark else 0)
-            unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {yaml_problem(error, part)}"))
-        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
-            # PyYAML raises the last three for an explicit tag that does not fit its value.
-            unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {one_line(error)}"))
+            document = load(part)
+        except yaml.YAMLError as error:
+            at, why = yaml_problem(error, part)
+            unreadable.append(Unreadable(f"{file}:{line + at - 1}", f"not YAML: {why}"))
         else:
             if document is not None:
                 yield f"{file}:{line}", document
-
-
-def _load(part: str) -> Any:  # noqa: ANN401 - any YAML value
-    depth = 0
-    for event in yaml.parse(part, Loader=_JsonTypesLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _DEEPEST:
-            raise ValueError(f"nested more than {_DEEPEST} deep")
-    return yaml.load(part, Loader=_JsonTypesLoader)  # noqa: S506 - a safe loader
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:

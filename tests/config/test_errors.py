@@ -127,7 +127,7 @@ def test_a_file_that_is_no_mapping_is_an_error_of_the_whole_file(text: str) -> N
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("dnat: {", 1), ("dnat:\n\tpods: true\n", 2), ("a: 1\n---\nb: 2\n", 2), ("dnat: *gone\n", 1)],
+    [("dnat: {", 2), ("dnat:\n\tpods: true\n", 2), ("a: 1\n---\nb: 2\n", 2), ("dnat: *gone\n", 1)],
 )
 def test_a_file_that_is_not_yaml_is_named_with_the_line(text: str, line: int) -> None:
     """The parser's own words, behind file and line."""
@@ -177,14 +177,18 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("\nrelay: !foo {launch: true}", f"{FILE}:2: relay: must be a mapping of keys"),
-        ('\nrelay: {maxConnections: !!int ""}', f"{FILE}:2: relay.maxConnections: "),
-        ("\nhosts: {allow: !!omap [a]}", f"{FILE}:2: hosts.allow: must be a list"),
-        ("\nhosts: {allow: !!str [a]}", f"{FILE}:2: hosts.allow: must be a list"),
-        ("!!set {relay}", f"{FILE}:1: the file: must be a mapping of keys"),
-        ("!!int relay: {}", f"{FILE}: "),
+        ("\nrelay: !foo {launch: true}", "2: not YAML: tags (!) are not supported"),
+        ('\nrelay: {maxConnections: !!int ""}', "2: not YAML: tags"),
+        ("\nhosts: {allow: !!str [a]}", "2: not YAML: tags"),
+        ("!!set {relay}", "1: not YAML: tags"),
+        ("relay: {maxConnections: 1:2}", "1: relay.maxConnections: Expected `int`, got `str`"),
+        ("relay: {maxConnections: " + "1:" * 100_000 + "1}", "1: relay.maxConnections: Expected `int`"),
+        ("relay: {maxConnections: 0x10}", "1: relay.maxConnections: Expected `int`, got `str`"),
+        ("relay: {maxConnections: 1e999}", "1: relay.maxConnections: too large a number"),
+        ("relay: {<<: {launch: true}}", "1: relay.<<: unknown key"),
+        ("relay: " + "[" * 100_000, "1: not YAML: nested more than 100 deep"),
     ],
 )
-def test_a_tag_that_does_not_fit_is_an_error_like_any_other(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{complaint}"):
-        parse_config(text, FILE)
+def test_what_is_not_of_json_is_an_error_like_any_other(text: str, complaint: str) -> None:
+    (line,) = complaints(text)
+    assert line.startswith(f"{FILE}:{complaint}")

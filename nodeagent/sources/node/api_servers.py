@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.yaml_loader import load
 
 KUBELET_KUBECONFIGS = (
     Path("/etc/kubernetes/kubelet.conf"),  # kubeadm
@@ -145,7 +146,7 @@ def find_api_servers(
 
 def _servers(text: str) -> list[str]:
     """Return the server of every cluster in a kubeconfig, as written. Pure."""
-    document = yaml.safe_load(text)
+    document = load(text)
     clusters = document.get("clusters") if isinstance(document, dict) else None
     if not isinstance(clusters, list):
         return []

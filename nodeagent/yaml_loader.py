@@ -1,0 +1,89 @@
+"""YAML as all of nodeagent reads it: manifests, the configuration, the kubelet's kubeconfigs.
+
+It has JSON's types, and costs no more than its length. Aliases, merge keys, tags and YAML 1.1's numbers are
+not in it: nine lines of aliases are a gigabyte, a line of sexagesimal digits takes seconds.
+"""
+
+import math
+import re
+from typing import Any
+
+import yaml
+
+from nodeagent.errors import one_line
+
+_DEEPEST = 100
+"""How deep a document may nest. The composer of libyaml is recursive, and ends the process far below."""
+_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})$")
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$")
+_LONGEST_PROBLEM = 380
+
+
+class _Loader(yaml.CSafeLoader):
+    """A date, `<<` and `0x1F` are text as written; `yes` and `off` are booleans, as for kubectl."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it so
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in {f"{_TAG}bool", f"{_TAG}null"}]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Return what the text says; without fraction and exponent, an integer."""
+        if _INTEGER.match(node.value):
+            return int(node.value)
+        if math.isinf(value := float(node.value)):
+            raise yaml.MarkedYAMLError(problem="too large a number", problem_mark=node.start_mark)
+        return value
+
+
+_Loader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+0123456789"))
+_Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Return a document's nodes, which know their lines; None if it has none.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, or has what the module's head excludes; `yaml_problem` says it.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        problem = ""
+        if isinstance(event, yaml.AliasEvent):
+            problem = "aliases (*) are not supported"
+        elif (getattr(event, "tag", None) or "!") != "!":
+            problem = "tags (!) are not supported"
+        elif depth > _DEEPEST:
+            problem = f"nested more than {_DEEPEST} deep"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
+    return yaml.compose(text, Loader=_Loader)
+
+
+def value_of(node: yaml.Node) -> Any:  # noqa: ANN401 - what YAML can hold
+    """Return what a node of `compose` holds. Raises yaml.YAMLError, also for a key that is a mapping."""
+    loader = _Loader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def load(text: str) -> Any:  # noqa: ANN401 - the same
+    """Return what a document holds, None if nothing. Raises yaml.YAMLError."""
+    node = compose(text)
+    return None if node is None else value_of(node)
+
+
+def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+    """Return where (the line, from 1) and why a text can't be read, on one line. PyYAML's may quote much."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return 1, one_line(error)[:_LONGEST_PROBLEM]
+    line = "".join(text.split("\n")[mark.line : mark.line + 1])
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return mark.line + 1, "a tab is used for indentation: use spaces"
+    why = one_line(f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}")
+    return mark.line + 1, why if len(why) <= _LONGEST_PROBLEM else f"{why[:_LONGEST_PROBLEM]}..."
