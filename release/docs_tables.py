@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodeagent.config.options import Config
 from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
-from nodeagent.doctor.findings import Code
+from nodeagent.doctor.findings import EXIT_CODES, Code
 from nodeagent.observe.event_recorder import EVENT_NAME_CODES
 from nodeagent.observe.status import Status
 from nodeagent.plan.detection.providers import PROVIDERS
@@ -29,6 +29,7 @@ from tests.agent.happening import everything
 
 _ROOT = Path(__file__).parents[1]
 _DOCS = _ROOT / "docs"
+_SITUATIONS = _ROOT / "tests" / "situations"
 _RULES = _ROOT / "daemonset" / "monitoring" / "rules.yaml"
 _WIDTH = 110
 _LABEL = re.compile(r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}")
@@ -52,14 +53,15 @@ _OTHER_EVENTS = frozenset({"PortTaken", "CorefilePutBack"})
 def pages() -> dict[Path, str]:
     """Return the pages with a part that the code determines, as they should be."""
     return {
-        _DOCS / name: make((_DOCS / name).read_text("utf-8"))
-        for name, make in (
-            ("configuration.md", _with_options),
-            ("reasons.md", _with_reasons),
-            ("names.md", _with_kinds),
-            ("fixes.md", _with_annotations),
-            ("doctor-codes.md", _with_doctor_codes),
-            ("runbook.md", _with_metrics_and_alerts),
+        page: make(page.read_text("utf-8"))
+        for page, make in (
+            (_DOCS / "configuration.md", _with_options),
+            (_DOCS / "reasons.md", _with_reasons),
+            (_DOCS / "names.md", _with_kinds),
+            (_DOCS / "fixes.md", _with_annotations),
+            (_DOCS / "doctor-codes.md", _with_doctor_codes),
+            (_DOCS / "runbook.md", _with_metrics_and_alerts),
+            (_SITUATIONS / "README.md", _with_situations),
         )
     }
 
@@ -140,6 +142,32 @@ def _with_doctor_codes(text: str) -> str:
         )
         text = _replaced(text, check, _table(("code", "status", "meaning, and what to do"), rows))
     return text
+
+
+def _with_situations(text: str) -> str:
+    return _replaced(text, "situations", _table(("situation", "doctor", "plan"), _situations()))
+
+
+def _situations() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each folder: its own line, the doctor's exit code in words, the codes of the plan."""
+    words = {code: overall for overall, code in EXIT_CODES.items()}
+    for file in sorted(_SITUATIONS.glob("*/README.md")):
+        folder = file.parent
+        what, _, source = file.read_text("utf-8").strip().rpartition(". Source: ")
+        answers = yaml.safe_load((folder / "expected.yaml").read_text("utf-8"))
+        doctor = answers.pop("doctor", {})
+        plan = answers.get("plan") or answers[max(answers)]
+        decided = (plan.get("loadBalancers") or plan.get("names") or {}).values()
+        codes = ", ".join(dict.fromkeys(f"{status} `{code}`" for status, code in map(str.split, decided)))
+        yield (
+            f"[{what}]({folder.name}) ({source.rstrip('.')})",
+            f"{words.get(doctor.get('exitCode'), '')}{_not_yet(doctor)}",
+            f"{codes}{_not_yet(plan)}",
+        )
+
+
+def _not_yet(answer: Mapping[str, object]) -> str:
+    return " (not yet)" if "wrong" in answer else ""
 
 
 def _meanings(text: str) -> dict[str, str]:
