@@ -100,6 +100,7 @@ _PREPARE = (
 _POINT = (_Step("dnat", unless=frozenset({"dnat"}), keep=True),)
 # Something may still point at a listener that is to be removed: it stays until a pass succeeds.
 _POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
+_ADD_LINES = (_Step("hosts", unless=frozenset({"hosts"}), keep=True),)
 _REMOVE = (
     _Step("hosts", unless=frozenset({"hosts"})),
     _Step("dnat", _but_guard, unless=frozenset({"dnat"})),
@@ -143,7 +144,7 @@ def apply_plan(
             if binds:
                 text = ", ".join(map(str, sorted(binds, key=Endpoint.sort_key)))
                 done.failed("relay", f"HAProxy does not listen on {text}: until it does, {meanwhile}")
-    _run((*_POINT, *_REMOVE), done, actual)
+    _run((*_POINT, *(_ADD_LINES if desired.only_adds else _REMOVE)), done, actual)
     return done
 
 
@@ -283,7 +284,7 @@ def compare(desired: Desired, actual: ActualState) -> Comparison:
     for name in COMPONENTS:
         try:
             state = actual[name].state()
-            change = actual[name].diff(desired)
+            change = actual[name].diff(desired, keep=desired.only_adds)
         except ApplyError as error:
             errors[name] = str(error)
             continue

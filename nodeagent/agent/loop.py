@@ -100,6 +100,7 @@ class Agent:
             connection,
             settings.node_name,
             config.relay.existing_service,
+            hostnames=config.hosts.enabled,
             on_change=self.wake_up.trigger,
         )
         self._status_file = StatusFile(
@@ -213,6 +214,7 @@ class Agent:
         self._components.relay.release()
         self._components = build_components(config, adopt=self._settings.adopt)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
+        self._cluster.want_hostnames(wanted=config.hosts.enabled)
         if self._writing:
             self._begin()
 

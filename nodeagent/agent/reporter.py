@@ -12,7 +12,7 @@ from nodeagent.observe.event_recorder import EventRecorder, pending_events
 from nodeagent.observe.metrics import AgentMetrics
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
-from nodeagent.sources.kubernetes.reflector import Coverage
+from nodeagent.sources.kubernetes.fail_static import KindState
 
 API, PLAN, DRIFT, RELAY_NOTES = "api", "plan", "drift", "relay-notes"
 """In the status, next to the components: the way to the API, the decision itself, components whose drift is
@@ -102,8 +102,7 @@ class Reporter:
             ended="A resource of the API server fails no longer",
         )
         # An optional kind that this server does not have, or denies, is done without.
-        absent = {Coverage.REFUSED, Coverage.NOT_SERVED}
-        needed = [one for one in states if not (one.optional and one.coverage in absent)]
-        errors = {one.error for one in needed if one.error}
-        if errors or all(one.synced for one in needed):
+        absent = {KindState.DENIED, KindState.ABSENT}
+        errors = {one.error for one in states if one.error and not (one.optional and one.state in absent)}
+        if errors or all(one.synced or one.optional for one in states):
             self._status.report(API, "; ".join(sorted(errors)) or None)

@@ -79,7 +79,7 @@ def doctor(
         targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
         show(block(policy_text(targets, call.ask_cluster())))
         return 0
-    view = call.view(of_a_node=False)
+    view = call.view(of_a_node=False, whole=True)
     elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)
     agent, served = None, 0
     if not elsewhere:

@@ -79,10 +79,11 @@ class Invocation(Struct, frozen=True):
     kubeconfig: Path | None
     adopt: bool
 
-    def view(self, *, of_a_node: bool = True) -> View:
+    def view(self, *, of_a_node: bool = True, whole: bool = False) -> View:
         """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
 
-        A name that was given (`--node`) has to be a Node's in each case.
+        A name that was given (`--node`) has to be a Node's in each case. `whole` is as the doctor needs it:
+        with hostnames even if none is wanted, and with the addresses of all nodes.
 
         Hostnames that need verification are looked up, for ten seconds at most.
 
@@ -91,7 +92,7 @@ class Invocation(Struct, frozen=True):
                 exist would be wrong for this machine.
             SourceError: the objects are not available.
         """
-        snapshot, servers = self._observe()
+        snapshot, servers = self._observe(whole=whole)
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
         if (of_a_node or self.node_given) and snapshot.node is None and not unread:
             self._reject_other_nodes(each.name for each in snapshot.nodes)
@@ -120,7 +121,7 @@ class Invocation(Struct, frozen=True):
         with connect(self.kubeconfig) as connection:
             return ask_cluster(connection)
 
-    def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
+    def _observe(self, *, whole: bool = False) -> tuple[Snapshot, list[tuple[str, int]]]:
         """Return the objects, and the API servers (host, port) that provided them."""
         service = self.config.relay.existing_service
         if self.manifests is not None:
@@ -128,7 +129,8 @@ class Invocation(Struct, frozen=True):
         from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
 
         with connect(self.kubeconfig) as connection:
-            found = read_cluster(connection, self.node_name, service)
+            hostnames = whole or self.config.hosts.enabled
+            found = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)
             return found, [connection.server]
 
     def _reject_other_nodes(self, known: Iterable[str]) -> None:

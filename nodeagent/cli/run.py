@@ -28,7 +28,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import Node, ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.resources import watched
+from nodeagent.sources.kubernetes.resources import own_node
 from nodeagent.sources.node.identity import default_node_name, source_addresses
 
 _LOG = logging.getLogger("nodeagent")
@@ -94,7 +94,7 @@ def run(  # noqa: PLR0913 - the options
 def _check_machine(connection: Connection, name: str, options: Config) -> None:
     """Raise ConfigError if this machine is not the Node; without the API server, nothing."""
     try:
-        found = read_list(connection, watched(name)[-1]).items.values()
+        found = read_list(connection, own_node(name)).items.values()
     except SourceError as error:
         fields = {"node": name, "error": one_line(error)}
         _LOG.warning("Could not check whether this machine is the Node", extra={"fields": fields})

@@ -282,6 +282,12 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
             "was written with other ranges. Nothing was changed. Set the agents' ranges; if those have "
             "changed, run `nodeagent coredns cleanup` first"
         )
+    if snapshot.pending:
+        why = "; ".join(dict.fromkeys(snapshot.pending.values()))
+        raise SourceError(
+            f"not read yet: {', '.join(sorted(snapshot.pending))} ({why}). Without them, CoreDNS would lose "
+            "hostnames. Nothing was changed"
+        )
     known = api.with_published(snapshot.api_servers)
     facts = Facts(
         node_name="",

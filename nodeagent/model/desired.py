@@ -211,7 +211,7 @@ class Desired:
 
     In `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may answer
     them with relay addresses. `questions` are the hostnames that only DNS can decide: no others are ever
-    looked up.
+    looked up. `only_adds`: not all of the cluster could be read yet, so nothing is removed.
     """
 
     addresses: tuple[RelayAddress, ...] = ()
@@ -223,3 +223,4 @@ class Desired:
     unreadable: tuple[Unreadable, ...] = ()
     remarks: tuple[str, ...] = ()
     questions: Mapping[str, DnsQuestion] = field(default_factory=dict)
+    only_adds: bool = False

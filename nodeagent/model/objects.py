@@ -311,8 +311,9 @@ class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
     `other_cluster_ips` are the known ClusterIPs of Services of other types than LoadBalancer. `api_servers`
-    are the endpoints that the API servers publish, `nodes` the addresses of all nodes. `not_covered` says,
-    one line each, what the API server has and does not provide.
+    are the endpoints that the API servers publish. `nodes` are the addresses of all nodes, for the doctor: no
+    decision depends on them. `not_covered` says, one line each, what the API server has and denies; `pending`
+    which kinds were never read so far, and why: until they are, nothing is removed.
     """
 
     services: tuple[Service, ...] = ()
@@ -332,6 +333,7 @@ class Snapshot:
     api_servers: frozenset[Endpoint] = frozenset()
     unreadable: tuple[Unreadable, ...] = ()
     not_covered: tuple[str, ...] = ()
+    pending: Mapping[str, str] = field(default_factory=_none, hash=False)
 
 
 Age = tuple[bool, float, str, str, str]

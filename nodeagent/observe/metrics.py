@@ -23,7 +23,7 @@ from nodeagent.model.desired import Decision
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.observe.status import Role, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
-from nodeagent.sources.kubernetes.reflector import Coverage
+from nodeagent.sources.kubernetes.fail_static import KindState
 
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -202,8 +202,8 @@ class AgentMetrics(Metrics):
             yield self.family(name, meaning, {(state.name,): value(state) for state in states}, "resource")
         yield self.family(
             "resource_coverage",
-            "1 for the state of a resource at the API server, otherwise 0.",
-            {(state.name, each): each is state.coverage for state in states for each in Coverage},
+            "1 for what is known of a resource, otherwise 0.",
+            {(state.name, each): each is state.state for state in states for each in KindState},
             "resource",
             "state",
         )

@@ -79,9 +79,12 @@ class Planner:
                 *(pods.remarks if addresses or redirects or hostnames.hosts else ()),
                 *_missing_services(snapshot, config),
                 *sorted(snapshot.not_covered),
+                *_pending(snapshot),
+                *(() if config.hosts.enabled or hostnames.names else (_NO_HOSTNAMES,)),
                 *sorted([*_problems(snapshot), *notes]),
             ),
             questions=_questions(hostnames.questions, plans),
+            only_adds=bool(snapshot.pending),
         )
 
 
@@ -112,6 +115,18 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
     objects = chain(snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes)
     for one in filter(attrgetter("problems"), objects):
         yield from (f"{one.ref}: {problem}" for problem in one.problems)
+
+
+_NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"
+
+
+def _pending(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note for each reason for which kinds were not read yet."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(snapshot.pending.items()):
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        yield f"nothing is removed until these kinds were read: {', '.join(names)} ({reason})"
 
 
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:

@@ -15,8 +15,8 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.printable import printable
 from nodeagent.sources.kubernetes.resources import (
-    EVERYWHERE,
     NAMESPACES,
+    NODE_ADDRESSES,
     Resource,
     assembled,
     optional_resource,
@@ -63,7 +63,7 @@ def read_manifests(
     Snapshot's `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    rows = (*watched(node_name, relay), *EVERYWHERE, NAMESPACES, *_OPTIONAL)
+    rows = (*watched(node_name, relay), NODE_ADDRESSES, NAMESPACES, *_OPTIONAL)
     gathered = _Gathered(rows)
     texts = _texts(source) if isinstance(source, Path) else iter([("standard input", source)])
     for shown, text in texts:

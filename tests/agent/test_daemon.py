@@ -15,9 +15,11 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.status import parse_status
 from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.reflector import Timing
 from tests.agent.scraping import read
-from tests.apiserver import ApiServer, Rule, faults, objects
+from tests.apiserver import ApiServer, Rule, custom, faults, objects
 from tests.observe.serving import get
+from tests.sources.kubernetes.watching import ingress_route
 from tests.testbed.waiting import wait_until
 
 _USERS = "127.0.0.1 localhost\n"
@@ -330,3 +332,21 @@ def test_one_that_ends_before_its_first_pass_removes_what_an_earlier_one_left(
     node.api.store.delete("daemonsets", "nodeagent", "nodeagent")
     node.end()
     assert node.hosts.read_text() == _USERS
+
+
+def test_what_could_not_be_read_yet_takes_nothing_away(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API group that is down while the agent starts: its lines stay, new ones come, and none goes."""
+    node.api.store.serve(*custom("traefik.io", "v1alpha1", "IngressRoute"))
+    node.api.store.create(ingress_route("route.example.test"))
+    node.turn_until(node.has("site.example.test", "route.example.test"), "both names")
+    down = node.api.faults.add(faults.Answer(503), path="/apis/traefik.io/v1alpha1", times=None)
+    impatient = lambda: Timing(optional_wait=0.1)  # noqa: E731
+    monkeypatch.setattr("nodeagent.sources.kubernetes.cluster.Timing", impatient)
+    node.restart()
+    node.add("site", "b.example.test")
+    node.turn_until(lambda: "b.example.test" in node.names(), "a new name")
+    assert node.names() == {"site.example.test", "b.example.test", "route.example.test"}
+    remarks = " ".join(node.agent._status.desired.remarks)  # noqa: SLF001
+    assert "nothing is removed until these kinds were read: ingressroutes.traefik.io" in remarks
+    node.api.faults.remove(down)
+    node.turn_until(node.has("b.example.test", "route.example.test"), "what is read to count")

@@ -18,7 +18,7 @@ from nodeagent.observe.event_recorder import EventRecorder
 from nodeagent.observe.status import Role
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
-from nodeagent.sources.kubernetes.reflector import Coverage
+from nodeagent.sources.kubernetes.fail_static import KindState
 from tests.agent.happening import name, new_metrics
 from tests.agent.scraping import Scrape, read
 from tests.clock import Clock
@@ -192,9 +192,9 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
 
 ROUTES = "httproutes.gateway.networking.k8s.io"
 SERVICES = ResourceState("services", synced=True, objects=3)
-ABSENT = ResourceState(ROUTES, synced=False, optional=True, coverage=Coverage.NOT_SERVED)
-DENIED = ResourceState(ROUTES, synced=False, error="403", optional=True, coverage=Coverage.REFUSED)
-PENDING = ResourceState(ROUTES, synced=False, optional=True, coverage=Coverage.PENDING)
+ABSENT = ResourceState(ROUTES, synced=False, optional=True, state=KindState.ABSENT)
+DENIED = ResourceState(ROUTES, synced=False, error="403", optional=True, state=KindState.DENIED)
+PENDING = ResourceState(ROUTES, synced=False, optional=True, state=KindState.PENDING)
 FAILING = ResourceState(ROUTES, synced=True, error="500: no webhook", optional=True)
 
 
@@ -206,7 +206,7 @@ FAILING = ResourceState(ROUTES, synced=True, error="500: no webhook", optional=T
         (DENIED, "api: ok", 0),
         # A conversion webhook that is away, say: its names are not what they should be.
         (FAILING, "api: failed since 0 s: 500: no webhook", 1),
-        (PENDING, "api: not yet", 0),
+        (PENDING, "api: ok", 0),
     ],
 )
 def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
@@ -219,7 +219,7 @@ def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
     found = read(metrics.exposition())
     assert found.value("nodeagent_failing", component="api") == failing
     assert found.value("nodeagent_objects", resource="services") == 3
-    coverage = {"resource": ROUTES, "state": str(route.coverage)}
+    coverage = {"resource": ROUTES, "state": str(route.state)}
     assert found.value("nodeagent_resource_coverage", **coverage) == 1
 
 

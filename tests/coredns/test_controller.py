@@ -14,13 +14,15 @@ from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.managed_block import without_blocks
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.reflector import Timing
 from tests.agent.scraping import read
-from tests.apiserver import ApiServer, Rule
+from tests.apiserver import ApiServer, Rule, custom, faults
 from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
 from tests.coredns.resolving import PASSED_ON, model_answer
 from tests.observe.serving import get
+from tests.sources.kubernetes.watching import ingress_route
 from tests.testbed.waiting import wait_until
 
 
@@ -174,3 +176,28 @@ def test_a_hostname_that_flips_all_the_time_costs_a_write_per_minute_in_the_end(
     assert pauses == sorted(pauses)
     assert pauses[0] <= 12
     assert 60 <= pauses[-1] <= 64
+
+
+def test_what_could_not_be_read_yet_is_withdrawn_from_nobody(
+    api: ApiServer, start: Callable[[], Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API group that is down while a controller starts: the ConfigMap is not written, and it says so."""
+    api.store.serve(*custom("traefik.io", "v1alpha1", "IngressRoute"))
+    api.store.create(ingress_route("route.example.com"))
+    one = start()
+    one.turn_until(answers(api, "route.example.com"), "the name to be answered")
+    one.stop()
+    before = corefile(api)
+    down = api.faults.add(faults.Answer(503), path="/apis/traefik.io/v1alpha1", times=None)
+    impatient = lambda: Timing(optional_wait=0.1)  # noqa: E731
+    monkeypatch.setattr("nodeagent.sources.kubernetes.cluster.Timing", impatient)
+    two = start()
+    add_name(api, "second.example.com")
+    two.turn_until(lambda: "ingressroutes.traefik.io" in two.page("/readyz"), "what is not read")
+    assert two.page("/readyz").startswith("not ready")
+    for _ in range(20):
+        two.turn()
+    assert corefile(api) == before
+    api.faults.remove(down)
+    two.turn_until(answers(api, "second.example.com"), "the new name")
+    assert answers(api, "route.example.com")()

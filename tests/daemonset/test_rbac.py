@@ -15,7 +15,6 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.resources import (
     API_SERVERS,
     DISCOVERY,
-    EVERYWHERE,
     NAMESPACES,
     optional_resource,
     watched,
@@ -76,7 +75,7 @@ def missing(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, s
 
 
 def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[Right]:
-    rows = [*watched(NODE, relay), *EVERYWHERE, NAMESPACES]
+    rows = [*watched(NODE, relay), NAMESPACES]
     rows += [optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
     paths = {row.name: row.path for row in rows}
 

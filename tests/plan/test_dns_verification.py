@@ -12,7 +12,7 @@ from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
-from nodeagent.model.objects import EXCLUDE, NodeAddresses, ObjectRef
+from nodeagent.model.objects import EXCLUDE, ObjectRef
 from tests.plan.made_up import (
     FACTS,
     answered,
@@ -324,18 +324,6 @@ def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
     assert hosts(planned) == []
     allowed = desired(nodes, claims, facts=facts, options=config(f"hosts: {{allow: [{other_node}]}}"))
     assert hosts(allowed) == [f"{relay_of(allowed)[4]} {other_node}"]
-
-
-def test_at_the_addresses_of_other_nodes_dns_verifies_nothing() -> None:
-    """As k3s' ServiceLB publishes those whose nodes have endpoints: every port would go to the tenant."""
-    other = NodeAddresses("node2", frozenset({ip_address("192.0.2.1"), ip_address("10.0.0.2")}))
-    facts = answered(NAME, "192.0.2.1")
-    for options in (DNS, config(proxies=["blue"])):
-        planned = desired(service(), other, ingress(NAME), facts=facts, options=options)
-        assert of_name(planned, NAME).code == "ResolvesToNode"
-        assert hosts(planned) == []
-    allowed = desired(service(), other, ingress(NAME), options=config(f"hosts: {{allow: [{NAME}]}}"))
-    assert hosts(allowed) == [f"{RELAY} {NAME}"]
 
 
 def test_a_wildcard_for_coredns_needs_to_be_allowed() -> None:

@@ -36,7 +36,7 @@ from nodeagent.components.hosts.file import (
 from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.errors import ApplyError
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
-from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.printable import printable
@@ -191,15 +191,21 @@ class Hosts:
             return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
         return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
 
-    def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:  # noqa: ARG002
+    def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
         """Return what leads to a file with exactly the desired lines, and no trace without lines. Pure.
 
-        Nothing points at a line, so none is kept.
+        With `keep`, a name of the block keeps its lines, whatever is desired of it.
 
         Raises:
             ApplyError: a line can't be written to a hosts file.
         """
-        return self._towards(actual, desired.hosts)
+        held = actual.own_names if keep else {}
+        if not held:
+            return self._towards(actual, desired.hosts)
+        new = (line for line in desired.hosts if line.name not in held)
+        kept = (HostsLine(address, name) for name, addresses in held.items() for address in addresses)
+        lines = tuple(sorted((*kept, *new), key=lambda line: (line.name, sort_key(line.address))))
+        return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
     def apply(self, diff: HostsDiff) -> str:
         """Write the file; see `component.Component`.

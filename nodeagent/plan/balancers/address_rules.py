@@ -58,13 +58,11 @@ class AddressRules:
 
     Attributes:
         own: this node's addresses and the API server's; only a listed Service may publish one.
-        of_nodes: these, and the addresses of all nodes.
     """
 
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
         options, relay, node = config.load_balancers, config.relay, snapshot.node
         self.own = _own_addresses(snapshot, facts)
-        self.of_nodes = self.own.union(*(each.addresses for each in snapshot.nodes))
         self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
             *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
             *_NEVER,

@@ -34,7 +34,7 @@ class LoadBalancerPlan(Struct, frozen=True):
         decision: what is done for it, and why.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
-        at_nodes: it publishes addresses of nodes, so DNS leads there for the nodes' own hostnames, too.
+        at_nodes: it publishes addresses of this node, so DNS leads there for the node's own hostnames, too.
         relay: what this node does for it; None if nothing.
         hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
         without_lines: why a served one has no hosts lines; None if it can have them.
@@ -78,7 +78,6 @@ class LoadBalancerPlanner:
         rests_on = (
             snapshot.services,
             snapshot.node,
-            snapshot.nodes,
             snapshot.service_ranges,
             snapshot.other_cluster_ips,
             snapshot.relay_service,
@@ -185,7 +184,7 @@ class _Decisions:
             decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
             rank=rank,
             own_addresses=addresses if own_names else self._own(service, addresses),
-            at_nodes=not self._rules.of_nodes.isdisjoint(addresses),
+            at_nodes=not self._rules.own.isdisjoint(addresses),
             relay=relay,
             hosts_addresses=() if shared else relay.hosts_addresses,
             without_lines=without_lines,

@@ -1,34 +1,38 @@
 """The cluster as this node needs to know it: kept up to date for `nodeagent run`, read once for the others.
 
-Fail static: once known, the cluster's state is kept, and only complete answers of a server change it.
+What is known of each kind while the API server does not say is in fail_static.py.
 """
 
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import Node, Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.fail_static import Answers, KindState, state_of
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.reflector import Coverage, Reflector, Store, Timing
+from nodeagent.sources.kubernetes.reflector import Reflector, Timing
 from nodeagent.sources.kubernetes.resources import (
+    API_SERVERS,
     DISCOVERY,
-    EVERYWHERE,
-    OPTIONAL_NAMES,
+    NAMESPACES,
+    NODE_ADDRESSES,
     Name,
     Resource,
     assembled,
     discover,
     not_covered,
+    optional_kinds,
     watched,
 )
+from nodeagent.sources.objects.kinds import GATEWAYS, SERVICE_RANGES
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,16 +43,16 @@ class ResourceState(Struct, frozen=True):
     """The state of one resource, for the log, the health page and metrics.
 
     Attributes:
-        name: services, ingresses, node, relay-service, relay-endpoints; ingressclasses,
-            api-server-endpoints, nodes, namespaces, optional kinds by plural and group; discovery,
-            whose objects are the kinds that are served.
+        name: services, node, ingresses, relay-service, relay-endpoints; ingressclasses,
+            api-server-endpoints, namespaces, optional kinds by plural and group; discovery, whose objects
+            are the kinds that are served.
         synced: whether it was listed once.
         objects: how many are in use.
         restarts: watches begun after the first.
         relists: lists completed after the first.
         error: what is wrong now, in words for a person; None while all is well.
         optional: whether the agent works without it.
-        coverage: whether the server provides it.
+        state: what is known of the kind.
     """
 
     name: str
@@ -58,56 +62,57 @@ class ResourceState(Struct, frozen=True):
     relists: int = 0
     error: str | None = None
     optional: bool = False
-    coverage: Coverage = Coverage.WATCHED
+    state: KindState = KindState.KNOWN
 
 
 class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
-    An optional kind is dropped only if both the discovery and its own collection say so: an API server that
-    is just starting may list less than it has. What is known of a kind stays while it is only denied.
-
     Args:
         connection: to the API server; not closed here.
         node_name: this node's name.
         relay: namespace and name of an existing relay Service to watch; None if this node relays itself.
+        hostnames: whether hostnames are wanted; if not, what claims them is not watched.
         on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
             time; it should only wake another thread. For example, a Node's heartbeat changes nothing.
         timing: the threads' durations.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it watches, and how
         self,
         connection: Connection,
         node_name: str,
         relay: Name | None = None,
         *,
+        hostnames: bool = True,
         on_change: Callable[[], None] = lambda: None,
         timing: Timing | None = None,
     ) -> None:
         self._connection = connection
+        self._node = (node_name, relay)
+        self._hostnames = hostnames
         self._on_change = on_change
         self._stopping = threading.Event()
         self._timing = timing or Timing()
         self._waits_until: float | None = None
         self._snapshot: Snapshot | None = None
-        self._made_of: tuple[list[tuple[object, ...]], list[str]] = ([], [])
+        self._made_of: tuple[object, ...] = ()
         self._lock = threading.Lock()
-        self._discovery = _state_of_discovery(Coverage.PENDING)
-        self._looking = threading.Thread(target=self._look, name="discovery", daemon=True)
-        rows = (*watched(node_name, relay), *EVERYWHERE)
-        self._reflectors = {row.name: self._reflector(row) for row in rows}
+        self._look_again = threading.Event()
+        self._looking = threading.Thread(target=self._keep_looking, name="discovery", daemon=True)
+        self._discovered: dict[str, Answers] = {}
+        self._reflectors: dict[str, Reflector] = {}
 
     def start(self) -> None:
         """Start to list and watch; return at once. Call it only once."""
-        for reflector in self._now():
-            reflector.start()
+        self._serve({})
         self._looking.start()
 
     def stop(self) -> None:
         """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         with self._lock:
             self._stopping.set()
+        self._look_again.set()
         reflectors = self._now()
         for reflector in reflectors:
             reflector.stop()
@@ -116,106 +121,176 @@ class Cluster:
         for reflector in reflectors:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
+    def want_hostnames(self, *, wanted: bool) -> None:
+        """Watch what claims hostnames from now on, or no longer; idempotent."""
+        if wanted != self._hostnames:
+            self._hostnames = wanted
+            self._serve({})
+            self._look_again.set()
+
     @property
     def known(self) -> bool:
-        """Whether there is a Snapshot: every resource has been listed once.
+        """Whether there is a Snapshot: what no pass can do without has been listed once.
 
-        It waits for optional kinds as well, so that the hostnames of Routes are not removed at each start. It
-        does not wait longer than `optional_wait`, nor if the server says that it has no such kind or denies
-        it.
+        It waits for other kinds as well, `optional_wait` at most, so that few passes have to do without; but
+        not for those that the server says it does not have.
         """
-        reflectors = self._now()
-        required = (each for each in reflectors if not each.resource.optional)
-        return all(each.store.synced for each in required) and self._has_waited_for(reflectors)
+        states = self.states()
+        if not all(one.synced for one in states if not one.optional):
+            return False
+        pending = {one.name for one in states if one.state is KindState.PENDING}
+        if pending & _PROTECTING:
+            return False
+        now = time.monotonic()
+        if self._waits_until is None:
+            self._waits_until = now + self._timing.optional_wait
+        if not pending - self._missing():
+            self._waits_until = now
+        return now >= self._waits_until
 
     def snapshot(self) -> Snapshot | None:
         """Return the cluster as last known, the same object until something changes; None until `known`."""
         if not self.known:
             return None
-        reflectors = self._now()
-        refused = [
-            not_covered(each.resource.name, each.error or "")
-            for each in reflectors
-            if each.resource.optional and each.coverage is Coverage.REFUSED
-        ]
-        if self._discovery.coverage is Coverage.REFUSED:
-            refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
-        made_of = ([each.store.values() for each in reflectors], refused)
+        states = [one for one in self.states() if one.optional and one.name != DISCOVERY]
+        absent = {one.name for one in states if one.state is KindState.ABSENT}
+        denied = (self._not_covered(one) for one in states if one.state is KindState.DENIED)
+        pending = {
+            one.name: one.error or "the API server has not shown it yet"
+            for one in states
+            if one.state is KindState.PENDING
+        }
+        held = [each.store.values() for each in self._now() if each.resource.name not in absent]
+        made_of = (held, tuple(dict.fromkeys(denied)), pending)
         if self._snapshot is None or made_of != self._made_of:
             self._snapshot, self._made_of = assembled(*made_of), made_of
         return self._snapshot
 
     def states(self) -> tuple[ResourceState, ...]:
-        """Return the state of each resource, in a fixed order; also of those that are not served."""
-        known = {each.resource.name: each for each in self._now()}
-        discovered = self._discovery.coverage is Coverage.WATCHED
-        unserved = Coverage.NOT_SERVED if discovered else Coverage.PENDING
+        """Return the state of each resource that is wanted, in a fixed order; also of those not served."""
+        reflectors = {each.resource.name: each for each in self._now()}
+        rows = watched(*self._node, hostnames=self._hostnames)
+        wanted = [kind.name for kind in optional_kinds(hostnames=self._hostnames)]
+        names = [*([NAMESPACES.name] if self._hostnames else []), *wanted]
         return (
-            *(_state(each) for each in known.values() if not each.resource.optional),
-            self._discovery,
-            *(
-                _state(known[name])
-                if name in known
-                else ResourceState(name, synced=False, optional=True, coverage=unserved)
-                for name in OPTIONAL_NAMES
-            ),
+            *(self._of(row.name, reflectors.get(row.name), optional=row.optional) for row in rows),
+            self._of_discovery(),
+            *(self._of(name, reflectors.get(name), optional=True) for name in names),
         )
 
-    def _reflector(self, row: Resource, store: Store | None = None) -> Reflector:
-        return Reflector(self._connection, row, self._timing, self._changed, store)
+    def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
+        discovered = self._discovered.get(name)
+        state = self._state(name, reflector)
+        if reflector is None:
+            failure = None if discovered is None or discovered.absent(0) else discovered.error
+            error = None if failure is None else str(failure)
+            return ResourceState(name, synced=False, error=error, optional=optional, state=state)
+        return ResourceState(
+            name=name,
+            synced=reflector.store.synced,
+            objects=len(reflector.store),
+            restarts=max(0, reflector.watches - 1),
+            relists=max(0, reflector.lists - 1),
+            error=None if state is KindState.ABSENT else reflector.error,
+            optional=optional,
+            state=state,
+        )
 
-    def _look(self) -> None:
-        """Ask again and again what is served; the last result stays while the API does not answer."""
-        backoff = Backoff(*self._timing.backoff)
+    def _state(self, name: str, reflector: Reflector | None) -> KindState:
+        if reflector is None and name == NAMESPACES.name:
+            return KindState.ABSENT  # Not of the server's, but nothing needs them.
+        return state_of(
+            None if reflector is None else reflector.answers,
+            self._discovered.get(name),
+            known=reflector is not None and reflector.store.synced,
+            lasting=self._timing.lasting,
+            trusted=name == SERVICE_RANGES.name,
+        )
+
+    def _of_discovery(self) -> ResourceState:
+        discovered = [*self._discovered.values()]
+        served = sum(one.error is None and one.times > 0 for one in discovered)
+        errors = dict.fromkeys(str(one.error) for one in discovered if one.error and not one.absent(0))
+        denied = any(one.denied(self._timing.lasting) for one in discovered)
+        answered = any(one.error is None or one.absent(0) for one in discovered)
+        return ResourceState(
+            DISCOVERY,
+            synced=answered,
+            objects=served,
+            error="; ".join(errors) or None,
+            optional=True,
+            state=KindState.DENIED if denied else KindState.KNOWN if answered else KindState.PENDING,
+        )
+
+    def _not_covered(self, state: ResourceState) -> str:
+        discovered = self._discovered.get(state.name)
+        if discovered is not None and discovered.denied(self._timing.lasting):
+            return not_covered(DISCOVERY, str(discovered.error))
+        return not_covered(state.name, state.error or "")
+
+    def _missing(self) -> set[str]:
+        """Return the kinds that the server said it does not have, believed or not."""
+        return {DISCOVERY, *(name for name, answers in self._discovered.items() if answers.absent(0))}
+
+    def _keep_looking(self) -> None:
+        """Ask again and again what is served; what did not answer is as it was."""
+        backoff = Backoff(self._timing.backoff[0], self._timing.discovery[1])
         while not self._stopping.is_set():
-            found, before = self._discovery.objects, self._discovery.coverage
+            self._look_again.clear()
+            found: Mapping[str, Resource | SourceError] = {}
             try:
-                rows = discover(self._connection)
-            except ForbiddenError as error:
-                self._discovery = _state_of_discovery(Coverage.REFUSED, found, str(error))
-                wait = random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
-            except Exception as error:  # noqa: BLE001 - a bug in nodeagent must not end the thread
-                if not isinstance(error, SourceError):
-                    _LOG.exception("Discovery failed unexpectedly; what is known stays")
-                self._discovery = _state_of_discovery(before, found, str(error))
-                wait = backoff.next(error.retry_after if isinstance(error, ApiError) else None)
-            else:
-                self._serve(rows)
-                self._discovery = _state_of_discovery(Coverage.WATCHED, len(rows))
-                backoff.reset()
-                wait = random.uniform(*self._timing.discovery)  # noqa: S311 - as above
-            if self._discovery.coverage is not before:
+                found = discover(self._connection, optional_kinds(hostnames=self._hostnames))
+            except Exception:  # noqa: BLE001 - a bug in nodeagent must not end the thread
+                _LOG.exception("Discovery failed unexpectedly; what is known stays")
+            before = {one.name: one.state for one in self.states()}
+            now = time.monotonic()
+            self._discovered = {
+                name: self._discovered.get(name, Answers()).then(
+                    answer if isinstance(answer, SourceError) else None, now
+                )
+                for name, answer in found.items()
+            }
+            self._serve(found)
+            if before != {one.name: one.state for one in self.states()}:
                 self._changed()
-            self._stopping.wait(wait)
+            self._look_again.wait(self._until_next_look(backoff))
 
-    def _has_waited_for(self, reflectors: Iterable[Reflector]) -> bool:
-        """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
-        now = time.monotonic()
-        if self._waits_until is None:
-            self._waits_until = now + self._timing.optional_wait
-        discovered = self._discovery.coverage is not Coverage.PENDING
-        if discovered and all(each.coverage is not Coverage.PENDING for each in reflectors):
-            self._waits_until = now
-        return now >= self._waits_until
+    def _until_next_look(self, backoff: Backoff) -> float:
+        lasting, answers = self._timing.lasting, self._discovered
+        failing = [one for one in answers.values() if one.error is not None and not one.absent(0)]
+        doubtful = [name for name, one in answers.items() if one.absent(0) and not one.absent(lasting.absent)]
+        if failing and all(one.denied(lasting) for one in failing):
+            return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
+        if failing or not answers:
+            asked = [one.error.retry_after for one in failing if isinstance(one.error, ApiError)]
+            return backoff.next(max((seconds for seconds in asked if seconds is not None), default=None))
+        backoff.reset()
+        if doubtful:
+            return lasting.absent / 2
+        return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
 
     def _now(self) -> list[Reflector]:
         with self._lock:
             return list(self._reflectors.values())
 
-    def _serve(self, rows: tuple[Resource, ...]) -> None:
-        """Watch the kinds that are served, and no longer those that are removed; idempotent."""
-        wanted = {row.name: row for row in (*EVERYWHERE, *rows)}
+    def _serve(self, found: Mapping[str, Resource | SourceError]) -> None:
+        """Watch what is wanted and served, and no longer what is not; idempotent."""
+        rows = [*watched(*self._node, hostnames=self._hostnames)]
+        kinds = {kind.name for kind in optional_kinds(hostnames=self._hostnames)}
+        rows += [row for row in found.values() if isinstance(row, Resource) and row.name in kinds]
+        if self._hostnames and any(row.name == GATEWAYS.name for row in rows):
+            rows.append(NAMESPACES)
+        wanted = {row.name for row in rows} | kinds | ({NAMESPACES.name} if self._hostnames else set())
         with self._lock:
             if self._stopping.is_set():
                 return
-            # That of namespaces goes on.
             gone = [
                 name
                 for name, each in self._reflectors.items()
-                if name not in wanted and each.coverage is Coverage.NOT_SERVED
+                if name not in wanted or (name in kinds and self._state(name, each) is KindState.ABSENT)
             ]
             removed = [self._reflectors.pop(name) for name in gone]
-            for row in wanted.values():
+            for row in rows:
                 self._watch(row)
         for each in removed:
             each.stop()
@@ -229,7 +304,8 @@ class Cluster:
         if known is not None:
             known.stop()
         # In another version they are the same objects: the held ones stay until they are listed in it.
-        self._reflectors[row.name] = self._reflector(row, known.store if known is not None else None)
+        store = known.store if known is not None else None
+        self._reflectors[row.name] = Reflector(self._connection, row, self._timing, self._changed, store)
         self._reflectors[row.name].start()
 
     def _changed(self) -> None:
@@ -237,54 +313,76 @@ class Cluster:
             self._on_change()
 
 
-def _state_of_discovery(coverage: Coverage, found: int = 0, error: str | None = None) -> ResourceState:
-    synced = coverage is not Coverage.PENDING
-    return ResourceState(DISCOVERY, synced, found, error=error, optional=True, coverage=coverage)
+_PROTECTING = {row.name for row in (API_SERVERS,)} | {SERVICE_RANGES.name}
+"""What says which addresses must not be redirected: without an answer about it, no pass is made."""
 
 
-def _state(reflector: Reflector) -> ResourceState:
-    coverage = reflector.coverage
-    return ResourceState(
-        name=reflector.resource.name,
-        synced=reflector.store.synced,
-        objects=len(reflector.store),
-        restarts=max(0, reflector.watches - 1),
-        relists=max(0, reflector.lists - 1),
-        error=None if coverage is Coverage.NOT_SERVED else reflector.error,
-        optional=reflector.resource.optional,
-        coverage=coverage,
-    )
-
-
-def read_cluster(connection: Connection, node_name: str, relay: Name | None = None) -> Snapshot:
+def read_cluster(
+    connection: Connection,
+    node_name: str,
+    relay: Name | None = None,
+    *,
+    hostnames: bool = True,
+    nodes: bool = False,
+) -> Snapshot:
     """List everything on which decisions depend, once; change nothing.
 
     Args:
         connection: to the API server.
         node_name: this node's name.
         relay: namespace and name of an existing relay Service; None if this node relays itself.
+        hostnames: whether hostnames are wanted.
+        nodes: whether the addresses of all nodes are; else they are read only if this node has no Node.
 
     Returns:
-        The cluster; its `node` is None if there is no such Node.
+        The cluster; its `node` is None if there is no such Node. `not_covered` names optional kinds that RBAC
+        denies, `pending` those that can't be read now.
 
     Raises:
-        SourceError: a list is not available; the text says which, why, and what to do. A part of a cluster
-            is never returned as the whole; `not_covered` names optional kinds that RBAC denies.
+        SourceError: a list that every decision needs is not available; the text says which, why, and what to
+            do.
     """
-    rows = [*watched(node_name, relay), *EVERYWHERE]
-    found: list[tuple[object, ...]] = []
-    refused: list[str] = []
-    try:
-        rows += discover(connection)
-    except ForbiddenError as error:
-        refused.append(not_covered(DISCOVERY, str(error)))
-    for row in rows:
+    once = _SingleRead(connection)
+    for row in watched(node_name, relay, hostnames=hostnames):
+        once.read(row)
+    found = discover(connection, optional_kinds(hostnames=hostnames))
+    for name, answer in found.items():
+        if isinstance(answer, SourceError):
+            once.leave_out(name, DISCOVERY, answer)
+        else:
+            once.read(answer)
+    if isinstance(found.get(GATEWAYS.name), Resource):
+        once.read(NAMESPACES)
+    if nodes or not any(isinstance(value, Node) for values in once.held for value in values):
+        once.read(NODE_ADDRESSES)
+        once.pending.pop(NODE_ADDRESSES.name, None)
+    return assembled(once.held, tuple(once.denied), once.pending)
+
+
+class _SingleRead:
+    """What was listed, which kinds are denied, and which can't be read now, and why."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.held: list[tuple[object, ...]] = []
+        self.denied: dict[str, None] = {}
+        self.pending: dict[str, str] = {}
+
+    def read(self, row: Resource) -> None:
+        """List a collection. Raises SourceError if no decision can do without."""
         try:
-            values = [item.value for item in read_list(connection, row).items.values()]
-            found.append(tuple(value for value in values if value is not None))
-        except (ForbiddenError, NotFoundError) as error:
+            values = [item.value for item in read_list(self._connection, row).items.values()]
+            self.held.append(tuple(value for value in values if value is not None))
+        except SourceError as error:
             if not row.optional:
                 raise
-            if isinstance(error, ForbiddenError):  # else it was removed in this moment
-                refused.append(not_covered(row.name, str(error)))
-    return assembled(found, refused)
+            self.leave_out(row.name, row.name, error)
+
+    def leave_out(self, name: str, what: str, error: SourceError) -> None:
+        """Take note of a kind that could not be read. Raises the error if no decision can do without."""
+        if isinstance(error, ForbiddenError):
+            self.denied[not_covered(what, str(error))] = None
+        elif not isinstance(error, NotFoundError):
+            if name in _PROTECTING:
+                raise error
+            self.pending[name] = str(error)

@@ -178,7 +178,7 @@ def _number(version: str) -> int:
 def _pages(connection: Connection, resource: Resource, limit: int, *, compressed: bool) -> Listing:
     items: dict[Key, Item] = {}
     version = 0
-    proceed = ""
+    proceed, seen = "", set[str]()
     while True:
         query = {**resource.selector, **({"limit": str(limit)} if limit else {})}
         if proceed:
@@ -201,6 +201,10 @@ def _pages(connection: Connection, resource: Resource, limit: int, *, compressed
         proceed = page.metadata.proceed
         if not proceed:
             return Listing(version, items)
+        if proceed in seen:
+            text = "the answer repeats an earlier `continue` token, so the list would never end"
+            raise NotJsonError(f"list {resource.path}: {text}")
+        seen.add(proceed)
         # The page's bytes are freed before the next page arrives.
         del page
 

@@ -1,17 +1,17 @@
 """One resource kept up to date: list, then watch, over and over.
 
 It behaves as client-go's reflector (tools/cache/reflector.go) and as "API concepts: Efficient detection of
-changes" say: a watch resumes from the last resourceVersion; 410 requires a new list, and so do several
-watches in a row that bring nothing. Whatever fails, what is known stays.
+changes" say: a watch resumes from the last resourceVersion; 410 requires a new list, and so do watches that
+have brought nothing for a while. Whatever fails, what is known stays (fail_static.py).
 """
 
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
@@ -19,14 +19,13 @@ from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
-    ApiRequest,
     ForbiddenError,
     GoneError,
-    NoConnectionError,
     NotFoundError,
     NotJsonError,
     TooLargeError,
 )
+from nodeagent.sources.kubernetes.fail_static import Answers, Lasting
 from nodeagent.sources.kubernetes.listing import lines, read_event, read_list
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 
@@ -35,9 +34,12 @@ _LOG = logging.getLogger(__name__)
 _WATCH_SECONDS = (300, 600)
 """The server is asked to end a watch after a random time in this range, so that nodes don't reconnect
 together, and move to another API server now and then."""
-_MOST_FRUITLESS = 3
-"""Watches in a row without a line. After that the resource is listed each time: a proxy that holds back
-streams, or a server that can't watch, makes changes late, not unknown."""
+_LOST = (GoneError, NotJsonError, NotFoundError, TooLargeError)
+"""After these a watch can't be continued: a change may have been lost in the part that could not be read; a
+kind that returns is another collection."""
+
+_DECIDING = (ForbiddenError, NotFoundError)
+"""What may change the state of a kind, if it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +49,24 @@ class Timing:
     Attributes:
         idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks arrive about once
             a minute (KEP-956).
-        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
+        shortest_watch: a watch that ends sooner is a failure, whatever it brought: the waits grow.
+        unheard: without a line of any watch, after which the resource is listed again: a proxy that holds
+            back streams, or a server that can't watch, makes changes late, not unknown.
         backoff: the first wait after a failure, and the longest.
-        refused: a range of seconds, after which an optional kind that was denied is requested again.
+        refused: a range of seconds, after which a kind that is denied is requested again.
         discovery: a range of seconds, after which the server is asked again which optional kinds it has.
-        optional_wait: how long the first snapshot waits for optional kinds that neither arrive nor are
-            denied.
+        optional_wait: how long the first snapshot waits for optional kinds that have not answered.
+        lasting: from when on denial and absence of a kind are believed.
     """
 
     idle_timeout: float = 150.0
     shortest_watch: float = 1.0
+    unheard: float = 120.0
     backoff: tuple[float, float] = (0.5, 30.0)
     refused: tuple[float, float] = (240.0, 360.0)
     discovery: tuple[float, float] = (60.0, 90.0)
     optional_wait: float = 10.0
-
-
-class Coverage(StrEnum):
-    """Whether the API server provides a resource."""
-
-    WATCHED = "watched"
-    PENDING = "pending"
-    """It is expected: a request is under way, or the server fails."""
-    REFUSED = "refused"
-    """RBAC denies it; what was known before stays."""
-    NOT_SERVED = "not-served"
-    """This server has no such kind."""
+    lasting: Lasting = field(default_factory=Lasting)
 
 
 _NOTHING = Item(0)
@@ -152,14 +146,14 @@ class Reflector:
         store: where they are kept.
         watches: watches begun.
         lists: lists completed.
-        error: what is wrong now, in words for a person; None while all is well.
+        answers: the last answers of the collection.
 
     Args:
         connection: to the API server.
         resource: which objects.
         timing: its durations.
-        on_change: called, in its thread, after a value has changed, and when an optional kind turns out not
-            to exist or is denied: the first snapshot waits until that is known.
+        on_change: called, in its thread, after a value has changed, and after an answer that may change what
+            is known of the kind.
         store: where they are kept; None for an empty one.
     """
 
@@ -174,34 +168,20 @@ class Reflector:
         self.resource = resource
         self.store = store or Store()
         self.watches = self.lists = 0
-        self.error: str | None = None
-        self._failure: type[Exception] | None = None
+        self.answers = Answers()
         self._connection = connection
         self._timing = timing
         self._on_change = on_change
         self._backoff = Backoff(*timing.backoff)
-        # The highest resourceVersion received, from which a watch continues; None if a list is needed.
-        self._version: int | None = None
-        # Whether the last watch received a line or lasted, so that no wait is needed.
-        self._productive = False
-        # Watches that have ended since the last line of one.
-        self._fruitless = 0
-        # Whether the history was lost since the last productive watch: the first time leads to a new list at
-        # once, however long the wait after a failure has grown; after that, it waits like any failure.
-        self._lost = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
-        self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
+        self._thread = threading.Thread(target=self._keep_up, name=f"watch-{resource.name}", daemon=True)
 
     @property
-    def coverage(self) -> Coverage:
-        """Whether the server provides it, by its last answer."""
-        if self._failure is ForbiddenError:
-            return Coverage.REFUSED
-        if self.resource.optional and self._failure is NotFoundError:
-            return Coverage.NOT_SERVED
-        return Coverage.WATCHED if self.store.synced else Coverage.PENDING
+    def error(self) -> str | None:
+        """What is wrong now, in words for a person; None while all is well."""
+        return None if self.answers.error is None else str(self.answers.error)
 
     def start(self) -> None:
         """Start to list and watch."""
@@ -218,80 +198,70 @@ class Reflector:
         """Wait for the daemon thread's end, at most `timeout` seconds: a slow list may take longer."""
         self._thread.join(timeout)
 
-    def _run(self) -> None:
+    def _keep_up(self) -> None:
+        """List and watch until the end. Whatever fails, what is held stays."""
+        at_once = True
         while not self._stopping.is_set():
-            self._productive = False
-            try:
-                if self._version is None:
-                    self._list()
-                if not self._stopping.is_set():
-                    stream = self._open()
-                    self.error = self._failure = None
-                    self._follow(stream)
-            except SourceError as error:
-                self._fail(error)
-            except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
+            lasted, failure = self._list_and_watch()
+            at_once = at_once or lasted
+            if at_once and isinstance(failure, GoneError):
+                at_once = (
+                    False  # The server answers, however long the waits have grown; but only once in a row.
+                )
+            else:
+                self._wait(failure)
+
+    def _list_and_watch(self) -> tuple[bool, Exception | None]:
+        """Read the collection, and watch from there as long as its history can be continued.
+
+        Returns:
+            Whether a watch lasted, and the failure that requires a new list; None if watches only bring
+            nothing.
+        """
+        lasted = False
+        try:
+            version, heard = self._list(), time.monotonic()
+            while not self._stopping.is_set() and time.monotonic() - heard < self._timing.unheard:
+                failure, opened = None, math.inf
+                try:
+                    stream = self._open(version)
+                    opened = time.monotonic()
+                    for newest in self._changes(stream):
+                        # A late duplicate must not turn the clock back.
+                        version, heard = max(version, newest), time.monotonic()
+                except _LOST:
+                    raise
+                except SourceError as error:
+                    failure = error
+                    self._answered(error)
+                finally:
+                    if time.monotonic() - opened >= self._timing.shortest_watch:
+                        lasted = True
+                        self._backoff.reset()
+                self._wait(failure)
+        except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
+            if not isinstance(error, SourceError):
                 # A bug in nodeagent must not stop this resource for good: report it, and start again.
                 fields = {"resource": self.resource.name}
-                _LOG.exception(
-                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": fields}
-                )
-                self._version = None
-                self._fail(error)
-            else:
-                self._pause(None)
+                text = "Watch failed unexpectedly; the resource is listed again"
+                _LOG.exception(text, extra={"fields": fields})
+            self._answered(error)
+            return lasted, error
+        return lasted, None
 
-    def _fail(self, error: Exception) -> None:
-        """Decide what is next after a failure, and wait as long as it requires."""
-        if self._stopping.is_set():
-            return
-        if isinstance(error, GoneError | NotJsonError | NotFoundError | TooLargeError):
-            # A change may have been lost in the unreadable part; a kind that returns is another collection.
-            self._version = None
-        self.error = str(error)
-        self._failure = type(error)
-        if self.resource.optional and self.coverage in {Coverage.NOT_SERVED, Coverage.REFUSED}:
-            self._on_change()
-        self._pause(error)
-
-    def _pause(self, error: Exception | None) -> None:
-        """Decide whether to list again after fruitless watches, and wait before the next request.
-
-        There is no wait after a watch that received something or lasted, nor at the first 410.
-        """
-        retry_after = error.retry_after if isinstance(error, ApiError) else None
-        if self._version is not None and retry_after is None and not isinstance(error, NoConnectionError):
-            self._fruitless += 1
-        if self._fruitless > _MOST_FRUITLESS:
-            self._version = None
-        if self._productive:
-            self._backoff.reset()
-            self._lost = False
-        if isinstance(error, GoneError) and not self._lost:
-            self._lost = True
-            return
-        if self.resource.optional and isinstance(error, ForbiddenError):
-            # A person grants rights: a thousand nodes need not ask every half minute.
-            self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
-            return
-        if retry_after is not None or not self._productive:
-            self._stopping.wait(self._backoff.next(retry_after))
-
-    def _list(self) -> None:
+    def _list(self) -> int:
+        """Take over the whole collection; return its version."""
         listing = read_list(self._connection, self.resource)
-        if self._stopping.is_set():
-            return
-        self.error = self._failure = None
-        changed = self.store.replace(listing.items)
-        self._version = listing.version
-        self.lists += 1
-        if changed:
-            self._on_change()
+        if not self._stopping.is_set():
+            changed = self.store.replace(listing.items)
+            self.lists += 1
+            self._answered(None, changed=changed)
+        return listing.version
 
-    def _open(self) -> Stream:
+    def _open(self, version: int) -> Stream:
         query = {
             **self.resource.selector,
-            "resourceVersion": str(self._version),
+            "resourceVersion": str(version),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
@@ -302,37 +272,39 @@ class Reflector:
         if self._stopping.is_set():
             stream.interrupt()
         self.watches += 1
+        self._answered(None)
         return stream
 
-    def _follow(self, stream: Stream) -> None:
-        """Apply the events of a watch until it ends."""
-        began = time.monotonic()
+    def _changes(self, stream: Stream) -> Iterator[int]:
+        """Apply the events of a watch until it ends; yield the version of each, 0 if it has none."""
         try:
             for line in lines(stream.pieces()):
                 if self._stopping.is_set():
                     return
-                if self._apply(line, stream.request) and not self._stopping.is_set():
+                event = read_event(line, self.resource, stream.request)
+                version, key, item = event or (0, None, None)
+                if key is not None and self.store.apply(key, version, item):
                     self._on_change()
-                self._productive = True
-                self._fruitless = 0
+                yield version
         finally:
-            if time.monotonic() - began >= self._timing.shortest_watch:
-                self._productive = True
             with self._lock:
                 self._stream = None
             stream.close()
 
-    def _apply(self, line: bytes, request: ApiRequest) -> bool:
-        """Apply one line to the held objects; return whether a value changed."""
-        try:
-            event = read_event(line, self.resource, request)
-        except ApiError:
-            # A new list is needed whatever it is, as in client-go.
-            self._version = None
-            raise
-        if event is None:
-            return False
-        version, key, item = event
-        # A late duplicate must not turn the clock back.
-        self._version = max(version, self._version or 0)
-        return key is not None and self.store.apply(key, version, item)
+    def _answered(self, error: Exception | None, *, changed: bool = False) -> None:
+        """Take note of an answer; the kind may be another one from now on."""
+        if self._stopping.is_set():
+            return
+        before, self.answers = self.answers, self.answers.then(error, time.monotonic())
+        decides = isinstance(error, _DECIDING) or isinstance(before.error, _DECIDING)
+        if changed or (self.resource.optional and decides):
+            self._on_change()
+
+    def _wait(self, failure: Exception | None) -> None:
+        """Wait before the next request, whatever came of the last one: each failure in a row waits longer."""
+        if self.answers.denied(self._timing.lasting):
+            # A person grants rights: a thousand nodes need not ask every half minute.
+            self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
+        else:
+            retry_after = failure.retry_after if isinstance(failure, ApiError) else None
+            self._stopping.wait(self._backoff.next(retry_after))

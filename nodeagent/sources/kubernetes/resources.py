@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from nodeagent.errors import SourceError
 from nodeagent.model.objects import (
     ControllerRoute,
     Gateway,
@@ -31,7 +32,7 @@ from nodeagent.model.objects import (
     Snapshot,
     Unreadable,
 )
-from nodeagent.sources.kubernetes.errors import ApiPath, NotJsonError
+from nodeagent.sources.kubernetes.errors import ApiPath, NotFoundError, NotJsonError
 from nodeagent.sources.objects.api import Metadata
 from nodeagent.sources.objects.decoding import (
     Raw,
@@ -44,8 +45,8 @@ from nodeagent.sources.objects.decoding import (
     decode_service,
 )
 from nodeagent.sources.objects.kinds import (
-    GATEWAYS,
     OPTIONAL_KINDS,
+    SERVICE_RANGES,
     UNREAD_KINDS,
     OptionalKind,
     decode_ingress_class,
@@ -156,11 +157,7 @@ API_SERVERS = Resource(
     optional=True,
 )
 NODE_ADDRESSES = replace(NODES, decode=decode_node_addresses, optional=True)
-EVERYWHERE = (INGRESS_CLASSES, API_SERVERS, NODE_ADDRESSES)
-"""What every cluster serves, and may deny."""
 NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
-
-OPTIONAL_NAMES = (*(row.name for row in EVERYWHERE), NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
 
 
 def optional_resource(kind: OptionalKind, version: str) -> Resource:
@@ -174,15 +171,25 @@ def not_covered(name: str, reason: str) -> str:
     return f"{name} not covered: {reason}"
 
 
-def watched(node_name: str, relay: Name | None = None) -> tuple[Resource, ...]:
+def optional_kinds(*, hostnames: bool) -> tuple[OptionalKind, ...]:
+    """Return the optional kinds to read; without `hostnames`, none that matters to these alone."""
+    return OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
+
+
+def own_node(node_name: str) -> Resource:
+    """Return the collection that is this node's Node alone."""
+    return replace(NODES, name="node", selector={"fieldSelector": f"metadata.name={node_name}"})
+
+
+def watched(node_name: str, relay: Name | None = None, *, hostnames: bool = True) -> tuple[Resource, ...]:
     """Return everything to list and watch in every cluster.
 
     Args:
         node_name: this node's name.
         relay: namespace and name of an existing relay Service; None if this node relays itself.
+        hostnames: whether hostnames are wanted.
     """
-    own = replace(NODES, name="node", selector={"fieldSelector": f"metadata.name={node_name}"})
-    rows = [SERVICES, INGRESSES, own]
+    rows = [SERVICES, own_node(node_name), API_SERVERS, *([INGRESSES, INGRESS_CLASSES] if hostnames else [])]
     if relay is not None:
         namespace, name = relay
         rows += [
@@ -233,33 +240,48 @@ class _ServedKinds(Struct):
 _Answer = TypeVar("_Answer")
 
 
-def discover(connection: "Connection") -> tuple[Resource, ...]:
-    """Ask what is served; changes nothing.
+def discover(
+    connection: "Connection", kinds: Iterable[OptionalKind] = OPTIONAL_KINDS
+) -> dict[str, Resource | SourceError]:
+    """Ask group by group what is served; changes nothing, and raises nothing.
+
+    Args:
+        connection: to the API server.
+        kinds: which kinds to ask about.
 
     Returns:
-        A row for each optional kind that is served in a version that can be read, in its best one; and the
-        namespaces, by whose labels Gateways choose, if there are Gateways.
-
-    Raises:
-        ApiError: one of its kinds. A kind whose discovery failed never counts as absent.
+        By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
+        there is no such kind; another error: it did not say.
     """
-    groups = {
-        group.name: {one.version for one in group.versions}
-        for group in _ask(connection, "/apis", _Groups).groups
-    }
+    try:
+        answer = _ask(connection, "/apis", _Groups).groups
+    except SourceError as error:
+        # No API server lacks this path: whatever said so knows nothing of kinds.
+        failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
+        return {kind.name: failure for kind in kinds}
+    groups = {group.name: {one.version for one in group.versions} for group in answer}
 
     @cache
-    def plurals(group: str, version: str) -> frozenset[str]:
-        return served_plurals(connection, group, version)
+    def plurals(group: str, version: str) -> frozenset[str] | SourceError:
+        try:
+            return served_plurals(connection, group, version)
+        except NotFoundError:
+            return frozenset()
+        except SourceError as error:
+            return error
 
-    def best(kind: OptionalKind) -> str | None:
-        """Return the first of the versions that can be read in which the kind is served."""
-        known = (version for version in kind.versions if version in groups.get(kind.group, ()))
-        return next((version for version in known if kind.plural in plurals(kind.group, version)), None)
+    def best(kind: OptionalKind) -> Resource | SourceError:
+        if kind is SERVICE_RANGES and kind.group not in groups:
+            return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
+        for version in (each for each in kind.versions if each in groups.get(kind.group, ())):
+            found = plurals(kind.group, version)
+            if isinstance(found, SourceError):
+                return found
+            if kind.plural in found:
+                return optional_resource(kind, version)
+        return NotFoundError(f"get /apis: the API server has no {kind.name}")
 
-    served = [(kind, version) for kind in OPTIONAL_KINDS if (version := best(kind)) is not None]
-    rows = tuple(optional_resource(kind, version) for kind, version in served)
-    return (*rows, NAMESPACES) if any(kind is GATEWAYS for kind, _ in served) else rows
+    return {kind.name: best(kind) for kind in kinds}
 
 
 def unread_kinds(connection: "Connection") -> tuple[str, ...]:
@@ -292,7 +314,11 @@ def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answe
 _Value = TypeVar("_Value")
 
 
-def assembled(collections: Iterable[tuple[object, ...]], not_covered: Iterable[str] = ()) -> Snapshot:
+def assembled(
+    collections: Iterable[tuple[object, ...]],
+    not_covered: Iterable[str] = (),
+    pending: Mapping[str, str] = {},
+) -> Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
     Each may have entries for objects that can't be read. EndpointSlices of an existing relay come as tuples
@@ -331,4 +357,5 @@ def assembled(collections: Iterable[tuple[object, ...]], not_covered: Iterable[s
         api_servers=frozenset(chain.from_iterable(of(frozenset))),
         unreadable=tuple(unreadable),
         not_covered=tuple(not_covered),
+        pending=pending,
     )

@@ -363,6 +363,9 @@ UNREAD_KINDS: Mapping[str, tuple[str, ...]] = {
 """Kinds that claim hostnames and are not read, by group; the doctor names those that are served."""
 
 GATEWAYS = OptionalKind(GATEWAY_API, ("v1", "v1beta1"), "gateways", "Gateway", decode_gateway)
+SERVICE_RANGES = OptionalKind(
+    "networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range
+)
 
 OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     GATEWAYS,
@@ -370,7 +373,7 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     _route("HTTPRoute", "v1", "v1beta1"),
     _route("GRPCRoute", "v1", "v1alpha2"),
     _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
-    OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range),
+    SERVICE_RANGES,
     *(
         OptionalKind(
             row.group,

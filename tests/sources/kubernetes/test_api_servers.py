@@ -8,7 +8,7 @@ from typing import Any
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.reflector import Coverage
+from nodeagent.sources.kubernetes.fail_static import KindState
 from nodeagent.sources.kubernetes.resources import API_SERVERS
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Ending, Rule, objects
@@ -47,7 +47,7 @@ def test_what_is_known_stays_when_the_right_is_withdrawn(api: ApiServer, connect
     with watching(api, connection) as watched:
         api.access.allow_only(_REST)
         api.end_watches(Ending.CLEAN)
-        until(lambda: watched.state(API_SERVERS.name).coverage is Coverage.REFUSED, "the refusal")
+        until(lambda: watched.state(API_SERVERS.name).state is KindState.DENIED, "the refusal")
         assert watched.snapshot().api_servers == REAL
         (line,) = [each for each in watched.snapshot().not_covered if each.startswith(API_SERVERS.name)]
         assert "forbidden" in line

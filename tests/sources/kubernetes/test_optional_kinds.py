@@ -6,13 +6,13 @@ import pytest
 
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ApiError
-from nodeagent.sources.kubernetes.reflector import Coverage, Timing
+from nodeagent.sources.kubernetes.fail_static import KindState
+from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import unread_kinds
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
-from tests.apiserver import GATEWAY_API, ApiServer, Object, Rule, custom, faults, objects
+from tests.apiserver import GATEWAY_API, ApiServer, Rule, custom, faults, objects
 
-from .watching import NODE, QUICK, Watched, unordered, until, watching
+from .watching import NODE, QUICK, Watched, ingress_route, unordered, until, watching
 
 GROUP = "gateway.networking.k8s.io"
 ROUTES = f"httproutes.{GROUP}"
@@ -24,16 +24,6 @@ ALL_BUT_ROUTES = [
     Rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"], ["kubernetes"]),
     Rule([GROUP], ["gateways"], ["list", "watch"]),
 ]
-
-
-def ingress_route(host: str) -> Object:
-    """Build an IngressRoute."""
-    return {
-        "kind": "IngressRoute",
-        "apiVersion": "traefik.io/v1alpha1",
-        "metadata": {"name": "site"},
-        "spec": {"routes": [{"kind": "Rule", "match": f"Host(`{host}`)"}]},
-    }
 
 
 def hostnames(watched: Watched) -> list[str]:
@@ -52,16 +42,17 @@ def until_looked(api: ApiServer, times: int) -> None:
     api.traffic.wait_for_requests("get", "/apis", looked + times)
 
 
-def coverage(watched: Watched, name: str = ROUTES) -> Coverage:
+def coverage(watched: Watched, name: str = ROUTES) -> KindState:
     """Return what the server has of a resource."""
-    return watched.state(name).coverage
+    return watched.state(name).state
 
 
 def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connection) -> None:
     """Each is reported as not served; nothing is requested in vain."""
     with watching(api, connection) as watched:
+        until(lambda: not watched.snapshot().pending, "what is missing to be believed")
         states = {state.name: state for state in watched.cluster.states()}
-        absent = {name for name, state in states.items() if state.coverage is Coverage.NOT_SERVED}
+        absent = {name for name, state in states.items() if state.state is KindState.ABSENT}
         optional = {kind.name for kind in OPTIONAL_KINDS}
         assert absent == optional - {"servicecidrs.networking.k8s.io"} | {"namespaces"}
         assert [state.error for state in states.values()] == [None] * len(states)
@@ -124,7 +115,7 @@ def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: 
         assert hostnames(watched) == ["www.example.com"]
         api.withdraw(*HTTP_ROUTES)
         until_hostnames(watched)
-        until(lambda: coverage(watched) is Coverage.NOT_SERVED, "it to be told")
+        until(lambda: coverage(watched) is KindState.ABSENT, "it to be told")
         assert watched.state(ROUTES).error is None
         until_looked(api, 2)
         asked = len(api.traffic.seen("list", "*/httproutes"))
@@ -146,11 +137,11 @@ def test_a_definition_that_is_made_again_between_two_polls_loses_nothing_and_kee
         api.faults.add(hold, path="/apis", times=None)
         hold.wait_until_held()
         api.withdraw(*HTTP_ROUTES)
-        until(lambda: coverage(watched) is Coverage.NOT_SERVED, "its absence to be met")
+        until(lambda: "404" in (watched.state(ROUTES).error or ""), "its absence to be met")
         api.store.serve(*HTTP_ROUTES)
         api.store.create(objects.http_route("b", hostnames=["b.example"]))
         until_hostnames(watched, "b.example")
-        until(lambda: coverage(watched) is Coverage.WATCHED, "it to be watched again")
+        until(lambda: coverage(watched) is KindState.KNOWN, "it to be watched again")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +183,7 @@ def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
     with watching(api, connection) as watched:
         assert watched.ingresses() == ["i"]
         assert len(watched.snapshot().gateways) == 1
-        assert coverage(watched) is Coverage.REFUSED
+        assert coverage(watched) is KindState.DENIED
         (told,) = watched.snapshot().not_covered
         assert told.startswith(f"{ROUTES} not covered: list /apis/{GROUP}/v1/httproutes")
         assert 'apiGroups: ["gateway.networking.k8s.io"], resources: ["httproutes"]' in told
@@ -228,7 +219,7 @@ def test_a_discovery_that_rbac_denies_is_reported(api: ApiServer, connection: Co
         (told,) = watched.snapshot().not_covered
         assert told.startswith(f"discovery not covered: get {path} at ")
         assert told.endswith(f'a ClusterRole: {{nonResourceURLs: ["{path}"], verbs: ["get"]}}')
-        assert coverage(watched, "discovery") is Coverage.REFUSED
+        assert coverage(watched, "discovery") is KindState.DENIED
         assert read_cluster(connection, NODE).not_covered == (told,)
 
 
@@ -260,6 +251,6 @@ def test_what_is_optional_holds_up_the_start_for_a_while_only(api: ApiServer, co
         watched.until_synced()
         assert watched.ingresses() == ["i"]
         until(lambda: "500" in (watched.state(ROUTES).error or ""), "the error")
-        assert coverage(watched) is Coverage.PENDING
-        with pytest.raises(ApiError, match="500"):
-            read_cluster(connection, NODE)
+        assert coverage(watched) is KindState.PENDING
+        assert "500" in watched.snapshot().pending[ROUTES]
+        assert "500" in read_cluster(connection, NODE).pending[ROUTES]

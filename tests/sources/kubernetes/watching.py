@@ -10,9 +10,10 @@ from typing import Any
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.reflector import Coverage, Timing
+from nodeagent.sources.kubernetes.fail_static import KindState, Lasting
+from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, Name
-from tests.apiserver import ApiServer
+from tests.apiserver import ApiServer, Object
 from tests.testbed.waiting import wait_until
 
 NODE = "n1"
@@ -21,7 +22,18 @@ QUICK = Timing(
     backoff=(0.01, 0.05),
     refused=(0.05, 0.1),
     discovery=(0.05, 0.1),
+    lasting=Lasting(denied=0.1, absent=0.2),
 )
+
+
+def ingress_route(host: str) -> Object:
+    """Build an IngressRoute."""
+    return {
+        "kind": "IngressRoute",
+        "apiVersion": "traefik.io/v1alpha1",
+        "metadata": {"name": "site"},
+        "spec": {"routes": [{"kind": "Rule", "match": f"Host(`{host}`)"}]},
+    }
 
 
 def until(done: Callable[[], bool], what: str) -> None:
@@ -70,7 +82,7 @@ class Watched:
     def watched(self) -> list[ResourceState]:
         """Return the states of the resources that the server has and allows to watch."""
         states = self.cluster.states()
-        return [one for one in states if one.coverage is Coverage.WATCHED and one.name != DISCOVERY]
+        return [one for one in states if one.state is KindState.KNOWN and one.name != DISCOVERY]
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot; every resource must have been listed."""
@@ -96,7 +108,7 @@ class Watched:
 
     def until_settled(self) -> None:
         """Return when the snapshot is what a fresh list gives."""
-        fresh = unordered(read_cluster(self.connection, NODE, self.relay))
+        fresh = replace(unordered(read_cluster(self.connection, NODE, self.relay)), nodes=())
         until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list")
 
     def until_watching(self) -> None:

@@ -1,0 +1,95 @@
+"""What fail static means for one kind of objects: what is known of it while the API server does not say.
+
+A kind that was read once is known as it was last seen, however long ago. One bad answer is not an answer: an
+API server that has just started denies requests until it has read its roles, and does not have the kinds of
+CustomResourceDefinitions until it has read those. So a denial counts once it has lasted, and so does the
+absence of a kind. Until then, a kind that was never read is pending, and while any is, a pass only adds
+(`agent.convergence`), and CoreDNS' ConfigMap is not written.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
+
+
+class KindState(StrEnum):
+    """What is known of one kind."""
+
+    KNOWN = "known"
+    """Its objects, as they were last seen."""
+    PENDING = "pending"
+    """It was never read since the start."""
+    ABSENT = "absent"
+    """This server has no such kind."""
+    DENIED = "denied"
+    """RBAC denies it; what was known before stays."""
+
+
+class Lasting(Struct, frozen=True):
+    """From when on an answer that takes something away is believed.
+
+    Attributes:
+        denials: so many refusals in a row,
+        denied: over at least so many seconds.
+        absent: for so many seconds, the server has said each time that there is no such kind.
+    """
+
+    denials: int = 5
+    denied: float = 60.0
+    absent: float = 5.0
+
+
+class Answers(Struct, frozen=True):
+    """The last answers to one question, as far as they were all the same.
+
+    Attributes:
+        error: what failed; None for a success.
+        times: how many there were in a row.
+        first: when the first of them came (monotonic seconds).
+        latest: when the last of them came.
+    """
+
+    error: Exception | None = None
+    times: int = 0
+    first: float = 0.0
+    latest: float = 0.0
+
+    def then(self, error: Exception | None, now: float) -> "Answers":
+        """Return them after one more answer."""
+        if self.times and type(error) is type(self.error):
+            return Answers(error, self.times + 1, self.first, now)
+        return Answers(error, 1, now, now)
+
+    def denied(self, lasting: Lasting) -> bool:
+        """Whether they deny it, for good as far as can be seen."""
+        long_enough = self.latest - self.first >= lasting.denied
+        return isinstance(self.error, ForbiddenError) and long_enough and self.times >= lasting.denials
+
+    def absent(self, seconds: float) -> bool:
+        """Whether they say that there is no such kind, for so long."""
+        return isinstance(self.error, NotFoundError) and self.latest - self.first >= seconds
+
+
+def state_of(
+    collection: Answers | None, discovery: Answers | None, *, known: bool, lasting: Lasting, trusted: bool
+) -> KindState:
+    """Return what is known of a kind. Pure.
+
+    Args:
+        collection: What its own collection answered; None if that was not requested.
+        discovery: What the discovery of its group answered; None for a kind that every server has.
+        known: Whether it was listed once.
+        lasting: From when on denial and absence are believed.
+        trusted: Whether it is a kind of Kubernetes itself, which a starting server has from the beginning.
+    """
+    seconds = 0.0 if trusted else lasting.absent
+    asked = [answers for answers in (collection, discovery) if answers is not None]
+    if asked and all(answers.absent(seconds) for answers in asked):
+        return KindState.ABSENT  # Each that was asked has said so for a while: its objects are gone with it.
+    if any(answers.denied(lasting) for answers in asked):
+        return KindState.DENIED  # What it has now is unknown: what was known stays, and a note says so.
+    if known:
+        return KindState.KNOWN  # However old it is, and whatever fails now: an error is not news.
+    return KindState.PENDING  # Nothing was ever read: nothing is removed for the lack of it.

@@ -1,0 +1,250 @@
+"""One bad answer is not an answer: what is known of a kind while an API server starts, fails or is away."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.sources.kubernetes.cluster import read_cluster
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError, NotJsonError, UnreachableError
+from nodeagent.sources.kubernetes.fail_static import Answers, KindState, Lasting, state_of
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.reflector import Timing
+from nodeagent.sources.kubernetes.resources import watched as rows
+from tests.apiserver import GATEWAY_API, ApiServer, custom, faults, objects
+
+from .watching import NODE, QUICK, Watched, until, watching
+
+GROUP = "gateway.networking.k8s.io"
+ROUTES = f"httproutes.{GROUP}"
+OPENSHIFT = custom("route.openshift.io", "v1", "Route")
+LASTING = Lasting()
+STEADY = replace(QUICK, lasting=LASTING)
+"""As fast as the others, but with an agent's own patience about denial and absence."""
+
+
+def run(error: Exception | None, times: int, seconds: float) -> Answers:
+    """Return that many equal answers, spread over a time."""
+    answers = Answers()
+    for number in range(times):
+        answers = answers.then(error, number * seconds / max(1, times - 1))
+    return answers
+
+
+DENIED, MISSING, AWAY = ForbiddenError("403"), NotFoundError("404"), UnreachableError("no answer")
+
+
+@pytest.mark.parametrize(
+    ("collection", "discovery", "fresh", "later"),
+    [
+        (run(None, 1, 0), None, KindState.PENDING, KindState.KNOWN),
+        (run(AWAY, 100, 900), run(AWAY, 100, 900), KindState.PENDING, KindState.KNOWN),
+        (run(DENIED, 1, 0), None, KindState.PENDING, KindState.KNOWN),
+        (run(DENIED, 4, 900), None, KindState.PENDING, KindState.KNOWN),
+        (run(DENIED, 50, 59), None, KindState.PENDING, KindState.KNOWN),
+        (run(DENIED, 5, 60), None, KindState.DENIED, KindState.DENIED),
+        (None, run(DENIED, 5, 60), KindState.DENIED, KindState.DENIED),
+        (None, run(MISSING, 1, 0), KindState.PENDING, KindState.KNOWN),
+        (None, run(MISSING, 2, 5), KindState.ABSENT, KindState.ABSENT),
+        (run(MISSING, 9, 60), run(None, 1, 0), KindState.PENDING, KindState.KNOWN),
+        (run(None, 1, 0), run(MISSING, 9, 60), KindState.PENDING, KindState.KNOWN),
+        (run(MISSING, 2, 5), run(MISSING, 2, 15), KindState.ABSENT, KindState.ABSENT),
+        (run(DENIED, 5, 60).then(AWAY, 61), None, KindState.PENDING, KindState.KNOWN),
+    ],
+)
+def test_what_is_known_of_a_kind(
+    collection: Answers | None, discovery: Answers | None, fresh: KindState, later: KindState
+) -> None:
+    for known, expected in ((False, fresh), (True, later)):
+        found = state_of(collection, discovery, known=known, lasting=LASTING, trusted=False)
+        assert found is expected
+    if discovery is not None and discovery.error is MISSING and collection is None:
+        assert state_of(None, discovery, known=False, lasting=LASTING, trusted=True) is KindState.ABSENT
+
+
+@pytest.fixture
+def full(api: ApiServer) -> ApiServer:
+    """Provide an API server with routes of two kinds, an Ingress and a Service range."""
+    api.store.serve(*GATEWAY_API, *OPENSHIFT)
+    route = {
+        "kind": "Route",
+        "apiVersion": "route.openshift.io/v1",
+        "metadata": {"name": "r"},
+        "spec": {"host": "r.example"},
+    }
+    service_range = {
+        "kind": "ServiceCIDR",
+        "apiVersion": "networking.k8s.io/v1",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": ["10.96.0.0/16"]},
+    }
+    api.store.create_many([objects.http_route("a"), route, objects.ingress("i"), service_range])
+    return api
+
+
+def hostnames(watched: Watched) -> set[str]:
+    """Return the hostnames of all routes."""
+    found = watched.snapshot()
+    return {name for route in found.routes for name in route.hostnames} | {
+        name for route in found.controller_routes for name in route.hosts
+    }
+
+
+BOTH = {"www.example.com", "r.example"}
+
+
+def test_a_server_that_denies_everything_at_first_denies_nothing(
+    full: ApiServer, connection: Connection
+) -> None:
+    """Until its caches of roles are read."""
+    armed = [
+        full.faults.add(faults.Answer(403), path=path, times=None)
+        for path in ("*/httproutes", "*/servicecidrs", "*/endpointslices", f"/apis/{GROUP}/v1", "/apis")
+    ]
+    with watching(full, connection, timing=STEADY, synced=False) as watched:
+        until(lambda: watched.state("discovery").error is not None, "the denial")
+        until(lambda: watched.state("api-server-endpoints").error is not None, "the denial")
+        time.sleep(0.2)  # some tries more
+        assert watched.cluster.snapshot() is None, "nothing says yet which addresses are protected"
+        for one in armed:
+            full.faults.remove(one)
+        watched.until_synced()
+        until(lambda: hostnames(watched) == BOTH, "all hostnames")
+        assert [one.name for one in watched.snapshot().service_ranges] == ["kubernetes"]
+        assert watched.snapshot().not_covered == ()
+
+
+@pytest.mark.parametrize("plural", ["servicecidrs", "endpointslices", "httproutes"])
+def test_a_running_agent_loses_nothing_by_a_denial(
+    full: ApiServer, connection: Connection, plural: str
+) -> None:
+    with watching(full, connection, timing=STEADY) as watched:
+        until(lambda: hostnames(watched) == BOTH, "all lists")
+        before = watched.snapshot()
+        denial = full.faults.add(faults.Answer(403), path=f"*/{plural}", times=3)
+        full.end_watches()
+        until(lambda: denial.used == 3, "the denials")
+        now = watched.snapshot()
+        assert (now.service_ranges, now.routes, now.api_servers, now.not_covered) == (
+            before.service_ranges,
+            before.routes,
+            before.api_servers,
+            (),
+        )
+        full.store.create(objects.http_route("b", hostnames=["b.example"]))
+        until(lambda: hostnames(watched) == {*BOTH, "b.example"}, "a change after it")
+
+
+def test_a_group_that_fails_hides_no_other(full: ApiServer, connection: Connection) -> None:
+    """An aggregated API that is down: its kinds are pending, the others are served."""
+    down = full.faults.add(faults.Answer(503), path="/apis/route.openshift.io/v1", times=None)
+    impatient = replace(STEADY, optional_wait=0.2)
+    with watching(full, connection, timing=impatient, synced=False) as watched:
+        watched.until_synced()
+        until(lambda: hostnames(watched) == {"www.example.com"}, "the other group's hostnames")
+        assert "503" in watched.snapshot().pending["routes.route.openshift.io"]
+        assert ROUTES not in watched.snapshot().pending
+        once = read_cluster(connection, NODE)
+        assert {name for route in once.routes for name in route.hostnames} == {"www.example.com"}
+        assert [*once.pending] == ["routes.route.openshift.io"]
+        full.faults.remove(down)
+        until(lambda: hostnames(watched) == BOTH, "those of the group that was down")
+        full.faults.add(faults.Answer(503), path="/apis/route.openshift.io/v1", times=None)
+        until(lambda: watched.state("discovery").error is not None, "it to be down again")
+        assert hostnames(watched) == BOTH
+
+
+def test_a_list_of_groups_without_those_of_definitions_is_not_believed_at_once(
+    full: ApiServer, connection: Connection
+) -> None:
+    empty = b'{"kind":"APIGroupList","apiVersion":"v1","groups":[]}'
+    full.faults.add(faults.Answer(200, body=empty), path="/apis", times=3)
+    with watching(full, connection, timing=STEADY, synced=False) as watched:
+        until(lambda: watched.state("discovery").synced, "the answer")
+        assert watched.state(ROUTES).state is KindState.PENDING
+        until(lambda: watched.cluster.snapshot() is not None and hostnames(watched) == BOTH, "all hostnames")
+
+
+def test_kinds_that_are_really_missing_delay_nothing(api: ApiServer, connection: Connection) -> None:
+    began = time.monotonic()
+    with watching(api, connection, timing=Timing(), synced=False) as watched:
+        watched.until_synced()
+        assert time.monotonic() - began < Timing().optional_wait / 2
+        assert watched.snapshot().pending.keys() >= {ROUTES}
+
+
+BOOKMARK = b'{"type":"BOOKMARK","object":{"kind":"Ingress","metadata":{"resourceVersion":"1"}}}\n'
+ERROR = b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":%d}}\n'
+
+
+@pytest.mark.parametrize("end", [ERROR % 410, ERROR % 429, ERROR % 500, b'{"type":', b""])
+def test_a_watch_that_brings_one_line_and_ends_makes_no_busy_loop(
+    api: ApiServer, connection: Connection, end: bytes
+) -> None:
+    api.faults.add(faults.Answer(200, body=BOOKMARK + end), path="*/ingresses", verbs={"watch"}, times=None)
+    with watching(api, connection, timing=replace(QUICK, backoff=(0.4, 30.0)), synced=False) as watched:
+        watched.until_synced()
+        tick = time.monotonic() + 1.5
+        until(lambda: time.monotonic() > tick, "some time")
+        assert 2 <= len(api.traffic.seen("*", "*/ingresses")) <= 10
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_an_outage_of_whatever_kind_is_followed_by_no_list(
+    api: ApiServer,
+    connection: Connection,
+    refused: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Connections are refused, or accepted and closed."""
+    with watching(api, connection) as watched:
+        if refused:
+            api.stop_listening()
+        else:
+            away = api.faults.add(faults.Disconnect(), times=None)
+            api.end_watches()
+            until(lambda: away.used > 100, "many failures")
+        until(lambda: all(one.error for one in watched.watched()), "the failures")
+        api.store.create(objects.ingress("a"))
+        api.faults.clear()
+        if refused:
+            api.start_listening()
+        watched.until_ingresses("a")
+        assert {state.relists for state in watched.watched()} == {0}
+
+
+def test_a_continue_token_that_repeats_is_an_error(api: ApiServer, connection: Connection) -> None:
+    body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7","continue":"x"},"items":[]}'
+    endless = api.faults.add(faults.Answer(200, body=body), path="*/ingresses", times=None)
+    row = next(row for row in rows(NODE) if row.name == "ingresses")
+    with pytest.raises(NotJsonError, match="repeats an earlier `continue` token"):
+        read_list(connection, row)
+    assert endless.used <= 6
+
+
+def test_without_hostnames_nothing_that_claims_them_is_watched(
+    full: ApiServer, connection: Connection
+) -> None:
+    """Until they are wanted, and not after that."""
+    watched = Watched(full, connection, timing=QUICK)
+    watched.cluster.want_hostnames(wanted=False)
+    watched.cluster.start()
+    try:
+        watched.until_synced()
+        until(lambda: watched.state("servicecidrs.networking.k8s.io").synced, "the Service ranges")
+        assert {state.name for state in watched.cluster.states() if state.synced} == {
+            "services",
+            "node",
+            "api-server-endpoints",
+            "discovery",
+            "servicecidrs.networking.k8s.io",
+        }
+        assert full.traffic.seen("*", "*/ingress*") == full.traffic.seen("*", f"/apis/{GROUP}*") == []
+        assert watched.snapshot().pending == {}
+        watched.cluster.want_hostnames(wanted=True)
+        until(lambda: watched.cluster.snapshot() is not None and hostnames(watched) == BOTH, "all hostnames")
+        watched.cluster.want_hostnames(wanted=False)
+        until(lambda: hostnames(watched) == set(), "none")
+        until(lambda: not full.traffic.watches("httproutes"), "the end of the watches")
+    finally:
+        watched.cluster.stop()
