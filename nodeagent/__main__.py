@@ -14,6 +14,9 @@ def main() -> None:
         # In a container, the kernel drops a signal for which process 1 has no handler yet: a pod that ends
         # while it starts would take its whole grace period. A blocked signal waits (see `agent/loop.py`).
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    if "run" in sys.argv[1:3]:
+        # SIGHUP reloads the configuration: before there is a handler, it must not end the daemon.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # Only now, since the imports take most of the start.
     from nodeagent.cli.main import run  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard i
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -76,7 +77,8 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
     if desired.dnat.guarded:
         return desired
     held = actual.dnat.state().rules
-    return replace(desired, dnat=replace(desired.dnat, guarded=held.guarded, admitted=held.admitted))
+    kept = replace(desired.dnat, guarded=held.guarded, admitted=held.admitted, users=held.users)
+    return replace(desired, dnat=kept)
 
 
 class _Step(Struct, frozen=True):
@@ -148,15 +150,30 @@ def apply_plan(
     return done
 
 
+def out_of_reach(actual: ActualState) -> dict[ComponentName, str]:
+    """Return what this user may not read, and so could not change, either: component to reason."""
+    hidden: dict[ComponentName, str] = {}
+    for name in COMPONENTS:
+        with suppress(ApplyError):  # the pass reports it
+            if why := actual[name].state().unreadable:
+                hidden[name] = f"{why}; nothing was changed. Run as root, with CAP_NET_ADMIN"
+    return hidden
+
+
 def clean_up(components: Components) -> NodePass:
     """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
 
-    A component that fails keeps those after it, which it may still point at. A HAProxy that nodeagent
-    launched is stopped, whatever the configuration says by now.
+    A component that fails keeps those after it, which it may still point at. Where this user can't read
+    something, nothing is changed. A HAProxy that nodeagent launched is stopped, whatever the configuration
+    says by now.
     """
     done = NodePass(Desired())
+    actual = ActualState(components)
+    done.errors.update(out_of_reach(actual))
+    if done.errors:
+        return done
     components.relay.own_launched()
-    _run(_REMOVE, done, ActualState(components))
+    _run(_REMOVE, done, actual)
     if done.blocking & _POINTING:
         done.failed("relay", "kept, with its addresses: what could not be cleaned up might still point there")
     elif "relay" not in done.errors:

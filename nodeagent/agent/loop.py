@@ -141,7 +141,7 @@ class Agent:
             signal.signal(number, self._end)
         signal.signal(signal.SIGHUP, self.reload)
         # Blocked until now by the manifests' `env`, the supervisor or __main__.py, so that none is lost.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
         self.start()
         try:
             while not self._ending:

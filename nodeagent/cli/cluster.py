@@ -201,14 +201,21 @@ def _read(connection: Connection, pod: str, name: str, timeout: float) -> bytes:
 
 
 def _write(file: Path, members: dict[str, bytes]) -> None:
-    """Write the archive, readable by this user alone; a file that exists is left unchanged."""
+    """Write the archive, readable by this user alone, whole or not at all; a file that exists is left."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        for path, data in members.items():
+            info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
+            info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+            archive.addfile(info, io.BytesIO(data))
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            for path, data in members.items():
-                info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
-                info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
-                archive.addfile(info, io.BytesIO(data))
+        try:
+            with os.fdopen(descriptor, "wb") as made:
+                made.write(raw.getvalue())
+        except BaseException:
+            file.unlink()
+            raise
     except OSError as error:
         raise NodeagentError(f"{file}: can't be written: {error.strerror}; give another --output") from error
 

@@ -1,11 +1,12 @@
 """`nodeagent plan`, `apply`, `status` and `cleanup`: the commands that act once, on this node."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from nodeagent.agent.convergence import apply_plan, clean_up, compare
+from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
 from nodeagent.agent.status_file import remove_status, status_path
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
@@ -21,6 +22,7 @@ from nodeagent.cli.report import convergence_lines, report, report_lines, show_a
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
+from nodeagent.errors import ApplyError
 from nodeagent.sources.node.identity import default_node_name
 
 
@@ -59,6 +61,8 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
         view = call.view()
         if not any_machine:
             refuse_other_machine(view.snapshot.node, view.facts.addresses, view.facts.source_addresses)
+        if hidden := out_of_reach(view.actual):
+            raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
     show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
     return 1 if done.errors or done.desired.unreadable else 0
@@ -106,7 +110,7 @@ def cleanup(config: Path | None) -> int:
     components = build_components(options, adopt=False)
     with exclusive(run_dir, LOCK_SECONDS):
         done = clean_up(components)
-        # What a killed agent left would keep the run directory.
-        remove_status(status_path(run_dir))
+        with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
+            remove_status(status_path(run_dir))
     show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -198,6 +199,28 @@ def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine)
         assert reply.exit_code == 1
         assert "only writes to a file named hosts" in reply.stderr
     assert victim.read_text(encoding="ascii") == "root"
+
+
+@pytest.mark.parametrize("left", ["status/of-another", "status/agent/of-another"])
+def test_a_cleanup_keeps_another_programs_files(command_line: CommandLine, left: str) -> None:
+    file = command_line.run_directory / left
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert command_line("cleanup").exit_code == 0
+    assert file.exists()
+
+
+@pytest.mark.parametrize("command", [["run"], ["coredns", "run"]])
+def test_a_daemon_that_starts_is_not_ended_by_a_reload(tmp_path: Path, command: list[str]) -> None:
+    config = tmp_path / "nodeagent.yaml"
+    os.mkfifo(config)
+    program = [sys.executable, "-m", "nodeagent", *command, "--config", str(config)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]) as started:
+        with config.open("w", encoding="ascii") as file:  # from when on it reads its configuration
+            started.send_signal(signal.SIGHUP)
+            file.write("hosts: 7\n")
+        assert b"hosts: must be a mapping" in started.communicate(timeout=30)[1]
+    assert started.returncode == 1
 
 
 def test_nothing_to_serve_is_no_error(command_line: CommandLine) -> None:

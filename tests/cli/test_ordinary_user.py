@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine
+from tests.components.hosts.samples import ONE, USER, render
 from tests.root import needs_root
 
 _ROOT = Path(__file__).parents[2]
@@ -89,6 +90,29 @@ def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: 
         assert len(done.stderr.splitlines()) == 1
         assert "Run as root." in done.stderr
     assert _tree(place) == before
+
+
+@needs_root
+def test_a_cleanup_that_may_write_files_and_no_rules_changes_nothing(
+    readable: CommandLine, place: Path
+) -> None:
+    """Without hosts lines and HAProxy, the rules that it must leave would lead to nothing."""
+    readable.hosts_file.write_bytes(render(USER, ONE))
+    before = _tree(place)
+    nodeagent = [sys.executable, "-m", "nodeagent"]
+    for command in (["cleanup", "--config", str(readable.config)], ["apply", *readable.options]):
+        done = subprocess.run(
+            ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--", *nodeagent, *command],
+            cwd=_ROOT,
+            env={"PATH": os.defpath, "PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 1, said
+        assert said.count("CAP_NET_ADMIN; nothing was changed") == 1, said
+        assert _tree(place) == before
 
 
 def _as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -54,6 +54,7 @@ def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeate
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert "stop HAProxy: nothing is to be relayed" in first.stdout
+    assert "! repair" not in first.stdout
     for part in ("hosts", "dnat", "relay", "addresses"):
         assert re.search(rf"^{part} +\S", first.stdout, re.MULTILINE), part
     assert re.search(r": [24] lines removed", first.stdout)

@@ -1,7 +1,10 @@
 """`nodeagent bundle`: what it holds, and what it says of nodes and files that it can't read."""
 
+import os
+import resource
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.apiserver import ApiServer
@@ -82,8 +85,26 @@ def test_the_worst_nodes_are_looked_at_unless_some_are_named(
     )
 
 
+@contextmanager
+def _files_up_to(size: int) -> Iterator[None]:
+    """Let this process write no larger file, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_what_can_not_be_done_is_said_and_leaves_nothing(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
     _cluster(api, "node1")
+    api.containers.run(
+        NAMESPACE,
+        "nodeagent-node1",
+        "agent",
+        answering(status("node1")),
+        f"{os.urandom(50_000).hex()}\n",
+    )
     file = tmp_path / "report.tar.gz"
     reply = ask("bundle", "--node", "node9", "-o", str(file))
     assert (reply.exit_code, file.exists()) == (1, False)
@@ -92,6 +113,11 @@ def test_what_can_not_be_done_is_said_and_leaves_nothing(api: ApiServer, ask: As
     reply = ask("bundle", "-o", str(file))
     assert (reply.exit_code, file.read_text()) == (1, "mine")
     assert "File exists" in reply.stderr
+    with _files_up_to(30_000):
+        for _ in range(2):
+            reply = ask("bundle", "-o", str(tmp_path / "small.tar.gz"))
+            assert (reply.exit_code, (tmp_path / "small.tar.gz").exists()) == (1, False)
+            assert "small.tar.gz: can't be written: File too large" in reply.stderr
     api.stop_listening()
     reply = ask("bundle", "-o", str(tmp_path / "other.tar.gz"))
     assert reply.exit_code == 1

@@ -94,7 +94,7 @@ class AddressDiff(Diff):
         return "\n".join(lines)
 
 
-NOT_SERVED = "; its load balancer is not served, the others are"
+NOT_SERVED = "; its load balancer is not served"
 
 
 def failures_text(failures: Mapping[IPAddress, str], consequence: str = "") -> str:

@@ -21,6 +21,7 @@ from nodeagent.components.hosts.block import (
     legacy_lines,
     names_set,
     parse,
+    without_legacy_lines,
 )
 from nodeagent.components.hosts.file import (
     ChangedMeanwhileError,
@@ -265,6 +266,8 @@ class Hosts:
         after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
         added, removed = count_changes(state.file.block or b"", block)
+        if self._adopt:
+            removed += state.file.user.count(b"\n") - without_legacy_lines(state.file.user).count(b"\n")
         return HostsDiff(state, None if nothing else after, lines, file, added, removed)
 
     def _write(self, diff: HostsDiff) -> None:

@@ -10,10 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.hosts.block import BEGIN
+from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from tests.components.hosts.samples import (
+    NETWORKS,
     ONE,
     USER,
     KeptHosts,
@@ -64,6 +66,13 @@ def test_the_change_names_what_comes_goes_and_moves(path: Path) -> None:
         (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
     )
     assert (change.added, change.removed) == (2, 2)  # c moves
+
+
+def test_a_change_counts_the_lines_of_hairpin_proxy_that_it_removes(path: Path) -> None:
+    apply(path)
+    path.write_bytes(path.read_bytes() + b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n")
+    hosts = Hosts(path, NETWORKS, path.parent.parent / "run", adopt=True, enabled=True)
+    assert "1 line removed" in str(hosts.diff(hosts.read(), Desired(hosts=ONE)))
 
 
 def test_the_diff_is_for_people(tmp_path: Path) -> None:
