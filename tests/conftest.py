@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from nodeagent.cli.main import run
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask, CommandLine
+from tests.isolation import missing_rights
 from tests.testbed.agent import Answer
 
 _MARKED_BY_FIXTURE = {
@@ -75,11 +76,26 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+_NO_RIGHTS = "skipped for want of rights"
+
+
 @pytest.fixture(scope="session")
 def as_root() -> None:
-    """Requested by all that makes namespaces, mounts or other users' files; skips for other users."""
-    if os.geteuid() != 0:
-        pytest.skip("makes namespaces, mounts or other users' files: run it as root")
+    """Requested by all that makes namespaces, mounts or other users' files; skips if that is not allowed."""
+    if missing_rights():
+        pytest.skip(_NO_RIGHTS)
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count these apart: a line for each of them would say the same hundreds of times."""
+    why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else ""
+    return (_NO_RIGHTS, "s", "SKIPPED") if _NO_RIGHTS in why else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once why they were skipped, and what to do."""
+    if without := terminalreporter.stats.get(_NO_RIGHTS):
+        terminalreporter.write_line(f"{len(without)} tests were skipped: {missing_rights()}")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn, ParamSpec
 
 import pytest
@@ -32,6 +32,23 @@ def unshare(kinds: int) -> None:
 def enter(descriptor: int, kinds: int = NEWNET) -> None:
     """Take the calling thread into a namespace, or into those of a process, of which it has a descriptor."""
     _check(_libc.setns(descriptor, kinds))
+
+
+@functools.cache
+def missing_rights() -> str:
+    """Return why this process can't make the testbed's namespaces, and how to let it; empty if it can."""
+    if os.geteuid() != 0:
+        return "only root may make namespaces: run it as root (sudo make ...)"
+    child = os.fork()
+    if child == 0:
+        with suppress(OSError, subprocess.SubprocessError):
+            unshare(NEWNS | NEWPID | NEWNET)
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True, stderr=subprocess.DEVNULL)
+            os._exit(0)
+        os._exit(1)
+    if os.waitpid(child, 0)[1] == 0:
+        return ""
+    return "root may not make namespaces here: if this is a container, run it with docker run --privileged"
 
 
 def own_network() -> int:

@@ -4,11 +4,11 @@ Exits with 0 only when everything that the story shows was observed. Nothing of 
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.isolation import missing_rights
 from tests.testbed.agent import Agent
 from tests.testbed.demo_story import STORY, Scene
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
@@ -30,8 +30,8 @@ def main(args: Sequence[str] | None = None) -> int:
         help="the shape of kube-proxy's rules on the nodes (default: %(default)s)",
     )
     kind: KubeProxyKind = parser.parse_args(args).kube_proxy
-    if os.geteuid() != 0:
-        print("The demo makes network namespaces: run it as root (sudo make demo).", file=sys.stderr)
+    if why := missing_rights():
+        print(f"No demo: {why}", file=sys.stderr)
         return FAILED
     screen = Screen(1 + len(STORY))
     return tell(lambda: perform(STORY, kind, screen), screen, "nothing of the demo is left")

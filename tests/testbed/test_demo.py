@@ -13,7 +13,7 @@ from tests.root import needs_root
 from tests.testbed.demo_story import STORY
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.processes import HEARS_CTRL_C
-from tests.testbed.telling import INTERRUPTED
+from tests.testbed.telling import FAILED, INTERRUPTED
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
@@ -42,6 +42,29 @@ def test_everything_is_observed(kind: str) -> None:
     assert re.search(r"^All \d+ steps were observed, in \d+\.\d s\.$", done.stdout, re.MULTILINE)
     for step in STORY:
         assert step.title in done.stdout
+
+
+_WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        (_COMMAND, FAILED),
+        ([sys.executable, "-m", "tests.testbed.visit"], FAILED),
+        ([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/linux", __file__], 0),
+    ],
+    ids=["demo", "world", "test"],
+)
+def test_where_root_may_make_no_namespaces_one_line_says_so(command: list[str], exit_code: int) -> None:
+    done = subprocess.run(
+        [*_WITHOUT_RIGHTS, *command], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == exit_code, said
+    assert said.count("--privileged") == 1
+    assert "Operation not permitted" not in said
 
 
 @needs_root

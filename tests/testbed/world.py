@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self, TypeVar
 
+from tests.isolation import missing_rights
 from tests.testbed import addresses, private_etc, topology
 from tests.testbed.addresses import Address, Family, Stack
 from tests.testbed.certificates import Certificates, make_certificates
@@ -81,8 +82,8 @@ class World:
         self._images = 0
 
     def __enter__(self) -> Self:
-        if os.geteuid() != 0:
-            raise WorldError("the testbed makes namespaces: it must be run as root")
+        if why := missing_rights():
+            raise WorldError(why)
         try:
             self.tmp = self._stack.enter_context(_directory())
             self.logs = self.tmp / "logs"
