@@ -15,12 +15,13 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Snapshot
+from nodeagent.plan.balancers.eligibility import doubtful_endpoints, lacks_family
 from nodeagent.plan.planner import Planner
 
 _FACTS_SECONDS = 600.0
 """How long the facts that no event reports hold."""
-_PORTS_SECONDS = 15.0
-"""How often to check whether a port that another program holds is free: no event reports it."""
+_SOON_SECONDS = 15.0
+"""How soon a fact is read again that contradicts what a load balancer needs: no event reports its change."""
 
 
 class Reconciler:
@@ -64,6 +65,7 @@ class Reconciler:
         self._facts: Facts | None = None
         self._facts_of: object = None
         self._facts_until = 0.0
+        self._inputs_at = 0.0
         self._retry_at = math.inf
         self._before: Desired | None = None
         self._desired: Desired | None = None
@@ -117,8 +119,8 @@ class Reconciler:
         # Addresses, and the holders of ports; what failed may have failed for one of them.
         anew = bool(self.backoff.failing or seen.keys() & {"addresses", "relay"})
         desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
-        if any(decision.taken for decision in desired.load_balancers):
-            self._facts_until = min(self._facts_until, self._clock() + _PORTS_SECONDS)
+        if self._is_contradicted(snapshot, desired):
+            self._facts_until = min(self._facts_until, self._clock() + _SOON_SECONDS)
         left_alone = frozenset(name for name in COMPONENTS if self._is_left_alone(name, desired))
         done = apply_plan(desired, self.actual, left_alone)
         done.recovered = self._count_failures(done)
@@ -131,10 +133,31 @@ class Reconciler:
     def _refreshed(self, snapshot: Snapshot, *, anew: bool) -> Facts:
         inputs = (snapshot.services, snapshot.node, snapshot.api_servers)
         now = self._clock()
+        if inputs != self._facts_of:
+            self._inputs_at = now
+        elif now >= self._facts_until:
+            self.actual.addresses.forget()
         if self._facts is None or anew or now >= self._facts_until or inputs != self._facts_of:
             self._facts, self._facts_of = self._read_facts(snapshot, self.actual, self._facts), inputs
             self._facts_until = now + _FACTS_SECONDS
         return self._facts
+
+    def _is_contradicted(self, snapshot: Snapshot, desired: Desired) -> bool:
+        """Whether a load balancer needs something of the node that was not there when it was read.
+
+        They are a port that another program holds, an address of a family, and, while it is new, the rules by
+        which kube-proxy short-circuits it in spite of its `ipMode: Proxy`: to list these costs more.
+        """
+        facts, config = self._facts, self._config
+        if facts is None:
+            return False
+        if any(decision.taken for decision in desired.load_balancers) or lacks_family(
+            snapshot, facts, config
+        ):
+            return True
+        is_new = self._clock() < self._inputs_at + _FACTS_SECONDS
+        doubtful = {one.address for one in doubtful_endpoints(snapshot, config)} if is_new else set()
+        return not doubtful <= facts.short_circuited
 
     def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         wanted = self._desired.hosts if self._desired else ()

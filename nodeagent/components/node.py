@@ -161,6 +161,10 @@ class CachedState(Generic[StateT, DiffT]):
         self._close()
         self._look_at = math.inf
 
+    def forget(self) -> None:
+        """Have the state read again: something that is not reported may have changed."""
+        self._state = None
+
     def fileno(self) -> int:
         """Return the descriptor to poll before the next `notice`; -1 for none."""
         return self._watch.fileno() if self._watch else -1

@@ -20,12 +20,12 @@ from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLine
-from nodeagent.model.facts import Facts, UserHostsLine
-from nodeagent.model.objects import PROXY_PROTOCOL, Snapshot
+from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
+from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.planner import Planner
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
-from tests.plan.made_up import service
+from tests.plan.made_up import point, service
 
 _ADDRESS = "203.0.113.10"
 _FACTS = Facts("node1")
@@ -314,3 +314,61 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
     for _ in range(3):
         made.make(600.0)
     assert seen == [caught, caught, frozenset()]
+
+
+_FOUR = InterfaceAddress(ip_address("192.0.2.1"), 24, "eth0")
+_SIX = InterfaceAddress(ip_address("2001:db8::1"), 64, "eth0")
+_PROXY = {PROXY_PROTOCOL: "v2"}
+
+
+@pytest.mark.parametrize(
+    ("load_balancer", "then", "served"),
+    [
+        # Router advertisements come after the agent.
+        (
+            service(ips=("203.0.113.10", "2001:db8:1::10"), annotations=_PROXY),
+            replace(_FACTS, addresses=(_FOUR, _SIX)),
+            ip_address("2001:db8:1::10"),
+        ),
+        # kube-proxy writes its rules after the agent has looked.
+        (
+            service(points=(point("203.0.113.10", mode="Proxy"),), annotations=_PROXY),
+            replace(_FACTS, addresses=(_FOUR,), short_circuited=frozenset({ip_address("203.0.113.10")})),
+            ip_address("203.0.113.10"),
+        ),
+    ],
+)
+def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
+    monkeypatch: pytest.MonkeyPatch, load_balancer: Service, then: Facts, served: IPAddress
+) -> None:
+    """And only as long as it does."""
+    facts = [replace(_FACTS, addresses=(_FOUR,))]
+    reads: list[float] = []
+    snapshot = Snapshot(services=(load_balancer,))
+    planned = Planner.plan
+
+    def read(*_: object) -> Facts:
+        reads.append(made.now)
+        return facts[-1]
+
+    made = Passes(monkeypatch, read)
+    plans: list[Desired] = []
+
+    def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
+        plans.append(planned(self, snapshot, facts))
+        return Desired(load_balancers=plans[-1].load_balancers)
+
+    monkeypatch.setattr(Planner, "plan", plan)
+
+    def redirected(after: float) -> set[IPAddress]:
+        made.now += after
+        made.reconciler.reconcile(snapshot)
+        return {one.match.address for one in plans[-1].dnat.redirects}
+
+    assert served not in redirected(0)
+    facts.append(then)
+    assert served not in redirected(14)
+    assert made.reconciler.next_due() <= made.now + 1
+    assert served in redirected(1)
+    redirected(60)
+    assert len(reads) == 2

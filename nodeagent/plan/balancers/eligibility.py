@@ -223,6 +223,16 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     return {family: reasons[family] for family in FAMILIES if family not in spoken}
 
 
+def lacks_family(snapshot: Snapshot, facts: Facts, config: Config) -> bool:
+    """Whether a load balancer that sends PROXY has an address of a family that this node does not support."""
+    unsupported = unsupported_families(snapshot, facts)
+    return any(
+        detect(service, config.load_balancers, snapshot.node).proxy
+        for service in snapshot.services
+        if any(address.version in unsupported for address in service.load_balancer_ips)
+    )
+
+
 def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Unserved:
     """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
     left_out = [address for address in eligible.addresses if address.version in unsupported]
