@@ -6,13 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reporter import PARTS, PLAN, Reporter
-from nodeagent.agent.status_file import StatusFile, status_path
+from nodeagent.agent.reporter import CONFIG, PARTS, PLAN, Reporter
+from nodeagent.agent.status_file import RejectedConfig, StatusFile, keep_rejected, status_path
 from nodeagent.agent.wake_up import WakeUp
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.components.node import ActualState, build_components
@@ -103,9 +104,8 @@ class Agent:
             hostnames=config.hosts.enabled,
             on_change=self.wake_up.trigger,
         )
-        self._status_file = StatusFile(
-            settings.status_file or status_path(run_dir), settings.node_name, self._status
-        )
+        self._status_path = settings.status_file or status_path(run_dir)
+        self._status_file = StatusFile(self._status_path, settings.node_name, self._status)
         self._components = build_components(config, adopt=settings.adopt)
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts),
@@ -156,6 +156,7 @@ class Agent:
         try:
             self._cluster.start()
             self.service.start()
+            self._report_config(None)
             self._status_file.start()
             if self._config.relay.kind == "node":
                 self._metrics.statistics = self._components.relay.statistics
@@ -207,8 +208,10 @@ class Agent:
         except ConfigError as error:
             say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
             self._metrics.config_reloads.labels("rejected").inc()
+            self._report_config(str(error))
             return
         _LOG.info("Reloaded the configuration")
+        self._report_config(None)
         self._metrics.config_reloads.labels("ok").inc()
         self._config = config = self._config_file.config
         self._components.relay.release()
@@ -217,6 +220,17 @@ class Agent:
         self._cluster.want_hostnames(wanted=config.hosts.enabled)
         if self._writing:
             self._begin()
+
+    def _report_config(self, why: str | None) -> None:
+        """Report that the configuration's file was rejected, or (None) is active."""
+        self._status.report(CONFIG, why)
+        active = msgspec.json.encode(self._config, enc_hook=str).decode()
+        rejected = RejectedConfig(str(self._settings.config_file), why, active) if why else None
+        try:
+            keep_rejected(self._status_path, rejected)
+        except OSError as error:
+            fields = {"file": str(self._status_path.parent), "err": error.strerror}
+            say(logging.WARNING, "Could not note which configuration is active", fields)
 
     def _take_role(self) -> None:
         before, self._writing = self._writing, self._election.is_writer()

@@ -14,10 +14,10 @@ from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
 
-API, PLAN, DRIFT, RELAY_NOTES = "api", "plan", "drift", "relay-notes"
-"""In the status, next to the components: the way to the API, the decision itself, components whose drift is
-noticed late, and what about the relay is unreadable or unexpected."""
-PARTS = (API, PLAN, *sorted(COMPONENTS), DRIFT, RELAY_NOTES)
+API, CONFIG, PLAN, DRIFT, RELAY_NOTES = "api", "config", "plan", "drift", "relay-notes"
+"""In the status, next to the components: the way to the API, a configuration that was rejected, the decision
+itself, components whose drift is noticed late, and what about the relay is unreadable or unexpected."""
+PARTS = (API, CONFIG, PLAN, *sorted(COMPONENTS), DRIFT, RELAY_NOTES)
 
 
 class Reporter:

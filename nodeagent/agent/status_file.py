@@ -19,10 +19,12 @@ from threading import Event, Thread
 
 import msgspec
 
+from nodeagent.config.options import Config
 from nodeagent.linux.atomic_file import remove_drafts, replace_file
 from nodeagent.observe.status import Status
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.supervisor import heartbeat
+from nodeagent.typed_values import from_json
 
 IN_POD = Path("/run/nodeagent-status/agent")
 """Where the DaemonSet's agents write it."""
@@ -73,6 +75,7 @@ class StatusFile:
         if self._thread.ident is not None:
             self._thread.join()
         with suppress(OSError):  # its directory holds another agent's; a file that stays is seen as old
+            keep_rejected(self._path, None)
             remove_status(self._path)
 
     def write(self) -> None:
@@ -113,3 +116,39 @@ def remove_status(path: Path) -> None:
     with suppress(FileNotFoundError):
         remove_drafts(path)
         path.parent.rmdir()
+
+
+class RejectedConfig(msgspec.Struct, frozen=True):
+    """A configuration file that a running agent rejected, why, and what is active instead, as in a file."""
+
+    file: str
+    reason: str
+    active: str
+
+
+def _rejected_path(status_file: Path) -> Path:
+    return status_file.with_name("rejected-config.json")
+
+
+def keep_rejected(status_file: Path, rejected: RejectedConfig | None) -> None:
+    """Write next to the status file what is active in place of a rejected configuration, or remove that.
+
+    Raises:
+        OSError: it can't be written, or removed.
+    """
+    path = _rejected_path(status_file)
+    if rejected is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, msgspec.json.encode(rejected), durable=False)
+
+
+def read_rejected(config_file: Path) -> RejectedConfig | None:
+    """Return what the agent here says about this file; None if it did not reject it."""
+    for status_file in (IN_POD, status_path(Path(Config().relay.run_dir))):
+        with suppress(OSError, msgspec.MsgspecError):
+            found = from_json(_rejected_path(status_file).read_bytes(), RejectedConfig)
+            if found.file == str(config_file):
+                return found
+    return None

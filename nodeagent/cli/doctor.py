@@ -73,7 +73,7 @@ def doctor(
 
     Exit code 0: healthy. 2: affected and not fixed yet. 1: could not determine.
     """
-    call = invocation(**options)
+    call = invocation(**options, by_active=True)
     if policy:
         snapshot = call.snapshot()
         targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))

@@ -11,10 +11,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.node_facts import read_facts, with_hosts_file
+from nodeagent.agent.status_file import read_rejected
 from nodeagent.cli.command_options import connect
+from nodeagent.cli.terminal import block, show
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
-from nodeagent.config.reading import read_config
+from nodeagent.config.reading import parse_config, read_config
 from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ConfigError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
@@ -28,6 +30,9 @@ from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
 
 _SHOWN_NAMES = 5
+_REJECTED = (
+    "the agent rejected that configuration, and this is reported by the one that is active: correct it"
+)
 _STANDARD_INPUT = Path("-")
 
 
@@ -78,6 +83,8 @@ class Invocation(Struct, frozen=True):
     manifests: Path | bytes | None
     kubeconfig: Path | None
     adopt: bool
+    rejected: bool
+    """Whether the configuration is the running agent's, which rejected the file."""
 
     def view(self, *, of_a_node: bool = True, whole: bool = False) -> View:
         """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
@@ -144,20 +151,28 @@ class Invocation(Struct, frozen=True):
             )
 
 
-def invocation(
+def invocation(  # noqa: PLR0913 - the options
     *,
     config: Path | None,
     kubeconfig: Path | None,
     node: str | None,
     manifests: Path | None = None,
     adopt: bool = False,
+    by_active: bool = False,
 ) -> Invocation:
-    """Read the configuration and determine the node's name. Raises ConfigError."""
+    """Read the configuration and determine the node's name. Raises ConfigError.
+
+    With `by_active`, a configuration that the agent here rejected is replaced by the one that it keeps.
+    """
+    rejected = read_rejected(config) if by_active and config else None
+    if rejected:
+        show(block(f"nodeagent: {rejected.reason}\n{_REJECTED}"), error=True)
     return Invocation(
-        config=read_config(config),
+        config=parse_config(rejected.active, "active") if rejected else read_config(config),
         node_name=node or default_node_name(),
         node_given=bool(node),
         manifests=read_standard_input() if manifests == _STANDARD_INPUT else manifests,
         kubeconfig=kubeconfig,
         adopt=adopt,
+        rejected=rejected is not None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
-from nodeagent.agent.status_file import remove_status, status_path
+from nodeagent.agent.status_file import keep_rejected, remove_status, status_path
 from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
@@ -77,11 +77,12 @@ DRIFTED = 2
 def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show the actual state of this node, with reasons.
 
-    Lists each load balancer and each hostname.
+    Lists each load balancer and each hostname. If the running agent rejected the configuration, this is
+    reported by the one that is active.
 
-    Exit code 0: in sync. 2: drifted. 1: something could not be read.
+    Exit code 0: in sync. 2: drifted, or the configuration was rejected. 1: something could not be read.
     """
-    call = invocation(**options)
+    call = invocation(**options, by_active=True)
     view = call.view()
     desired = view.desired
     comparison = compare(desired, view.actual).of_what_was_read()
@@ -91,7 +92,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     if comparison.errors or desired.unreadable:
         return 1
     silent = any(not found.answers for found in listeners.values())
-    return DRIFTED if comparison.pending or silent else 0
+    return DRIFTED if comparison.pending or silent or call.rejected else 0
 
 
 @click.command(epilog="Example: nodeagent cleanup")
@@ -111,6 +112,7 @@ def cleanup(config: Path | None) -> int:
     with exclusive(run_dir, LOCK_SECONDS):
         done = clean_up(components)
         with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
+            keep_rejected(status_path(run_dir), None)
             remove_status(status_path(run_dir))
     show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

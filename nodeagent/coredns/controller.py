@@ -35,7 +35,7 @@ from nodeagent.sources.node.api_servers import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
 
-API, NAMES = "api", "coredns"
+API, CONFIG, NAMES = "api", "config", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
 _TURN_SECONDS = 1.0
@@ -85,7 +85,8 @@ class Controller:
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts), config.hosts.dns_recheck_seconds, spread_seconds=SPREAD_SECONDS
         )
-        self._status = Status([API, NAMES])
+        self._status = Status([API, CONFIG, NAMES])
+        self._status.report(CONFIG, None)
         self._metrics = coredns_metrics(self._status)
         self._events = EventRecorder(connection, os.uname().nodename)
         self._reporter = CoreDnsReporter(self._events)
@@ -167,7 +168,9 @@ class Controller:
             fields = {"reason": str(error)}
             _LOG.error("Rejected the configuration; the old one stays active", extra={"fields": fields})
             self._metrics.config_reloads.labels("rejected").inc()
+            self._status.report(CONFIG, str(error))
             return
+        self._status.report(CONFIG, None)
         _LOG.info("Reloaded the configuration")
         self._metrics.config_reloads.labels("ok").inc()
         config = self._config_file.config

@@ -1,14 +1,17 @@
 """The agent against a live API, turn by turn, with a hosts file of its own."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from nodeagent.agent import status_file
 from nodeagent.agent.loop import Agent, AgentSettings
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.status_file import status_path
 from nodeagent.agent.writer_election import WriterElection
+from nodeagent.cli.main import run
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
@@ -203,6 +206,37 @@ def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pyte
     assert "enabeld" in str(caplog.records[-1].__dict__["fields"])
     node.add("more", "more.example.test")
     node.turn_until(node.has("more.example.test"), "what comes afterwards")
+
+
+def test_a_rejected_configuration_is_in_the_status_and_commands_use_the_active_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(status_file, "IN_POD", status_path(node.folder / "run"))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "object.json").write_text(json.dumps(objects.ingress("web")))
+    node.configure(", exclude: [site.example.test]")
+    node.agent.reload()
+    node.turn_until(node.has(), "the exclusion")
+    node.configure(", enabeld: true")
+    node.agent.reload()
+    node.turn()
+    assert "config: failed since 0 s: " in node.page("/readyz")
+    assert "enabeld: unknown key" in node.page("/readyz")
+    assert 'nodeagent_failing{component="config"} 1.0' in node.page("/metrics")
+    options = ["--config", str(node.config), "--manifests", str(tmp_path / "none")]
+    for command in ("status", "doctor"):
+        run([command, *options])
+        said = capsys.readouterr()
+        assert "enabeld: unknown key" in said.err
+        assert "the one that is active" in said.err
+        assert said.out
+    assert run(["plan", *options]) == 1
+    node.configure("")
+    node.agent.reload()
+    node.turn()
+    assert "config: ok" in node.page("/readyz")
+    assert run(["status", *options]) in {0, 1, 2}
+    assert "the one that is active" not in capsys.readouterr().err
 
 
 def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
