@@ -26,7 +26,7 @@ from nodeagent.plan.planner import plan
 from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver.manifests import objects_under
-from tests.plan.golden import CLUSTERS
+from tests.situations.situation import SITUATIONS, situations
 
 _HOSTILE = ("\x1b[31m", "\n  served   forged: all is well", "\u202e", "\x9b2J", "\u2066\u200b", "\0", "\x7f")
 hostile = st.sampled_from(_HOSTILE) | st.text(max_size=12)
@@ -36,7 +36,7 @@ Document = dict[str, Any]
 
 @cache
 def _documents(cluster: str) -> tuple[Document, ...]:
-    return tuple(objects_under(CLUSTERS / cluster / "manifests"))
+    return tuple(objects_under(SITUATIONS / cluster / "manifests"))
 
 
 def _hostile_in(value: Any, chance: Random) -> Any:  # noqa: ANN401 - any JSON value
@@ -62,7 +62,7 @@ def _assert_harmless(text: str) -> None:
 
 
 @given(
-    st.sampled_from(sorted(path.name for path in CLUSTERS.iterdir() if path.name != "hundreds-of-tenants")),
+    st.sampled_from([path.name for path in situations() if path.name != "hundreds-of-tenants"]),
     st.integers(0, 2**32),
     text_of_utf8,
 )
@@ -75,7 +75,7 @@ def test_whatever_any_object_holds(
     # YAML has dates; the API server writes them as text.
     everything = {"kind": "List", "apiVersion": "v1", "items": items}
     (directory / "all.json").write_text(json.dumps(everything, default=str))
-    config_file = CLUSTERS / cluster / "config.yaml"
+    config_file = SITUATIONS / cluster / "nodeagent.yaml"
     config = read_config(config_file) if config_file.exists() else Config()
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
     comparison = Comparison({}, {"hosts": said}, None, (said,))

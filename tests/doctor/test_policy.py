@@ -22,12 +22,12 @@ from tests.cli.command_line import Ask
 from tests.daemonset.kubernetes_schemas import validate
 from tests.daemonset.kustomize import documents
 from tests.doctor.admission import Policy
-from tests.plan.golden import CLUSTERS
 from tests.plan.made_up import config, point, service
+from tests.situations.situation import SITUATIONS, situations
 
 V1 = ClusterAnswers(version="v1.36.0", policy_api="v1")
 _DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
-_RECORDED = sorted(path.name for path in CLUSTERS.iterdir() if path.is_dir())
+_RECORDED = [path.name for path in situations() if list(path.glob("manifests/*.yaml"))]
 _GROUP = "admissionregistration.k8s.io"
 _POLICIES = "mutatingadmissionpolicies"
 
@@ -52,7 +52,7 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 @cache
 def _recorded(name: str) -> tuple[PolicyTarget, ...]:
     """Return the Services for the policy in a recorded cluster."""
-    snapshot = read_manifests(CLUSTERS / name / "manifests", "node1")
+    snapshot = read_manifests(SITUATIONS / name / "manifests", "node1")
     return policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
 
 
@@ -73,7 +73,7 @@ def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name:
             policy_text(found, V1)
         return
     policy = Policy(policy_text(found, V1))
-    for obj in _services(CLUSTERS / name / "manifests"):
+    for obj in _services(SITUATIONS / name / "manifests"):
         metadata = obj["metadata"]
         admitted = policy.admit(obj)
         if f"{metadata.get('namespace', 'default')}/{metadata['name']}" not in paths:

@@ -133,14 +133,14 @@ class Situation:
 
     def _plan(self, *, adopt: bool) -> tuple[Answer, str]:
         config = self._config()
-        known = {name: _dns_answer(value) for name, value in self._dns.items()}
+        known = {name: _dns_answer(value) for name, value in self._dns.items() if value}
         facts = self._node.facts(known)
         actual = ActualState(build_components(config, adopt=adopt))
         facts = with_hosts_file(facts, config, actual, adopt=adopt)
         manifests = self.folder / "manifests"
         snapshot = read_manifests(manifests, facts.node_name, config.relay.existing_service)
         desired = plan(snapshot, facts, config)
-        if unanswered := set(desired.questions) - known.keys():  # of these, a real DNS says so
+        if unanswered := set(desired.questions) - self._dns.keys():  # of these, a real DNS says so
             absent = {name: _dns_answer("nxdomain") for name in unanswered} if self._dns else {}
             desired = plan(snapshot, replace(facts, dns=known | absent), config)
         decisions = desired.load_balancers
@@ -206,9 +206,9 @@ class Situation:
         return made, "\n".join((*said, *decided.desired.remarks, *edits.remarks))
 
     @cached_property
-    def _dns(self) -> Mapping[str, list[str] | str]:
+    def _dns(self) -> Mapping[str, list[str] | str | None]:
         file = self.folder / "dns.json"
-        found: Mapping[str, list[str] | str] = json.loads(file.read_bytes()) if file.exists() else {}
+        found: Mapping[str, list[str] | str | None] = json.loads(file.read_bytes()) if file.exists() else {}
         return found
 
     @cached_property
@@ -235,8 +235,10 @@ class Situation:
         question = query.question[0]
         name = question.name.to_text(omit_final_dot=True).lower()
         known = self._dns.get(name, self._dns.get(f"*.{name.partition('.')[2]}", "nxdomain"))
-        if isinstance(known, str):
-            return [answer(query, rcode=known.upper()).to_wire()]
+        if not isinstance(known, list):
+            return (
+                [answer(query, rcode=(known or "servfail").upper()).to_wire()] if known != "timeout" else []
+            )
         kind = dns.rdatatype.to_text(question.rdtype)
         found = [each for each in known if kind == ("AAAA" if ":" in each else "A")]
         return [answer(query, *(f"{question.name} 60 {kind} {each}" for each in found)).to_wire()]
