@@ -42,8 +42,7 @@ class Reporter:
         status.desired = done.desired
         status.report(PLAN, None)
         self._log.decisions(done.desired)
-        for event in pending_events(done.desired):
-            self._events.record(event)
+        self._events.record(pending_events(done.desired))
         for component, repair in done.repairs.items():
             metrics.drift_repairs.labels(component).inc()
             say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})

@@ -216,7 +216,7 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
 
     Attributes:
-        listeners: Of the relay, in total: one for each TCP port and address family.
+        listeners: Of the relay, in total: one for each TCP port and address family, or eight addresses.
         listeners_per_namespace: Of these, for Services of one namespace.
         load_balancers_per_namespace: The Services of one namespace that have a relay address.
         ports_per_service: TCP ports of one Service.

@@ -207,11 +207,9 @@ class CoreDnsReporter:
             _LOG.info("Wrote a ConfigMap", extra={"fields": fields})
         decided = replace(done.desired, names=done.edits.decisions)
         self.log.decisions(decided)
-        for event in name_events(decided, COREDNS_NAME_CODES):
-            self._events.record(event)
+        self._events.record((*done.conflicts, *name_events(decided, COREDNS_NAME_CODES)))
         for event in done.conflicts:
             _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": event.message}})
-            self._events.record(event)
         self.failed((*done.edits.remarks, *done.errors.values()))
 
     def failed(self, errors: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """The desired state of the node, and the reasons: the planner's result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -113,10 +113,10 @@ def bounded(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def some_notes(notes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first of many notes, each bounded, and how many more there are."""
+def some_notes(notes: Sequence[str], about: str = "") -> tuple[str, ...]:
+    """Return the first of many notes, each bounded, and how many more there are `about` something."""
     more = len(notes) - _MOST_NOTES
-    return (*map(bounded, notes[:_MOST_NOTES]), *((f"and {more} more notes",) if more > 0 else ()))
+    return (*map(bounded, notes[:_MOST_NOTES]), *((f"and {more} more notes{about}",) if more > 0 else ()))
 
 
 def served(code: str, reason: str, stable_reason: str = "") -> Conclusion:

@@ -1,9 +1,9 @@
 """Kubernetes Events for what an administrator must know: which, on which Service, and how they are posted."""
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
@@ -97,13 +97,14 @@ def _about(decisions: Iterable[NameDecision]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-_LONGEST_QUEUE = 100
 _HOUR, _MINUTE = 3600.0, 60.0
 _MOST_A_MINUTE = 20
+_MOST_OF_A_NAMESPACE = 5
+"""Of these, in a minute."""
 
 
 class EventRecorder:
-    """Posts each Event at most once an hour, and all together at most 20 a minute; others are dropped."""
+    """Posts each Event at most once an hour, and few a minute; namespaces take turns, and the rest waits."""
 
     def __init__(
         self, connection: Connection, node_name: str, clock: Callable[[], float] = time.monotonic
@@ -111,26 +112,42 @@ class EventRecorder:
         self._connection = connection
         self._node_name = node_name
         self._clock = clock
+        self._pending: Sequence[PendingEvent] = ()
         self._recorded: dict[tuple[ObjectRef, str], float] = {}
-        self._queue: queue.Queue[PendingEvent] = queue.Queue(_LONGEST_QUEUE)
+        self._changed = threading.Condition()
 
     def start(self) -> None:
         """Start to post; the thread ends with the process."""
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
-    def record(self, event: PendingEvent) -> None:
-        """Take it over and return at once; Events beyond the budget or the queue are dropped."""
-        now, key = self._clock(), (event.service, event.code)
-        self._recorded = {known: at for known, at in self._recorded.items() if now - at < _HOUR}
-        recent = sum(now - at < _MINUTE for at in self._recorded.values())
-        if key not in self._recorded and recent < _MOST_A_MINUTE and not self._queue.full():
-            self._recorded[key] = now
-            self._queue.put(event)
+    def record(self, events: Sequence[PendingEvent]) -> None:
+        """Take over what is to be reported now, and return at once; what else still waited is dropped."""
+        with self._changed:
+            self._pending = events
+            self._changed.notify()
+
+    def _next(self) -> PendingEvent:
+        """Return the next one when its time has come: of the namespace that had the fewest."""
+        with self._changed:
+            while True:
+                now = self._clock()
+                self._recorded = {key: at for key, at in self._recorded.items() if now - at < _HOUR}
+                recent = {key: at for key, at in self._recorded.items() if now - at < _MINUTE}
+                used = Counter(service.namespace for service, _ in recent)
+                waiting = [one for one in self._pending if (one.service, one.code) not in self._recorded]
+                first = min(waiting, key=lambda one: used[one.service.namespace], default=None)
+                if first is None:
+                    self._changed.wait()
+                elif len(recent) >= _MOST_A_MINUTE or used[first.service.namespace] >= _MOST_OF_A_NAMESPACE:
+                    self._changed.wait(min(recent.values()) + _MINUTE - now)
+                else:
+                    self._recorded[first.service, first.code] = now
+                    return first
 
     def _post(self) -> None:
         log = TransitionLog()
         while True:
-            one = self._queue.get()
+            one = self._next()
             failure = post_event(
                 self._connection, one.service, one.code, one.message, node_name=self._node_name, uid=one.uid
             )

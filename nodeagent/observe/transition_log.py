@@ -36,6 +36,8 @@ class TransitionLog:
         self._problems: dict[str, Mapping[str, str]] = {}
         self._minute = 0
         self._used: Counter[str] = Counter()
+        self._omitted = 0
+        self._omitted_in = -1
 
     def start_again(self) -> None:
         """Log everything that is so from now on, whatever was logged before."""
@@ -71,16 +73,17 @@ class TransitionLog:
         minute = int(self._clock() // 60)
         if minute != self._minute:
             self._minute, self._used = minute, Counter()
-        written = omitted = 0
+        written = 0
         for whose, message, fields in in_turn(lines, lambda line: line[0]):
             if written < _MOST_LINES and self._used[whose] < _MOST_A_MINUTE:
                 self._used[whose] += 1
                 written += 1
                 say(level, message, fields)
             else:
-                omitted += 1
-        if omitted:
-            say(logging.INFO, "Omitted more of the same kind in this pass", {"count": omitted})
+                self._omitted += 1
+        if self._omitted and self._omitted_in != minute:
+            say(logging.INFO, "Omitted more lines of the same kinds", {"count": self._omitted})
+            self._omitted, self._omitted_in = 0, minute
 
 
 def _place(subject: str) -> str:

@@ -13,6 +13,7 @@ from nodeagent.model.desired import (
     DnatRules,
     DnsQuestion,
     RelayAddress,
+    some_notes,
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
@@ -110,11 +111,14 @@ def _questions(
 
 
 def _problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield what is wrong with objects that claim hostnames, and with Gateways."""
+    """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
     objects: Iterable[Gateway | Ingress | Route | ControllerRoute]
     objects = chain(snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes)
+    notes: dict[str, list[str]] = {}
     for one in filter(attrgetter("problems"), objects):
-        yield from (f"{one.ref}: {problem}" for problem in one.problems)
+        notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
+    for namespace, its in notes.items():
+        yield from some_notes(sorted(its), f" on objects of namespace {namespace}")
 
 
 _NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"

@@ -76,7 +76,7 @@ def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     about = [record.__dict__["fields"].get("claimed_by", "") for record in caplog.records]
     assert about.count("Ingress a-tenant/site") == 60
     assert about.count("Ingress b-shop/site") == 20
-    assert sum(record.getMessage().startswith("Omitted") for record in caplog.records) == 20
+    assert sum(record.getMessage().startswith("Omitted") for record in caplog.records) == 1
     caplog.clear()
     clock.now += 60
     changed, same = (name("a-001", namespace="a-tenant"), name("b", code="Code19", namespace="b-shop"))
@@ -141,7 +141,7 @@ def test_a_pass_is_counted_by_component() -> None:
         Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0}, repairs={"dnat": conflict}
     )
     reported_of = reconciler()
-    reporter = Reporter(metrics, cast("EventRecorder", None))
+    reporter = Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len)))
 
     def reported() -> Scrape:
         reporter.report_pass(done, cast("Reconciler", reported_of), None)
@@ -171,7 +171,7 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     status = metrics.status
     status.became(Role.WRITER)
     status.synced()
-    reporter, of = Reporter(metrics, cast("EventRecorder", None)), reconciler()
+    reporter, of = Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len))), reconciler()
     of.actual["hosts"].error = "Too many open files"
     of.actual["relay"].notes = ("relay: master.sock: it does not answer",)
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
 ) -> None:
     metrics = new_metrics()
     metrics.resources = lambda: (SERVICES, route)
-    Reporter(metrics, cast("EventRecorder", None)).report_api((SERVICES, route))
+    Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len))).report_api((SERVICES, route))
     assert shown in metrics.status.ready().text
     found = read(metrics.exposition())
     assert found.value("nodeagent_failing", component="api") == failing
@@ -227,7 +227,7 @@ def test_what_can_not_be_read_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
-    reporter = Reporter(new_metrics(), cast("EventRecorder", None))
+    reporter = Reporter(new_metrics(), cast("EventRecorder", SimpleNamespace(record=len)))
     for route in (ABSENT, DENIED, DENIED, replace(FAILING, error=None), FAILING, FAILING, DENIED):
         reporter.report_api([route])
     failing = "Could not read from the API server; the node keeps what it has"

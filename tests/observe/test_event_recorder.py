@@ -8,6 +8,7 @@ import pytest
 
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused, served, skipped
 from nodeagent.model.objects import ObjectRef
+from nodeagent.observe import event_recorder
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
 from nodeagent.observe.event_recorder import pending_events as events
 from tests.agent.happening import BLUE, name
@@ -94,26 +95,40 @@ def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     assert found.message == "a.example.test (Ingress shop/site): DNS answers otherwise"
 
 
-def test_an_event_is_posted_once_an_hour_and_twenty_of_them_a_minute(api: ApiServer, tmp_path: Path) -> None:
+def test_an_event_is_posted_once_an_hour_and_few_of_a_namespace_a_minute(
+    api: ApiServer, tmp_path: Path
+) -> None:
     clock = Clock()
-
-    def post(recorder: EventRecorder, *numbers: int) -> None:
-        for number in numbers:
-            recorder.record(PendingEvent(ObjectRef("Service", "ingress", f"lb{number}"), "BadName", "x", ""))
-
+    tenant = [_event("a-tenant", number) for number in range(99)]
     with connected(api, tmp_path) as connection:
         recorder = EventRecorder(connection, "n1", clock)
         recorder.start()
-        post(recorder, *range(22), 0)
-        api.traffic.wait_for_requests("create", "*/events", 20)
+        recorder.record(tenant)
+        api.traffic.wait_for_requests("create", "*/events", 5)
+        recorder.record([*tenant, _event("shop", 0)])
+        api.traffic.wait_for_requests("create", "*/events", 6)
         clock.pass_by(60)
-        post(recorder, 21, 0)
-        api.traffic.wait_for_requests("create", "*/events", 21)
+        recorder.record([*tenant, _event("shop", 0)])
+        api.traffic.wait_for_requests("create", "*/events", 11)
         clock.pass_by(3539)
-        post(recorder, 0)
+        recorder.record([_event("shop", 0)])
         clock.pass_by(1)
-        post(recorder, 0, 22)
-        api.traffic.wait_for_requests("create", "*/events", 23)
-    made = Counter(event["involvedObject"]["name"] for event in api.store.all("events"))
-    assert made == dict.fromkeys([f"lb{number}" for number in (*range(20), 21, 22)], 1)
-    assert len(api.traffic.seen("create", "*/events")) == 23
+        recorder.record([_event("shop", 0)])
+        api.traffic.wait_for_requests("create", "*/events", 12)
+    made = Counter(event["involvedObject"]["namespace"] for event in api.store.all("events"))
+    assert made == {"a-tenant": 10, "shop": 1}  # the same one twice
+
+
+def test_what_waited_for_a_minute_is_posted_without_another_pass(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_recorder, "_MINUTE", 0.2)
+    with connected(api, tmp_path) as connection:
+        recorder = EventRecorder(connection, "n1")
+        recorder.start()
+        recorder.record([_event("tenant", number) for number in range(11)])
+        api.traffic.wait_for_requests("create", "*/events", 11)
+
+
+def _event(namespace: str, number: int) -> PendingEvent:
+    return PendingEvent(ObjectRef("Service", namespace, f"lb{number}"), "BadName", "x", "")

@@ -1,6 +1,7 @@
 """The limits of what is given out: in total and for each namespace, the listed and then the oldest first."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -122,16 +123,44 @@ def test_addresses_times_ports_have_a_bound() -> None:
     assert len(listed.dnat.redirects) == 2100
 
 
+def test_redirects_of_a_namespace_count_against_its_listeners() -> None:
+    """Thirty-two Services of two thousand redirects each were 65,536 on every node."""
+    addresses = [[f"198.18.{number}.{each}" for each in range(1, 65)] for number in range(32)]
+    flood = [
+        _load_balancer("tenant", f"lb{number}", ports=range(1000, 1032), number=number, ips=its)
+        for number, its in enumerate(addresses)
+    ]
+    honest = _load_balancer(
+        "shop", "web", ports=[80, 443], number=99, ips=[f"198.19.0.{n}" for n in range(1, 9)]
+    )
+    planned = desired(*flood, honest, options=config(proxies=[]))
+    owners = Counter(one.load_balancer.namespace for one in planned.dnat.redirects)
+    assert owners["tenant"] <= 8 * 400
+    assert owners["shop"] == 16
+
+
+def test_the_notes_on_a_namespaces_objects_are_bounded_and_hide_no_others() -> None:
+    problems = tuple(f"spec.rules[{number}]: odd" for number in range(10))
+    flood = [ingress(f"a{n}.example.com", name=f"a{n}", namespace="a", problems=problems) for n in range(300)]
+    honest = ingress("z.example.com", namespace="z", problems=("its own",))
+    remarks = desired(*flood, honest).remarks
+    assert len(remarks) < 50
+    assert any("Ingress z/" in remark for remark in remarks)
+    assert "and 2968 more notes on objects of namespace a" in remarks
+
+
 def _decided(*found: Service, options: Config | None = None) -> dict[str, LoadBalancerDecision]:
     """What is decided, by namespace and name."""
     return {each.load_balancer.path: each for each in desired(*found, options=options).load_balancers}
 
 
-def _load_balancer(namespace: str, name: str, ports: Iterable[int], number: int) -> Service:
+def _load_balancer(
+    namespace: str, name: str, ports: Iterable[int], number: int, ips: Sequence[str] = ()
+) -> Service:
     return service(
         name,
         namespace=namespace,
-        ips=(f"198.18.{ord(namespace[-1])}.{number}",),
+        ips=ips or (f"198.18.{ord(namespace[-1])}.{number}",),
         ports=map(str, ports),
         created=number,
         annotations={PROXY_PROTOCOL: "v2"},

@@ -64,7 +64,9 @@ def share_out(
             continue  # The decision on the Service itself says why.
         ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
         if by_name or any(owner(published, end) == service.ref for end in ends):
-            candidates.append(_Candidate(service, frozenset(each.version for each in usable), trusted))
+            families = frozenset(each.version for each in usable)
+            groups = len(families) if by_name else max(len(families), -(-len(usable) // _ADDRESSES))
+            candidates.append(_Candidate(service, families, groups * len(service.tcp_ports), trusted))
     ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
     in_turn = _in_turn(candidates, config.limits.listeners, min(map(_slots, ranges.values())))
     refusals = _give_places(in_turn, config.limits)
@@ -78,20 +80,21 @@ def share_out(
     return Capacity(relay_addresses, refusals)
 
 
+_ADDRESSES = 8
+"""So many addresses count as one listener on each port, as their redirects cost memory and time, too."""
+
+
 class _Candidate(Struct, frozen=True):
-    """A Service that wants a place; `trusted` if it is listed."""
+    """A Service that wants a place, and what it counts for; `trusted` if it is listed."""
 
     service: Service
     families: frozenset[int]
+    listeners: int
     trusted: bool
 
     @property
     def ref(self) -> ObjectRef:
         return self.service.ref
-
-    @property
-    def listeners(self) -> int:
-        return len(self.families) * len(self.service.tcp_ports)
 
 
 _GUARANTEED_PART = 20
