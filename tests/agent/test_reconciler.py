@@ -298,6 +298,22 @@ def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well(tmp_pa
     assert ip_address("127.0.0.1") in {each.address for each in facts.addresses}
 
 
+def test_the_names_of_a_block_count_unless_it_is_the_one_that_was_wanted_last(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
+    hosts = HostsOptions(file=AbsolutePath(tmp_path / "hosts"))
+    config = Config(relay=RelayOptions(run_dir=AbsolutePath(tmp_path)), hosts=hosts)
+    actual = ActualState(build_components(config, adopt=False))
+    wanted = (HostsLine(ip_address("169.254.66.9"), "site.example.com"),)
+    actual.hosts.apply(Desired(hosts=wanted))
+
+    def known(lines: tuple[HostsLine, ...]) -> set[str]:
+        facts = Facts(node_name="n1")
+        return set(with_hosts_file(facts, config, actual, adopt=False, wanted=lines).standing_names)
+
+    assert known(wanted) == set()
+    assert known(()) == known((wanted[0], wanted[0])) == {"site.example.com"}
+
+
 def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until they can be read again: fail static."""
     caught = frozenset({ip_address(_ADDRESS)})

@@ -60,7 +60,7 @@ def _ingress(hosts: list[str]) -> Ingress:
 
 def test_hosts_of_an_object_beyond_the_limit_are_reported_and_left_out() -> None:
     most, hosts = _ingress(_hosts(MOST_HOSTS)), _hosts(MOST_HOSTS + 5)
-    assert (len(most.hosts), most.problems) == (MOST_HOSTS, ())
+    assert (len(most.hosts), most.problems) == (10_000, ())
     named = {"metadata": {"name": "many"}}
     ingress = _ingress(hosts)
     service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})

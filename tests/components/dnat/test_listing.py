@@ -22,6 +22,14 @@ def listing(node: Namespace) -> Items:
     return items
 
 
+def test_addresses_are_translated_before_kube_proxy_does_and_after_what_raw_and_mangle_do(
+    listing: Items,
+) -> None:
+    """kube-proxy's chains are at -100, and the first that translates a connection wins."""
+    nat = {(one["hook"], one["prio"]) for one in _of("chain", listing) if one.get("type") == "nat"}
+    assert nat == {("output", -105), ("prerouting", -105)}
+
+
 def _of(kind: str, listing: Items) -> Items:
     return [item[kind] for item in listing if kind in item]
 

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes import credentials
+from nodeagent.sources.kubernetes import credentials, single_requests
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.errors import UnreachableError
 from nodeagent.sources.kubernetes.listing import lines
@@ -41,6 +43,17 @@ def test_an_ending_agent_does_not_ask_over_a_kept_connection(api: ApiServer, tmp
         assert kinds(connection) == LIST
         passage.silence()
         assert is_going(connection, _OWN)
+
+
+def test_an_ending_agent_asks_for_twenty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that restarts answers again within that time."""
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(single_requests, "time", clock)
+    silent = Mock(get_json=Mock(side_effect=UnreachableError("no route")))
+    with pytest.raises(UnreachableError):
+        is_going(silent, _OWN)
+    assert sum(slept) == 20.0
 
 
 def test_a_watch_does_not_begin_on_a_kept_connection(api: ApiServer, tmp_path: Path) -> None:
