@@ -14,14 +14,16 @@ important than reporting. It is logged once, with what to do.
 """
 
 import logging
+import math
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv6Address
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from nodeagent.model.addresses import Endpoint
 from nodeagent.observe.status import Page, Status
@@ -33,6 +35,8 @@ _AT_ONCE = 8
 _BACKLOG = 64
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
+_PACE_SECONDS = 0.01
+"""Between two requests: a client that asks in a loop must not take a core from the node."""
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
@@ -48,8 +52,19 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
-    """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text."""
-    metrics = lambda: Page(ok=True, text=exposition().decode())  # noqa: E731
+    """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text.
+
+    That page costs milliseconds, and is made at most once a second.
+    """
+    made_at, made, making = -math.inf, Page(ok=True, text=""), Lock()
+
+    def metrics() -> Page:
+        nonlocal made_at, made
+        with making:
+            if time.monotonic() - made_at >= 1:
+                made, made_at = Page(ok=True, text=exposition().decode()), time.monotonic()
+            return made
+
     return {"/healthz": status.alive, "/readyz": status.ready, "/metrics": metrics}
 
 
@@ -123,6 +138,7 @@ class TelemetryServer(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, object]:
         """Accept a connection, and hang up the oldest if there is one too many."""
         try:
+            self._closing.wait(_PACE_SECONDS)
             request, client = super().get_request()
         except OSError:
             # For example, out of descriptors: the connection waits, and would wake this thread at once.

@@ -8,6 +8,8 @@ import pytest
 
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.model.addresses import Endpoint
+from nodeagent.observe.status import Status
+from nodeagent.observe.telemetry_server import pages
 from tests.observe.serving import connect, get, page, serving
 from tests.testbed.waiting import wait_until
 
@@ -78,3 +80,17 @@ def test_an_agent_that_still_waits_for_the_port_can_end() -> None:
     time.sleep(0.1)
     with pytest.raises(ConnectionRefusedError):
         connect(endpoint)
+
+
+def test_who_asks_in_a_loop_has_the_metrics_made_once_a_second() -> None:
+    made: list[int] = []
+
+    def exposition() -> bytes:
+        made.append(1)
+        return f"metric {len(made)}\n".encode()
+
+    with serving(pages(Status([]), exposition)) as service:
+        began = time.monotonic()
+        while len(made) < 3:
+            assert get(service.bound, "/metrics").body == f"metric {len(made)}\n"
+        assert time.monotonic() - began >= 2
