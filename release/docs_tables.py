@@ -8,6 +8,7 @@ python -m release.docs_tables
 import ast
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from nodeagent.coredns.controller import COREDNS_NAME_CODES, coredns_metrics
 from nodeagent.doctor.findings import EXIT_CODES, Code
 from nodeagent.observe.event_recorder import EVENT_NAME_CODES
 from nodeagent.observe.status import Status
-from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.plan.identity.providers import PROVIDERS
+from nodeagent.plan.identity.ways_out import first_way
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 from release.schemas import described
 from tests.agent.happening import everything
@@ -37,8 +39,8 @@ _LABEL = re.compile(r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}")
 
 _PLAN = _ROOT / "nodeagent" / "plan"
 _DECIDING = (
-    *(path for path in _PLAN.rglob("*.py") if path.parent.name != "detection"),
-    _PLAN / "detection" / "decision.py",
+    *(path for path in _PLAN.rglob("*.py") if path.parent.name != "identity"),
+    _PLAN / "identity" / "identify.py",
     _ROOT / "nodeagent/agent/convergence.py",
     _ROOT / "nodeagent/coredns/naming.py",
 )
@@ -55,7 +57,8 @@ def pages() -> dict[Path, str]:
     return {
         page: make(page.read_text("utf-8"))
         for page, make in (
-            (_DOCS / "configuration.md", _with_options),
+            (_ROOT / "README.md", _with_shortest_fixes),
+            (_DOCS / "configuration.md", lambda text: _with_providers(_with_options(text))),
             (_DOCS / "reasons.md", _with_reasons),
             (_DOCS / "names.md", _with_kinds),
             (_DOCS / "fixes.md", _with_annotations),
@@ -110,8 +113,67 @@ def _with_reasons(text: str) -> str:
     return _replaced(text, "reasons", _table(("code", "Event", "meaning, and what to do"), rows))
 
 
+_FIXES = {
+    "ip-mode": "Update your cloud controller; recent versions set `ipMode: Proxy` for you",
+    "ip-mode-on-request": "One annotation asks the controller for `ipMode: Proxy`",
+    "hostname": "One annotation publishes a hostname instead of the address "
+    "([how](docs/fixes.md#a-hostname-instead-of-the-address))",
+    "none": "Usually nothing: they publish a hostname, and kube-proxy intercepts only addresses "
+    "([exceptions](docs/fixes.md#load-balancers-that-publish-only-a-hostname))",
+    "nodeagent": "nodeagent on the nodes",
+}
+_OTHER_FIXES = (
+    (
+        "any, on Kubernetes 1.36 (1.34 with a feature gate)",
+        "A policy in the API server: `nodeagent doctor --policy`",
+    ),
+    (
+        "any, and only certificates fail",
+        (
+            "cert-manager 1.21 can wait instead of checking: "
+            "`spec.acme.solvers[].waitInsteadOfSelfCheck`. Pulls and calls still fail"
+        ),
+    ),
+    (
+        "a load balancer of your own, at home or [on-premises](docs/fixes.md#on-premises)",
+        "Often nothing; it depends on the address your DNS returns",
+    ),
+    (
+        "any, and you don't need client addresses",
+        "Switch PROXY off at the load balancer and at the ingress controller",
+    ),
+)
+
+
+def _with_shortest_fixes(text: str) -> str:
+    """Return README with what the doctor advises first for each row."""
+    rows = []
+    for way, fix in _FIXES.items():
+        named = [one.name for one in PROVIDERS if not one.sends_none and first_way(one) == way]
+        several = Counter(name.partition(" (")[0] for name in named)
+        shown = dict.fromkeys(
+            base if several[base := name.partition(" (")[0]] > 1 else name for name in named
+        )
+        rows.append((", ".join(shown), fix))
+    return _replaced(text, "fixes", _table(("your provider", "the shortest fix"), (*rows, *_OTHER_FIXES)))
+
+
+def _with_providers(text: str) -> str:
+    """Return the page with each row's switches."""
+    rows = []
+    for one in PROVIDERS:
+        if one.switches:
+            keys = dict.fromkeys(f"`{switch.key.format(port=443)}`" for switch in one.switches)
+            known = [f"`loadBalancerClass` {start}..." for start in one.classes[:1]]
+            known += ["any cloud"] if not one.schemes else []
+            name = f"{one.name}, {', '.join(known)}" if known else one.name
+            rows.append((name, ", ".join(keys), one.switched_on, one.sends))
+    head = ("provider", "annotation", "switched on by", "version")
+    return _replaced(text, "providers", _table(head, rows))
+
+
 def _with_annotations(text: str) -> str:
-    others = [one for one in PROVIDERS if one.ip_mode_on_request or not one.ip_mode]
+    others = [one for one in PROVIDERS if first_way(one) in {"ip-mode-on-request", "hostname"}]
     found = {one.name.partition(" (")[0]: one.ip_mode_on_request or one.hostname for one in others}
     rows = ((name, f"`{annotation}`") for name, annotation in found.items() if annotation)
     return _replaced(text, "annotations", _table(("provider", "annotation"), rows))

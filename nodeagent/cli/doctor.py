@@ -12,7 +12,7 @@ from nodeagent.cli.command_options import common_options, connect, option, outpu
 from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
-from nodeagent.doctor.examination import Examination, detections
+from nodeagent.doctor.examination import Examination, identities
 from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Overall, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
@@ -76,7 +76,7 @@ def doctor(
     call = invocation(**options, by_active=True)
     if policy:
         snapshot = call.snapshot()
-        targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
+        targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))
         show(block(policy_text(targets, call.ask_cluster())))
         return 0
     view = call.view(of_a_node=False, whole=True)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
-from nodeagent.components.component import TITLES, ComponentName
+from nodeagent.components.component import COMPONENTS, TITLES, ComponentName, Diff
 from nodeagent.components.node import ListenerStatus
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
@@ -67,7 +67,7 @@ class ComponentChange(Struct, frozen=True, rename="camel"):
 class Document(Struct, frozen=True, rename="camel"):
     """The answer of `plan` and `status`. `inSync` is true if nothing is to be changed and nothing failed.
 
-    `changes` has only components with something to do.
+    `changes` has each component that could be read, also one with nothing to do.
     """
 
     schema_version: Literal["1"]
@@ -109,13 +109,9 @@ def report(
         node=node_name,
         in_sync=comparison.in_sync,
         changes={
-            name: ComponentChange(
-                [line for line in str(change).splitlines() if not line.startswith("- ")],
-                [line for line in str(change).splitlines() if line.startswith("- ")],
-                change.how,
-                change.text,
-            )
-            for name, change in comparison.changes.items()
+            name: _component_change(comparison.changes.get(name))
+            for name in COMPONENTS
+            if name not in comparison.errors
         },
         errors=comparison.errors,
         load_balancers=[_load_balancer(decision, desired, listeners) for decision in desired.load_balancers],
@@ -123,6 +119,22 @@ def report(
         unreadable=desired.unreadable,
         remarks=[*desired.remarks, *comparison.notes],
     )
+
+
+def _component_change(change: Diff | None) -> ComponentChange:
+    if change is None:
+        return ComponentChange([], [], "", "")
+    lines = str(change).splitlines()
+    return ComponentChange(
+        [line for line in lines if not line.startswith("- ")],
+        [line for line in lines if line.startswith("- ")],
+        change.how,
+        change.text,
+    )
+
+
+def _pending(document: Document) -> dict[ComponentName, ComponentChange]:
+    return {name: one for name, one in document.changes.items() if one.add or one.remove or one.preview}
 
 
 def _load_balancer(
@@ -174,11 +186,11 @@ def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
         document.remarks,
     )
     if document.kind == "Status":
-        yield from section("Drift", [TITLES[name] for name in document.changes])
+        yield from section("Drift", [TITLES[name] for name in _pending(document)])
         advice = "nodeagent plan shows the changes, nodeagent apply makes them"
         on_it = "run nodeagent status on it"
     else:
-        for name, change in document.changes.items():
+        for name, change in _pending(document).items():
             yield from _change(name, change)
         advice = on_it = "run nodeagent apply"
         on_it += " on it"
@@ -306,7 +318,7 @@ def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
 def _conclusion(document: Document, advice: str, elsewhere: str) -> str:
     """Return what is to do; if input is missing, without the advice to do it. `elsewhere` as above."""
     where = f"; {elsewhere}" if elsewhere else ""
-    pending = ", ".join(TITLES[name] for name in document.changes)
+    pending = ", ".join(TITLES[name] for name in _pending(document))
     failed = [TITLES[name] for name in document.errors]
     failed += [_unusable(document.unreadable)] if document.unreadable else []
     if failed:

@@ -14,7 +14,6 @@ from nodeagent.doctor.load_balancer_findings import (
     LEFT_ALONE,
     LoadBalancerObservation,
     load_balancer_finding,
-    provider_of,
 )
 from nodeagent.doctor.names import (
     NameObservation,
@@ -37,16 +36,17 @@ from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDeci
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.balancers.address_rules import AddressRules
-from nodeagent.plan.detection.decision import Detection, detect
+from nodeagent.plan.identity.identify import Identity, cloud_of, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 
 
-def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
-    """Return what decides for each load balancer. Pure."""
-    return {service.ref: detect(service, options, snapshot.node) for service in snapshot.services}
+def identities(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Identity]:
+    """Return whose each load balancer is. Pure."""
+    provider_id = cloud_of(snapshot)
+    return {service.ref: identify(service, options, provider_id) for service in snapshot.services}
 
 
 def _unreadable(snapshot: Snapshot) -> list[Finding]:
@@ -55,6 +55,28 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
         return []
     seen = f"{len(found)} could not be used: what they say is not part of this report"
     return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+
+
+def _external(snapshot: Snapshot) -> list[Finding]:
+    """Return what is to be said of externalIPs, which kube-proxy short-circuits like a load balancer's."""
+    return [
+        Finding.of(
+            Code.ExternalIPs,
+            each.ref.path,
+            "its externalIPs are short-circuited by kube-proxy; nothing says whether what leads there from "
+            "outside adds the PROXY header",
+            (f"spec.externalIPs: {', '.join(map(str, each.addresses))}",),
+            (
+                (
+                    "if it does: remove spec.externalIPs where the traffic from outside arrives at NodePorts "
+                    "or host ports anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
+                ),
+                "run nodeagent doctor --host HOSTNAME on a node: there, it connects",
+            ),
+        )
+        for each in snapshot.external_ips
+        if any(port.protocol == "TCP" for port in each.ports)
+    ]
 
 
 def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
@@ -96,17 +118,18 @@ class Examination:
         return [
             *(self._off_node() if self.elsewhere else self._on_node()),
             *([self.agent] if self.agent else []),
+            *_external(self.snapshot),
             *_unreadable(self.snapshot),
             *_not_read(self.cluster.unread),
         ]
 
     @cached_property
-    def _detected(self) -> dict[ObjectRef, Detection]:
-        return detections(self.snapshot, self.config.load_balancers)
+    def _identities(self) -> dict[ObjectRef, Identity]:
+        return identities(self.snapshot, self.config.load_balancers)
 
     @cached_property
     def _sending(self) -> set[ObjectRef]:
-        return {ref for ref, detection in self._detected.items() if detection.proxy}
+        return {ref for ref, identity in self._identities.items() if identity.proxy}
 
     def _resolve(self, name: str) -> tuple[IPAddress, ...]:
         return resolve(self.config.hosts, name)
@@ -122,7 +145,7 @@ class Examination:
         return [*self._load_balancers(None), skipped]
 
     def _on_node(self) -> list[Finding]:
-        examined = [one for one in self.snapshot.services if self._detected[one.ref].code not in LEFT_ALONE]
+        examined = [one for one in self.snapshot.services if self._identities[one.ref].code not in LEFT_ALONE]
         hosts = choose_hosts(self.desired, self.host, examined)
         looked_up = sorted({*hosts.values(), *([self.host] if self.host else [])})
         led_to = ask_each((*published_names(self.snapshot.services), *looked_up), self._resolve)
@@ -134,7 +157,7 @@ class Examination:
             in_rules=kube_proxy.held if kube_proxy.modes else None,
             led_to=led_to,
         )
-        asked = [(service, self._detected[service.ref].versions) for service in examined]
+        asked = [(service, self._identities[service.ref].versions) for service in examined]
         rules = AddressRules(self.snapshot, self.facts, self.config)
         observed = observe(find_targets(asked, hosts, led_to, rules, self.facts), knowledge)
         paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
@@ -150,16 +173,15 @@ class Examination:
         ]
 
     def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
-        agent, cluster, node = self.agent, self.cluster, self.snapshot.node
+        agent, cluster = self.agent, self.cluster
         nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = agent is not None and agent.code == Code.AgentInSync and self.served >= len(self._sending)
         seen = (
             LoadBalancerObservation(
                 service=service,
-                detected=self._detected[service.ref],
+                identity=self._identities[service.ref],
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
-                provider=provider_of(service, node),
                 node_addresses=nodes,
                 by_fleet=by_fleet and paths is None,
             )

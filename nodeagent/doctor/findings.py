@@ -56,6 +56,7 @@ class Code(StrEnum):
     TerminatesTLS = auto(), "load-balancer", CheckStatus.AFFECTED
     ProxyUnknown = auto(), "load-balancer", CheckStatus.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckStatus.CANNOT_TELL
+    ExternalIPs = auto(), "load-balancer", CheckStatus.CANNOT_TELL
 
     # One address and port of a load balancer, connected to from this node.
     ThroughLoadBalancer = auto(), "path", CheckStatus.NOT_AFFECTED
@@ -146,7 +147,15 @@ Overall = Literal["healthy", "affected", "cannot-tell"]
 
 EXIT_CODES: Mapping[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
 # Without these, it is unknown whether the node is affected; anything else that is unknown changes nothing.
-_DECISIVE = frozenset({Code.ProxyUnknown, Code.LoadBalancerUnclear, Code.PathUnclear, Code.ObjectsUnreadable})
+_DECISIVE = frozenset(
+    {
+        Code.ProxyUnknown,
+        Code.LoadBalancerUnclear,
+        Code.ExternalIPs,
+        Code.PathUnclear,
+        Code.ObjectsUnreadable,
+    }
+)
 # What says most about a cause comes first in the sentence.
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject)
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from string import Template
 from textwrap import indent
 
-from nodeagent.doctor.load_balancer_findings import LEFT_ALONE, announced_by, certificate_of
+from nodeagent.doctor.load_balancer_findings import LEFT_ALONE
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
-from nodeagent.plan.detection.decision import ANNOTATED, Detection
-from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.plan.identity.identify import Identity
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
@@ -74,30 +73,28 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTarget:
-    """A Service for the policy: the annotations by which it sends PROXY, and how that was detected."""
+    """A Service for the policy: the annotations on which that depends, the reason, and who announces it."""
 
     service: Service
     annotations: Mapping[str, str]
     reason: str
+    announcer: str
 
 
 def policy_targets(
-    services: Iterable[Service], detections: Mapping[ObjectRef, Detection]
+    services: Iterable[Service], identities: Mapping[ObjectRef, Identity]
 ) -> tuple[PolicyTarget, ...]:
     """Return the Services that send PROXY, or terminate TLS, and are published by an address, sorted. Pure.
 
     One that has `ipMode: Proxy` already is among them: the policy may be the one that set it.
     """
-    found = []
-    for service in sorted(services, key=lambda service: service.ref):
-        detection, key = detections[service.ref], certificate_of(service)
-        if all(point.ip is None for point in service.points):
-            continue
-        if detection.proxy:
-            found.append(PolicyTarget(service, _annotations(service, detection), detection.reason))
-        elif key and detection.code not in LEFT_ALONE:
-            found.append(PolicyTarget(service, {key: service.annotations[key]}, f"terminates TLS: {key}"))
-    return tuple(found)
+    return tuple(
+        PolicyTarget(service, identity.annotations, identity.reason, identity.announcer)
+        for service in sorted(services, key=lambda service: service.ref)
+        if any(point.ip is not None for point in service.points)
+        if (identity := identities[service.ref]).code not in LEFT_ALONE
+        if identity.proxy or identity.terminated
+    )
 
 
 def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str:
@@ -113,12 +110,12 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
             "terminate TLS; nodeagent doctor shows what was detected of each"
         )
     left_out = [
-        f"{target.service.ref.path}: {name} announces its address on a node, where kube-proxy's rules accept "
-        "the traffic: with ipMode: Proxy, it would be lost for everyone"
+        f"{target.service.ref.path}: {target.announcer} announces its address on a node, where kube-proxy's "
+        "rules accept the traffic: with ipMode: Proxy, it would be lost for everyone"
         for target in wanted
-        if (name := announced_by(target.service))
+        if target.announcer
     ]
-    found = tuple(target for target in wanted if not announced_by(target.service))
+    found = tuple(target for target in wanted if not target.announcer)
     if not found:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
@@ -140,20 +137,6 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     )
     comments = (*_head(found), *(one_line(f"Left out: {each}") for each in left_out))
     return "".join(f"# {line}\n" for line in comments) + text
-
-
-def _annotations(service: Service, detection: Detection) -> dict[str, str]:
-    """Return the annotations that make its load balancer send PROXY; none if the configuration says it."""
-    if detection.code != ANNOTATED:
-        return {}
-    keys = [PROXY_PROTOCOL] if PROXY_PROTOCOL in service.annotations else []
-    if not keys:
-        for provider in PROVIDERS:
-            if provider.applies(service):
-                for switch in provider.switches:
-                    keys += [switch.key.format(port=port) for port in service.tcp_ports] or [switch.key]
-                    keys += switch.beside
-    return {key: service.annotations[key] for key in keys if key in service.annotations}
 
 
 def _condition(target: PolicyTarget) -> str:

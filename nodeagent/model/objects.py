@@ -155,10 +155,19 @@ class Node:
 
 
 class NodeAddresses(Struct, frozen=True):
-    """The name and addresses of one node of the cluster, whichever it is."""
+    """The name, addresses and `spec.providerID` of one node of the cluster, whichever it is."""
 
     name: str
     addresses: frozenset[IPAddress]
+    provider_id: str = ""
+
+
+class ExternalIPs(Struct, frozen=True):
+    """The `spec.externalIPs` of a Service of another type than LoadBalancer: kube-proxy redirects them."""
+
+    ref: ObjectRef
+    addresses: tuple[IPAddress, ...]
+    ports: tuple[ServicePort, ...] = ()
 
 
 class ServiceRange(Struct, frozen=True):
@@ -311,9 +320,10 @@ class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
     `other_cluster_ips` are the known ClusterIPs of Services of other types than LoadBalancer. `api_servers`
-    are the endpoints that the API servers publish. `nodes` are the addresses of all nodes, for the doctor: no
-    decision depends on them. `not_covered` says, one line each, what the API server has and denies; `pending`
-    which kinds were never read so far, and why: until they are, nothing is removed.
+    are the endpoints that the API servers publish. `nodes` are all nodes, and `external_ips` the externalIPs
+    of Services of other types, for the doctor: no decision of the plan depends on them. `not_covered` says,
+    one line each, what the API server has and denies; `pending` which kinds were never read so far, and why:
+    until they are, nothing is removed.
     """
 
     services: tuple[Service, ...] = ()
@@ -328,6 +338,7 @@ class Snapshot:
     other_cluster_ips: frozenset[IPAddress] = frozenset()
     node: Node | None = None
     nodes: tuple[NodeAddresses, ...] = ()
+    external_ips: tuple[ExternalIPs, ...] = ()
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
     api_servers: frozenset[Endpoint] = frozenset()

@@ -12,7 +12,7 @@ import yaml
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import Snapshot, Unreadable
+from nodeagent.model.objects import ExternalIPs, Snapshot, Unreadable
 from nodeagent.printable import printable
 from nodeagent.sources.kubernetes.resources import (
     NAMESPACES,
@@ -23,7 +23,13 @@ from nodeagent.sources.kubernetes.resources import (
     watched,
 )
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import DecodingError, decode, decode_relay_service, describe
+from nodeagent.sources.objects.decoding import (
+    DecodingError,
+    decode,
+    decode_external_ips,
+    decode_relay_service,
+    describe,
+)
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from nodeagent.yaml_loader import load, yaml_problem
 
@@ -44,6 +50,7 @@ class _Gathered:
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     cluster_ips: set[IPAddress] = field(default_factory=set)
+    external_ips: list[ExternalIPs] = field(default_factory=list)
 
 
 def read_standard_input() -> bytes:
@@ -78,7 +85,11 @@ def read_manifests(
         raise SourceError(f"{shown}: 0 Services, 0 Nodes read: is the export complete? Nothing was changed")
     found = ((value,) for value in gathered.objects.values() if value is not None)
     snapshot = assembled((*found, tuple(gathered.unreadable)))
-    return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
+    return replace(
+        snapshot,
+        other_cluster_ips=frozenset(gathered.cluster_ips),
+        external_ips=tuple(gathered.external_ips),
+    )
 
 
 def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
@@ -182,6 +193,8 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     """Take over the object if it is in a collection that is read from a cluster, too."""
     given = document.get("apiVersion")
     group = given.rpartition("/")[0] if isinstance(given, str) else ""
+    if kind == "Ingress" and group == "extensions":  # its group until Kubernetes 1.22, with the same hosts
+        group = "networking.k8s.io"
     for row in (each for each in gathered.rows if each.kind == kind):
         # Another API may have a kind of the same name, such as Knative's Ingress.
         of_row = group == row.group if given else row not in _OPTIONAL
@@ -194,3 +207,5 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
                 gathered.objects[key] = found
             elif kind == "Service":
                 gathered.cluster_ips.update(decode_relay_service(document).cluster_ips)
+                if external := decode_external_ips(document):
+                    gathered.external_ips.append(external)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from nodeagent.config.options import LoadBalancerOptions
-from nodeagent.doctor.examination import detections
-from nodeagent.doctor.load_balancer_findings import announced_by, remedies
+from nodeagent.doctor.examination import identities
 from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot
+from nodeagent.plan.identity.identify import identify
+from nodeagent.plan.identity.ways_out import ways_out
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
@@ -33,7 +34,7 @@ _POLICIES = "mutatingadmissionpolicies"
 
 
 def _target(annotations: dict[str, str] | None = None, **fields: Any) -> PolicyTarget:  # noqa: ANN401 - a Service's
-    return PolicyTarget(service(annotations=annotations or {}, **fields), annotations or {}, "said so")
+    return PolicyTarget(service(annotations=annotations or {}, **fields), annotations or {}, "said so", "")
 
 
 def _raw(status: list[dict[str, str]], annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 def _recorded(name: str) -> tuple[PolicyTarget, ...]:
     """Return the Services for the policy in a recorded cluster."""
     snapshot = read_manifests(SITUATIONS / name / "manifests", "node1")
-    return policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
+    return policy_targets(snapshot.services, identities(snapshot, LoadBalancerOptions()))
 
 
 def _services(directory: Path) -> Iterator[dict[str, Any]]:
@@ -67,7 +68,7 @@ def _services(directory: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", _RECORDED)
 def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name: str) -> None:
     found = _recorded(name)
-    paths = {target.service.ref.path for target in found if not announced_by(target.service)}
+    paths = {target.service.ref.path for target in found if not target.announcer}
     if not paths:
         with pytest.raises(SourceError, match=r"^no policy: .*(no LoadBalancer Service|MetalLB announces)"):
             policy_text(found, V1)
@@ -152,7 +153,7 @@ def test_no_value_breaks_out_of_the_expression_or_its_comment(value: str) -> Non
 
 def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -> None:
     found = service(annotations={_DIGITALOCEAN: "false"})
-    detected = detections(Snapshot(services=(found,)), config(proxies=["blue"]).load_balancers)
+    detected = identities(Snapshot(services=(found,)), config(proxies=["blue"]).load_balancers)
     (target,) = policy_targets([found], detected)
     assert target.annotations == {}
 
@@ -162,7 +163,7 @@ def test_one_that_terminates_tls_is_in_the_policy_unless_it_is_excluded() -> Non
     found = service(points=(point("192.0.2.1"),), annotations={key: "own"})
     excluded = replace(found, annotations={key: "own", "nodeagent.io/exclude": "true"})
     for one, annotations in ((found, [{key: "own"}]), (excluded, []), (replace(found, points=()), [])):
-        detected = detections(Snapshot(services=(one,)), LoadBalancerOptions())
+        detected = identities(Snapshot(services=(one,)), LoadBalancerOptions())
         assert [target.annotations for target in policy_targets([one], detected)] == annotations
 
 
@@ -176,8 +177,9 @@ def test_the_policy_is_one_that_the_api_takes() -> None:
 
 def test_the_policy_is_a_fix_if_the_server_has_it() -> None:
     found = service(points=(point("192.0.2.1"),))
-    assert any("doctor --policy" in step for step in remedies(found, None, "v1"))
-    assert not any("policy" in step for step in remedies(found, None))
+    identity = identify(found, LoadBalancerOptions(), "")
+    assert "policy" in [each.way for each in ways_out(found, identity, "v1")]
+    assert "policy" not in [each.way for each in ways_out(found, identity)]
 
 
 def test_the_command_prints_a_policy_for_the_clusters_services(api: ApiServer, ask: Ask) -> None:
@@ -237,10 +239,12 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
     ],
 )
 def test_an_address_that_depends_on_kube_proxys_rules_gets_no_policy(fields: dict[str, Any]) -> None:
-    announced = PolicyTarget(service("announced", **fields), {}, "said so")
+    found = service("announced", **fields)
+    identity = identify(found, config(proxies=["announced"]).load_balancers, "hcloud://1")
+    (announced,) = policy_targets([found], {found.ref: identity})
     with pytest.raises(SourceError, match=r"ingress/announced: .* announces its address on a node"):
         policy_text([announced], V1)
     text = policy_text([announced, _target()], V1)
     assert "# Left out: ingress/announced: " in text
     assert "'announced'" not in text
-    assert not [step for step in remedies(announced.service, None, "v1") if "--policy" in step]
+    assert [each.way for each in ways_out(found, identity, "v1")] == ["announced", "nodeagent"]

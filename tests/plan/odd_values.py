@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
-from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.plan.identity.providers import PROVIDERS
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,15 +13,15 @@ import pytest
 
 from nodeagent.cli.main import nodeagent
 from nodeagent.config.options import Config
-from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.model.desired import served
+from nodeagent.plan.identity.identify import Identity
+from nodeagent.plan.identity.providers import PROVIDERS
+from nodeagent.plan.identity.ways_out import first_way, ways_out
+from tests.plan.made_up import point, service
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
 _TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-
-# Their controllers publish no address if PROXY is on. aws-load-balancer-controller:
-# controllers/service/service_controller.go:245; UpCloud's: loadbalancer.go:62; Civo's: README.md:40.
-_BY_HOSTNAME = {"AWS", "UpCloud", "Civo", "Outscale", "IBM Cloud", "Brightbox", "loxilb"}
 
 # Programs that are taken for a command without a prompt before it.
 _BARE = frozenset(
@@ -159,24 +160,13 @@ def test_every_path_and_option_on_a_page_exists() -> None:
     assert wrong == []
 
 
-def test_the_readme_names_each_providers_shortest_fix() -> None:
-    """As the doctor does: what the controller does by itself, then on request, then a hostname."""
-    table = (_ROOT / "README.md").read_text("utf-8").split("| your provider |", 1)[1].split("\n\n", 1)[0]
-    rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+def test_the_readme_says_what_the_doctor_says_for_each_provider() -> None:
+    """Its table is made of the rows (test_docs_tables); the doctor's first way out is the row's."""
+    balancer = service(points=(point("192.0.2.1"),))
+    identity = Identity(served("Annotated", "said so"), proxy=True)
     for provider in PROVIDERS:
-        shown = provider.name.partition(" (")[0]
-        its = [fix for names, fix in rows if re.search(rf"\b{shown}\b", names)]
-        assert len(its) == 1, f"README.md's table of fixes names {shown} {len(its)} times: once is needed"
-        (fix,) = its
-        wanted = (
-            "they publish a hostname"
-            if shown in _BY_HOSTNAME
-            else "by itself"
-            if provider.ip_mode and not provider.ip_mode_on_request
-            else "one annotation asks"
-            if provider.ip_mode_on_request
-            else "one annotation publishes a hostname"
-            if provider.hostname
-            else "nodeagent on the nodes"
-        )
-        assert wanted in fix, provider.name
+        way = ways_out(balancer, replace(identity, provider=provider))[0].way
+        if provider.announces:
+            assert way == "announced", provider.name
+        elif not provider.publishes_hostname:
+            assert way == first_way(provider), provider.name

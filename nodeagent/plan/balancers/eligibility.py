@@ -5,7 +5,7 @@ kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or
 Addresses of a family that this node does not support are of no use to it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from nodeagent.model.desired import Conclusion, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.balancers.address_rules import AddressRules
-from nodeagent.plan.detection.decision import detect
+from nodeagent.plan.identity.identify import LISTED, Identity, cloud_of, identify
 
 
 def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint]:
@@ -26,11 +26,12 @@ def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint
     """
     if config.load_balancers.ip_mode != "auto":
         return frozenset()
+    provider_id = cloud_of(snapshot)
     return frozenset(
         Endpoint(point.ip, port)
         for service in snapshot.services
         if any(point.ip_mode == "Proxy" for point in service.points)
-        if detect(service, config.load_balancers, snapshot.node).proxy
+        if identify(service, config.load_balancers, provider_id).proxy
         for point in service.points
         if point.ip is not None and point.ip_mode == "Proxy"
         for port in service.tcp_ports
@@ -80,19 +81,15 @@ _LOCAL_ONLY = (
 
 
 def examine(
-    service: Service,
-    proxy_ports: Collection[int],
-    rules: AddressRules,
-    *,
-    listed: bool,
-    own_names: Sequence[str] = (),
+    service: Service, identity: Identity, rules: AddressRules, *, own_names: Sequence[str] = ()
 ) -> Eligible | Unserved:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
-    On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
-    does no harm. `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as
-    well. `own_names` are the hostnames by which it is served, if it is.
+    On a port on which its load balancer sends no PROXY, kube-proxy's short-circuited path does no harm; but
+    no hostname may lead to a relay that can't replace the TLS that ends at the load balancer on another one.
+    `own_names` are the hostnames by which it is served, if it is.
     """
+    listed = identity.code == LISTED  # so its externalIPs count as well
     published, about_published = _published(service, rules, listed=listed)
     external, about_external = _external(service, rules, listed=listed)
     addresses = tuple(dict.fromkeys((*published, *external)))
@@ -119,14 +116,13 @@ def examine(
         return Unserved(_without_address(service, rules), remarks)
     if not service.ports:
         return Unserved(refused("NoPorts", "the Service has no ports"), remarks)
-    if not ports:
-        return Unserved(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay can connect to"
         return Unserved(refused("NoClusterIP", reason), remarks)
-    plain = tuple(port for port in ports if port not in proxy_ports)
-    with_proxy = tuple(port for port in ports if port in proxy_ports)
-    wholly = listed or all(port.protocol == "TCP" for port in service.ports)
+    without = {*identity.versions, *identity.terminated}
+    plain = tuple(port for port in ports if port not in without)
+    with_proxy = tuple(port for port in ports if port in identity.versions)
+    wholly = not identity.terminated and (listed or all(port.protocol == "TCP" for port in service.ports))
     return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
 
 
@@ -226,8 +222,9 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
 def lacks_family(snapshot: Snapshot, facts: Facts, config: Config) -> bool:
     """Whether a load balancer that sends PROXY has an address of a family that this node does not support."""
     unsupported = unsupported_families(snapshot, facts)
+    provider_id = cloud_of(snapshot)
     return any(
-        detect(service, config.load_balancers, snapshot.node).proxy
+        identify(service, config.load_balancers, provider_id).proxy
         for service in snapshot.services
         if any(address.version in unsupported for address in service.load_balancer_ips)
     )

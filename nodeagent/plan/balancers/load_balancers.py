@@ -22,7 +22,7 @@ from nodeagent.plan.balancers.address_rules import (
 from nodeagent.plan.balancers.capacity import share_out, too_large
 from nodeagent.plan.balancers.eligibility import Eligible, Unserved, examine
 from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay, RelayPlan
-from nodeagent.plan.detection.decision import LISTED, detect
+from nodeagent.plan.identity.identify import cloud_of, identify
 
 
 class LoadBalancerPlan(Struct, frozen=True):
@@ -106,8 +106,9 @@ class _Decisions:
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
         self.services = by_precedence(snapshot.services, config)
         self._listed = listed_paths(config)
-        self._detections = {
-            service.ref: detect(service, config.load_balancers, snapshot.node) for service in self.services
+        provider_id = cloud_of(snapshot)
+        self._identities = {
+            service.ref: identify(service, config.load_balancers, provider_id) for service in self.services
         }
         self._published = publications(self.services, self._listed)
         too_large_ones = {
@@ -121,15 +122,9 @@ class _Decisions:
         self._own_names = own_hostnames(self.services, config)
         self._examined = {
             service.ref: too_large_ones.get(service.ref)
-            or examine(
-                service,
-                found.versions,
-                self._rules,
-                listed=found.code == LISTED,
-                own_names=self._own_names.get(service.ref, ()),
-            )
+            or examine(service, found, self._rules, own_names=self._own_names.get(service.ref, ()))
             for service in self.services
-            if (found := self._detections[service.ref]).proxy
+            if (found := self._identities[service.ref]).proxy
         }
         self._relay: ExistingRelay | OwnRelay
         if config.relay.kind == "service":
@@ -139,21 +134,21 @@ class _Decisions:
             reserved = [
                 each
                 for each in self.services
-                if self._detections[each.ref].reserved and each.ref not in too_large_ones
+                if self._identities[each.ref].reserved and each.ref not in too_large_ones
             ]
             capacity = share_out(reserved, self._published, self._rules, config)
             self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
 
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
-        detection = self._detections[service.ref]
+        identity = self._identities[service.ref]
         eligible = self._examined.get(service.ref) or Unserved(
-            detection.conclusion, (*service.problems, *detection.remarks)
+            identity.conclusion, (*service.problems, *identity.remarks)
         )
         relay = eligible if isinstance(eligible, Unserved) else self._planned(service, eligible)
         decision = LoadBalancerDecision(
             service.ref,
-            relay.conclusion if isinstance(relay, Unserved) else detection.conclusion,
+            relay.conclusion if isinstance(relay, Unserved) else identity.conclusion,
             addresses=service.load_balancer_ips,
             relay_addresses=() if isinstance(relay, Unserved) else relay.shown_at,
             remarks=some_notes(relay.remarks),
@@ -161,7 +156,7 @@ class _Decisions:
             taken=some_notes(relay.taken),
         )
         if isinstance(relay, Unserved) or isinstance(eligible, Unserved):
-            return LoadBalancerPlan(service, detection.proxy, decision, rank)
+            return LoadBalancerPlan(service, identity.proxy, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
@@ -177,7 +172,7 @@ class _Decisions:
             if not eligible.wholly:
                 reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"
             without_lines = skipped("PartlyRelayed", reason)
-        remarks = (*detection.remarks, *relay.remarks, *((shared,) if shared else ()))
+        remarks = (*identity.remarks, *relay.remarks, *((shared,) if shared else ()))
         return LoadBalancerPlan(
             service,
             proxy=True,
@@ -197,7 +192,7 @@ class _Decisions:
     def _planned(self, service: Service, eligible: Eligible) -> RelayPlan | Unserved:
         if isinstance(self._relay, ExistingRelay):
             return self._relay.plan(service.ref)
-        return self._relay.plan(service, self._detections[service.ref].versions, eligible)
+        return self._relay.plan(service, self._identities[service.ref].versions, eligible)
 
     def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
         """Return the addresses at which it comes first and that may be its own."""

@@ -19,6 +19,7 @@ from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXCLUDE,
     NO_ANNOTATIONS,
+    ExternalIPs,
     Ingress,
     LoadBalancerPoint,
     Node,
@@ -151,11 +152,26 @@ def decode_node(raw: Raw) -> Node:
 
 
 def decode_node_addresses(raw: Raw) -> NodeAddresses:
-    """Return the name of any node, and all addresses that its Node names. Raises DecodingError."""
+    """Return the name, all addresses and the cloud of any node. Raises DecodingError."""
     found = decode(raw, api.Node)
     check_size(raw, found.metadata.name, found.status)
     told = (address_of(entry.address) for entry in (found.status and found.status.addresses) or ())
-    return NodeAddresses(found.metadata.name, frozenset(address for address in told if address is not None))
+    return NodeAddresses(
+        found.metadata.name,
+        frozenset(address for address in told if address is not None),
+        one_line((found.spec and found.spec.providerID) or ""),
+    )
+
+
+def decode_external_ips(raw: Raw) -> ExternalIPs | None:
+    """Return the externalIPs of a Service of another type than LoadBalancer. Raises DecodingError."""
+    found = decode(raw, api.Service)
+    spec = found.spec or api.ServiceSpec()
+    if not spec.externalIPs or spec.type == "LoadBalancer":
+        return None
+    ignored: list[str] = []
+    addresses = _addresses("spec.externalIPs", spec.externalIPs, ignored)
+    return ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, ignored))
 
 
 def decode_relay_service(raw: Raw) -> RelayService:

@@ -89,10 +89,15 @@ def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, s
     [
         *(
             (other, "ForeignAnnotation")
-            for other in ("hcloud://4711", "aws:///eu-west-1a/i-0123", "gce://p/z/i")
+            for other in (
+                "hcloud://4711",
+                "aws:///eu-west-1a/i-0123",
+                "gce://p/z/i",
+                "cn-hangzhou.i-1",
+                "ocid1.x",
+            )
         ),
         *((own, "Annotated") for own in ("", "digitalocean://4711", "k3s://node1", "kind://docker/c/n")),
-        *((own, "Annotated") for own in ("cn-hangzhou.i-1", "ocid1.x")),
     ],
 )
 def test_an_annotation_is_believed_unless_the_node_is_of_another_cloud(provider_id: str, code: str) -> None:

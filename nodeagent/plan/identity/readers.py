@@ -1,28 +1,17 @@
-"""The rows of the providers' table, and how the value of an annotation is read.
+"""How the value of an annotation is read: one small reader for each way that controllers have chosen. Pure.
 
-There is one small reader for each way that providers have chosen.
-
-A reader takes the value and the Service and returns what is sent on which ports. It raises ValueError, with
-the problem, for a value that the provider's controller rejects or does not know.
+A reader of a switch returns what is sent on which ports, one of a certificate the ports on which TLS ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service, parse_bool
+from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent
 from nodeagent.typed_values import from_json
-
-Sent = ProxyVersion | Literal["off"]
-
-Sends = Mapping[int | None, Sent]
-"""What one annotation says: ports and what is sent on each; under None, what holds for every other port.
-A port that it does not cover is left to the next annotation that mentions it."""
-
-Reader = Callable[[str, Service], Sends]
 
 UNDOCUMENTED: ProxyVersion = "v1"
 """What a provider is taken to send whose version no source says: nginx, HAProxy, Envoy and Traefik accept
@@ -30,49 +19,7 @@ both. For what takes only v2 (agentgateway, by default), list the Service with i
 
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
-
-class Switch(Struct, frozen=True):
-    """One annotation that switches PROXY on.
-
-    Attributes:
-        key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
-        read: what its value means.
-        otherwise_off: the controller silently takes an unknown value for "off".
-        beside: other annotations that the reader uses, to be shown with it.
-        alone: the controller rejects a Service in which two of these switches claim one port.
-    """
-
-    key: str
-    read: Reader
-    otherwise_off: bool = False
-    beside: tuple[str, ...] = ()
-    alone: bool = False
-
-
-class Provider(Struct, frozen=True):
-    """One kind of load balancer of one provider, and what that offers itself against short-circuiting.
-
-    Attributes:
-        name: as a person knows it.
-        schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs on any cloud.
-        switches: in order of precedence. For each port, the first that mentions it decides; without any,
-            PROXY is off, which is every provider's default.
-        hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
-            the name `lb.example.com` in it. Empty: none is known.
-        ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
-        ip_mode_on_request: the annotation, ready to paste, that makes it do so.
-        applies: whether a Service's load balancer is of this kind, for providers that have several.
-        doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
-    """
-
-    name: str
-    schemes: tuple[str, ...]
-    switches: tuple[Switch, ...]
-    hostname: str = ""
-    ip_mode: str = ""
-    ip_mode_on_request: str = ""
-    applies: Callable[[Service], bool] = lambda _: True
-    doubt: Callable[[Service], str] = lambda _: ""
+Ports = Callable[[str, Service], frozenset[int]]
 
 
 def boolean(version: ProxyVersion) -> Reader:
@@ -94,7 +41,7 @@ def words(meaning: Mapping[str, Sent], *, any_case: bool = False, trimmed: bool 
 
 
 TRUE_OR_FALSE = words({"true": UNDOCUMENTED, "false": "off"})
-NUMBER = words({"1": "v1", "2": "v2"})
+NUMBER = words({"1": "v1", "2": "v2", "": "off"})
 NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
 KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
 
@@ -122,11 +69,11 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
 
 
 def star_or_ports(version: ProxyVersion) -> Reader:
-    """`*` for all ports, or a list of port numbers, which leaves other ports to the next annotation."""
+    """`*` alone for all ports, or a list of port numbers, which leaves other ports to the next annotation."""
 
     def read(value: str, _: Service) -> Sends:
         items = _items(value)
-        return sent_on_all(version) if "*" in items else dict.fromkeys(map(_port, items), version)
+        return sent_on_all(version) if items == ["*"] else dict.fromkeys(map(_go_port, items), version)
 
     return read
 
@@ -148,7 +95,7 @@ def boolean_or_service_ports(value: str, _: Service) -> Sends:
     try:
         return sent_on_all("v2" if parse_bool(value) else "off")
     except ValueError:
-        return dict.fromkeys(map(_port, _items(value.replace(" ", ""))), "v2")
+        return dict.fromkeys(map(_go_port, _items(value.replace(" ", ""))), "v2")
 
 
 def star_or_port_names(value: str, service: Service) -> Sends:
@@ -197,11 +144,13 @@ def member(word: str) -> Reader:
     return lambda value, _: sent_on_all("v1" if word in _items(value) else "off")
 
 
+linode_version = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
+
+
 class _LinodePort(msgspec.Struct):
     proxy_protocol: str = msgspec.field(default="", name="proxy-protocol")
-
-
-linode_version = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
+    protocol: str = ""
+    tls_secret_name: str = msgspec.field(default="", name="tls-secret-name")
 
 
 def linode_port(value: str, service: Service) -> Sends:
@@ -244,20 +193,46 @@ def alibaba(value: str, service: Service) -> Sends:
     return words({"on": "v2", "off": "off"}, any_case=network)(value, service)
 
 
+AWS_CLASSIC, AWS_NETWORK = "a classic load balancer", "a network load balancer"
+AWS_CONTROLLER = "one of the AWS Load Balancer Controller"
+
+
 def aws_kind(service: Service) -> str:
-    """Return which controller made it: `controller`, or in-tree `network` or `classic`."""
+    """Return AWS's kind: its controller's, or in-tree a network or classic one."""
     # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs,
     # and Services with a class are not its own. aws-load-balancer-controller: it serves the types `external`
     # and `nlb-ip`, and one class (--load-balancer-class; EKS Auto Mode's is eks.amazonaws.com/nlb).
     kind = service.annotations.get("service.beta.kubernetes.io/aws-load-balancer-type", "")
     if service.load_balancer_class is not None or kind in {"external", "nlb-ip"}:
-        return "controller"
-    return "network" if kind == "nlb" else "classic"
+        return AWS_CONTROLLER
+    return AWS_NETWORK if kind == "nlb" else AWS_CLASSIC
 
 
-def of_oci_network(service: Service) -> bool:
-    """Whether Oracle's load balancer is a network load balancer."""
-    return service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower() == "nlb"
+OCI_LOAD_BALANCER, OCI_NETWORK = "a load balancer of type lb", "a network load balancer"
+
+
+def oci_kind(service: Service) -> str:
+    """Return Oracle's kind: a network load balancer, or by default the other."""
+    kind = service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower()
+    return OCI_NETWORK if kind == "nlb" else OCI_LOAD_BALANCER
+
+
+OVH_IOLB = "a load balancer of class iolb"
+
+
+def ovh_kind(service: Service) -> str:
+    """Return OVH's kind: IOLB, unless the class is another."""
+    named = service.annotations.get("loadbalancer.ovhcloud.com/class", "iolb").lower()
+    return OVH_IOLB if named == "iolb" else f"one of class {named}"
+
+
+AZURE_PRIVATE = "one with a Private Link Service (azure-pls-create)"
+
+
+def azure_kind(service: Service) -> str:
+    """Return Azure's kind: one with a Private Link Service, or empty."""
+    wanted = service.annotations.get("service.beta.kubernetes.io/azure-pls-create", "")
+    return AZURE_PRIVATE if wanted.strip().lower() == "true" else ""
 
 
 DIGITALOCEAN_TYPE = "service.beta.kubernetes.io/do-loadbalancer-type"
@@ -276,13 +251,109 @@ def digitalocean(value: str, service: Service) -> Sends:
 
 
 def digitalocean_doubt(service: Service) -> str:
-    """Return why a load balancer without a type may be a network load balancer; empty if it has one."""
+    """Return what is assumed of a load balancer without a type; empty if it has one."""
     if service.annotations.get(DIGITALOCEAN_TYPE):
         return ""
     return (
-        "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61, sends "
-        f"none; {DIGITALOCEAN_TYPE} says which it is"
+        "assumes a regional load balancer; a network load balancer, the default since "
+        "digitalocean-cloud-controller-manager 0.1.61, sends none: `doctl compute load-balancer list` says "
+        "which"
     )
+
+
+_FORWARDED = "loadbalancer.openstack.org/x-forwarded-for"
+
+
+def openstack(value: str, service: Service) -> Sends:
+    """Read `true`, `v1` or `v2`, compared as written; rejected next to `x-forwarded-for: "true"`."""
+    sends = words({"true": "v1", "v1": "v1", "v2": "v2", "false": "off"})(value, service)
+    if sends != sent_on_all("off") and service.annotations.get(_FORWARDED) == "true":
+        raise RejectedError(f"the controller rejects it next to {_FORWARDED}: true")
+    return sends
+
+
+def tls_everywhere(_: str, service: Service) -> frozenset[int]:
+    """TLS ends on every port."""
+    return frozenset(service.tcp_ports)
+
+
+def tls_where(word: str) -> Ports:
+    """TLS ends on every port if the value is this word, in any case."""
+    return lambda value, service: frozenset(service.tcp_ports if value.lower() == word else ())
+
+
+def tls_on(key: str, default: str, unless: str = "") -> Ports:
+    """TLS ends on the ports that another annotation lists: numbers, names, or `*` for all.
+
+    Args:
+        key: that annotation.
+        default: what holds without it.
+        unless: an annotation that, if it is true, passes TLS through.
+    """
+
+    def ports(_: str, service: Service) -> frozenset[int]:
+        if unless and _is_true(service.annotations.get(unless, "")):
+            return frozenset()
+        items = {*_items(service.annotations.get(key, default))}
+        return frozenset(
+            port.port
+            for port in service.ports
+            if port.protocol == "TCP" and not items.isdisjoint({"*", str(port.port), port.name})
+        )
+
+    return ports
+
+
+def tls_by_port(value: str, service: Service) -> frozenset[int]:
+    """Read `ID`, or `PORT,PORT:ID;PORT:ID`: a certificate for all ports, or for those before the colon."""
+    parts = [part.partition(":") for part in value.split(";")]
+    listed = {item for ports, separator, _ in parts if separator for item in _items(ports)}
+    if any(not separator for _, separator, _ in parts):
+        return tls_everywhere(value, service)
+    return frozenset(port for port in service.tcp_ports if str(port) in listed)
+
+
+def tls_by_protocol(*words: str) -> Ports:
+    """Read `PROTOCOL:PORT,...`: TLS ends on the ports with one of these protocols, in any case."""
+
+    def ports(value: str, service: Service) -> frozenset[int]:
+        pairs = (item.partition(":") for item in _items(value))
+        listed = {port.strip() for protocol, _, port in pairs if protocol.strip().lower() in words}
+        return frozenset(port for port in service.tcp_ports if str(port) in listed)
+
+    return ports
+
+
+def linode_tls(value: str, service: Service) -> frozenset[int]:
+    """Read the JSON about one port: TLS ends there if it has a certificate and its protocol is `https`."""
+    try:
+        given = _json(value, _LinodePort)
+    except ValueError:
+        return frozenset()
+    default = service.annotations.get(
+        "service.beta.kubernetes.io/linode-loadbalancer-default-protocol", "tcp"
+    )
+    ends = given.tls_secret_name and (given.protocol or default).lower() == "https"
+    return frozenset(service.tcp_ports if ends else ())
+
+
+class _UpCloudFrontend(msgspec.Struct):
+    name: str = ""
+    tls_configs: list[object] | None = None
+
+
+class _UpCloudFrontends(msgspec.Struct):
+    frontends: list[_UpCloudFrontend] = msgspec.field(default_factory=list)
+
+
+def upcloud_tls(value: str, service: Service) -> frozenset[int]:
+    """Read JSON whose `frontends`, named as the Service's ports are, each may have `tls_configs`."""
+    try:
+        found = _json(value, _UpCloudFrontends).frontends
+    except ValueError:
+        return frozenset()
+    names = {frontend.name for frontend in found if frontend.tls_configs}
+    return frozenset(port.port for port in service.ports if port.protocol == "TCP" and port.name in names)
 
 
 def sent_on_all(what: Sent) -> Sends:
@@ -313,3 +384,14 @@ def _port(text: str) -> int:
     if text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536:
         return int(text)
     raise ValueError(f"{quoted(text)} is not a port number")
+
+
+def _go_port(text: str) -> int:
+    """Return a port as Go's strconv.ParseInt with base 0 reads it: `80`, `0x50`."""
+    try:
+        number = int(text, 0) if text.isascii() and not text.startswith(("+", "-")) and "_" not in text else 0
+    except ValueError:
+        number = 0
+    if not 0 < number < 65536:
+        raise ValueError(f"{quoted(text)} is not a port number")
+    return number

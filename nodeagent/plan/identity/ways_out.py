@@ -1,0 +1,137 @@
+"""What can be done about a short-circuited load balancer: the ways out, the best first. Pure."""
+
+import shlex
+from collections.abc import Iterator
+from ipaddress import ip_network
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeagent.model.objects import Service
+from nodeagent.plan.identity.identify import Identity
+from nodeagent.plan.identity.rows import Provider
+
+Way = Literal["announced", "ip-mode", "ip-mode-on-request", "hostname", "policy", "nodeagent"]
+"""`announced` says why setting ipMode is none; the rest are fixes."""
+
+
+class WayOut(Struct, frozen=True):
+    """One way, and its steps: a sentence, a command that begins with `$ `, what else it changes."""
+
+    way: Way
+    steps: tuple[str, ...]
+
+
+def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tuple[WayOut, ...]:
+    """Return the ways out for a Service, the best first.
+
+    Args:
+        service: the load balancer.
+        identity: whose it is.
+        policy_api: the version in which the cluster serves MutatingAdmissionPolicies; empty if it does not.
+    """
+    if identity.announcer:
+        return (_announced(identity.announcer), WayOut("nodeagent", (_INSTALL,)))
+    return tuple(_ways(service, identity, policy_api))
+
+
+def first_way(provider: Provider) -> Way | Literal["none"]:
+    """Return the best way of one row, for the pages' tables; `none` if it needs none."""
+    if provider.publishes_hostname:
+        return "none"
+    if provider.ip_mode:
+        return "ip-mode"
+    if provider.ip_mode_on_request:
+        return "ip-mode-on-request"
+    return "hostname" if provider.hostname else "nodeagent"
+
+
+_PRIVATE = tuple(
+    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+"""Where an address means something only within one network (RFC 1918, 6598 and 4193)."""
+_SIDE_EFFECTS = (
+    "(this also changes other things: Service and Ingresses show the hostname instead of the address, "
+    "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
+    "comes back)"
+)
+_DETOUR = "traffic of nodes and pods then goes out to the load balancer and comes back"
+_INSTALL = (
+    "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
+    "Cilium and Calico's eBPF)"
+)
+_PLACEHOLDER = "lb.example.com"
+_BY_POLICY = (
+    "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md: when to use it)",
+    "$ nodeagent doctor --policy > policy.yaml",
+)
+
+
+def _announced(name: str) -> WayOut:
+    return WayOut(
+        "announced",
+        (
+            f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it",
+            (
+                f"{name} adds no PROXY header: switch PROXY off at the ingress controller, or, if something "
+                "in front of it adds the header, list the Service in loadBalancers.services"
+            ),
+        ),
+    )
+
+
+def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[WayOut]:
+    provider, tls = identity.provider, bool(identity.terminated)
+    if provider is None:
+        yield WayOut(
+            "ip-mode", ("without an agent: if the cloud's controller can set ipMode: Proxy, switch that on",)
+        )
+    # Controllers set ipMode by themselves only where PROXY is on.
+    elif provider.ip_mode and (identity.sends or not tls):
+        yield WayOut("ip-mode", tuple(_update(service, provider)))
+    if provider is not None and provider.ip_mode_on_request:
+        what = f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
+        yield WayOut("ip-mode-on-request", (what, annotate(service, provider.ip_mode_on_request)))
+    if provider is not None and provider.hostname:
+        yield WayOut("hostname", tuple(_publish(service, provider.hostname)))
+    if policy_api:
+        yield WayOut("policy", _BY_POLICY)
+    if identity.proxy or not tls:
+        yield WayOut("nodeagent", (_INSTALL,))
+
+
+def _update(service: Service, provider: Provider) -> Iterator[str]:
+    yield (
+        "without an agent: update the cloud's controller, which then sets ipMode: Proxy "
+        f"({provider.ip_mode}); {_DETOUR}"
+    )
+    if provider.workload:
+        yield f"$ kubectl -n kube-system get {provider.workload} -o wide"
+        yield "this shows its version; update its image or chart, and see that the status says Proxy:"
+    else:
+        yield "the provider runs or documents it: update the cluster, and see that the status says Proxy:"
+    ref = service.ref
+    path = "{.status.loadBalancer.ingress[*].ipMode}"
+    yield f"$ kubectl -n {ref.namespace} get service {ref.name} -o jsonpath='{path}'"
+
+
+def _publish(service: Service, hostname: str) -> Iterator[str]:
+    what = "without an agent: publish a hostname instead of the address"
+    if _PLACEHOLDER in hostname:
+        public = [
+            address
+            for address in service.load_balancer_ips
+            if not (address.is_link_local or any(address in network for network in _PRIVATE))
+        ]
+        addresses = ", ".join(map(str, public)) or "its address in the DNS that the nodes use"
+        what += (
+            f"; first create an address record with {addresses} for a hostname of your own, and write it here"
+        )
+    yield from (what, annotate(service, hostname), _SIDE_EFFECTS)
+
+
+def annotate(service: Service, annotation: str) -> str:
+    """Return the command, ready to paste, for an annotation in YAML (`key: "value"`)."""
+    key, _, value = annotation.partition(": ")
+    pair = shlex.quote(f"{key}={value.strip(chr(34))}")
+    return f"$ kubectl annotate service -n {service.ref.namespace} {service.ref.name} {pair}"

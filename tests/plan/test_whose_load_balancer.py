@@ -1,0 +1,224 @@
+"""Every row of the table: a foreign class, a foreign cloud, its certificate, UDP alone."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from nodeagent.config.options import LoadBalancerOptions
+from nodeagent.model.objects import NodeAddresses, Service, Snapshot
+from nodeagent.plan.identity.identify import Identity, cloud_of, identify
+from nodeagent.plan.identity.providers import PROVIDERS
+from nodeagent.plan.identity.rows import Provider
+from nodeagent.plan.identity.ways_out import ways_out
+from tests.plan.made_up import config, desired, of_service, service
+from tests.plan.test_providers import READ
+
+_BY_NAME = {provider.name: provider for provider in PROVIDERS}
+_ON = {name: annotations for name, annotations, ports in reversed(READ) if set(ports) >= {80, 443}}
+"""Of each row with a switch, annotations by which it sends PROXY on 80 and 443."""
+
+
+def _class(name: str) -> str | None:
+    return "loxilb.io/loxilb" if name == "loxilb" else None
+
+
+def _identity(found: Service, provider_id: str = "", text: str = "loadBalancers: {}") -> Identity:
+    options = config(text).load_balancers if text else LoadBalancerOptions()
+    return identify(found, options, provider_id)
+
+
+def _own_cloud(row: Provider) -> str:
+    return f"{row.schemes[0]}://1" if row.schemes else ""
+
+
+@pytest.mark.parametrize(("name", "annotations"), _ON.items(), ids=_ON)
+def test_a_row_counts_for_its_own_cloud_and_no_other(name: str, annotations: Mapping[str, str]) -> None:
+    row = _BY_NAME[name]
+    found = service(annotations=annotations, load_balancer_class=_class(name))
+    own = _identity(found, _own_cloud(row))
+    assert (own.proxy, own.provider) == (True, row)
+    if row.schemes:
+        other = "gce://p/z/i"
+        away = _identity(found, other)
+        assert (away.code, away.proxy, away.provider) == ("ForeignAnnotation", False, None)
+        told = " ".join((away.reason, *away.remarks))
+        assert any(key in told for key in annotations)
+        assert other in away.reason
+        assert away.reserved, "a node of its own cloud relays it"
+
+
+@pytest.mark.parametrize(("name", "annotations"), _ON.items(), ids=_ON)
+def test_a_class_that_is_not_its_own_takes_it_away(name: str, annotations: Mapping[str, str]) -> None:
+    """Kubernetes' own library skips a Service with any class."""
+    row = _BY_NAME[name]
+    found = service(annotations=annotations, load_balancer_class="metallb.universe.tf/metallb")
+    away = _identity(found, _own_cloud(row))
+    assert (away.proxy, away.announcer) == (False, "MetalLB")
+    assert any("spec.loadBalancerClass is metallb.universe.tf/metallb" in remark for remark in away.remarks)
+    unknown = _identity(
+        service(annotations=annotations, load_balancer_class="example.com/own"), _own_cloud(row)
+    )
+    assert (unknown.code, unknown.provider) == ("ForeignAnnotation", None)
+
+
+@pytest.mark.parametrize(("name", "annotations"), _ON.items(), ids=_ON)
+def test_udp_alone_is_no_question(name: str, annotations: Mapping[str, str]) -> None:
+    found = service(ports=("53:dns/UDP",), annotations=annotations, load_balancer_class=_class(name))
+    for text in ("loadBalancers: {}", "loadBalancers: {services: [{namespace: ingress, name: blue}]}"):
+        identity = _identity(found, _own_cloud(_BY_NAME[name]), text)
+        assert (identity.code, identity.proxy, identity.stated) == ("NotProxy", False, True)
+
+
+BETA = "service.beta.kubernetes.io"
+_AWS = {f"{BETA}/aws-load-balancer-ssl-cert": "arn:aws:acm:x", f"{BETA}/aws-load-balancer-ssl-ports": "https"}
+_NLB = {f"{BETA}/aws-load-balancer-type": "nlb"}
+_EXTERNAL = {f"{BETA}/aws-load-balancer-type": "external"}
+_UPCLOUD = '{"frontends": [{"name": "https", "tls_configs": [{"name": "x"}]}], "backends": [%s]}'
+_BACKENDS = ", ".join(
+    f'{{"name": "{name}", "properties": {{"outbound_proxy_protocol": "v1"}}}}' for name in ("http", "https")
+)
+# The annotations by which TLS ends at the load balancer on 443, and the ports on which it does.
+_TLS: Mapping[str, tuple[Mapping[str, str], tuple[int, ...]]] = {
+    "DigitalOcean": ({f"{BETA}/do-loadbalancer-certificate-id": "x"}, (443,)),
+    "Hetzner": (
+        {
+            "load-balancer.hetzner.cloud/protocol": "https",
+            "load-balancer.hetzner.cloud/http-certificates": "1",
+        },
+        (80, 443),
+    ),
+    "OpenStack": ({"loadbalancer.openstack.org/default-tls-container-ref": "https://x"}, (80, 443)),
+    "Scaleway": ({f"{BETA}/scw-loadbalancer-certificate-ids": "443:a,b;8443:c"}, (443,)),
+    "Linode": (
+        {
+            f"{BETA}/linode-loadbalancer-port-443": '{"tls-secret-name": "x", "protocol": "https"}',
+            f"{BETA}/linode-loadbalancer-default-proxy-protocol": "v1",
+        },
+        (443,),
+    ),
+    "Vultr": (
+        {f"{BETA}/vultr-loadbalancer-ssl": "x", f"{BETA}/vultr-loadbalancer-https-ports": "443"},
+        (443,),
+    ),
+    "AWS (Classic Load Balancer)": (_AWS, (443,)),
+    "AWS (Network Load Balancer)": ({**_AWS, **_NLB}, (443,)),
+    "AWS (Load Balancer Controller)": ({**_AWS, **_EXTERNAL}, (443,)),
+    "Oracle (Load Balancer)": (
+        {f"{BETA}/oci-load-balancer-tls-secret": "x", f"{BETA}/oci-load-balancer-ssl-ports": "443"},
+        (443,),
+    ),
+    "UpCloud": ({f"{BETA}/upcloud-load-balancer-config": _UPCLOUD % _BACKENDS}, (443,)),
+    "Alibaba": ({f"{BETA}/alibaba-cloud-loadbalancer-protocol-port": "https:443,http:80"}, (443,)),
+    "Outscale": (
+        {f"{BETA}/osc-load-balancer-ssl-cert": "orn:x", f"{BETA}/osc-load-balancer-ssl-ports": "443"},
+        (443,),
+    ),
+    "Brightbox": ({f"{BETA}/brightbox-load-balancer-ssl-domains": "a.example.com"}, (443,)),
+}
+
+
+def test_every_row_with_a_certificate_has_its_case() -> None:
+    assert {row.name for row in PROVIDERS if row.certificates} == _TLS.keys()
+
+
+@pytest.mark.parametrize(("name", "case"), _TLS.items(), ids=_TLS)
+def test_a_port_on_which_tls_ends_is_never_relayed(
+    name: str, case: tuple[Mapping[str, str], tuple[int, ...]]
+) -> None:
+    """Not even if the Service is listed, and no hostname may lead to the relay."""
+    row, (tls, ports) = _BY_NAME[name], case
+    found = service(ports=("80:http", "443:https"), annotations={**_ON.get(name, {}), **tls})
+    for text in ("loadBalancers: {}", "loadBalancers: {services: [{namespace: ingress, name: blue}]}"):
+        identity = _identity(found, _own_cloud(row), text)
+        assert (identity.provider, identity.terminated) == (row, ports)
+        assert set(identity.versions).isdisjoint(ports)
+        assert identity.code == "TerminatesTLS" if set(ports) == {80, 443} else identity.proxy
+        planned = desired(found, options=config(text))
+        assert {redirect.match.port for redirect in planned.dnat.redirects}.isdisjoint(ports)
+        assert {listener.bind.port for listener in planned.listeners}.isdisjoint(ports)
+    alone = service(ports=("443:https",), annotations=tls)
+    identity = _identity(alone, _own_cloud(row))
+    assert (identity.code, identity.provider) == ("TerminatesTLS", row)
+    assert of_service(desired(alone)).code == "TerminatesTLS"
+    assert "nodeagent" not in [way.way for way in ways_out(alone, identity, "v1")]
+    foreign = _identity(alone, "gce://p/z/i")
+    assert foreign.terminated == (), "another cloud's certificate"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "provider"),
+    [
+        (("hcloud://1", "hcloud://2"), "Hetzner"),
+        (("hcloud://1", "digitalocean://2"), None),
+        (("", "hcloud://2"), None),
+        ((), None),
+    ],
+)
+def test_off_a_node_the_cloud_is_known_if_all_nodes_agree(
+    nodes: tuple[str, ...], provider: str | None
+) -> None:
+    found = tuple(
+        NodeAddresses(f"n{index}", frozenset(), provider_id) for index, provider_id in enumerate(nodes)
+    )
+    identity = _identity(service(), cloud_of(Snapshot(nodes=found)))
+    assert (identity.provider.name if identity.provider else None) == provider
+
+
+@pytest.mark.parametrize(
+    ("annotations", "of_class", "announcer"),
+    [
+        ({"metallb.io/ip-allocated-from-pool": "p"}, None, "MetalLB"),
+        ({"metallb.universe.tf/address-pool": "p"}, None, "MetalLB"),
+        ({}, "metallb.io/metallb", "MetalLB"),
+        ({"kube-vip.io/loadbalancerIPs": "192.0.2.1"}, None, "kube-vip"),
+        ({"purelb.io/allocated-by": "PureLB"}, None, "PureLB"),
+        ({"lbipam.cilium.io/ips": "192.0.2.1"}, None, "Cilium"),
+        ({}, "io.cilium/bgp-control-plane", "Cilium"),
+        ({"service.antrea.io/external-ip-pool": "p"}, None, "Antrea"),
+        ({"projectcalico.org/loadBalancerIPs": "[]"}, None, "Calico"),
+        ({"eip.openelb.kubesphere.io/v1alpha2": "e"}, None, "OpenELB"),
+        # Cilium's other annotations say nothing of an address.
+        ({"service.cilium.io/global": "true", "io.cilium/global-service": "true"}, None, ""),
+        ({}, "tailscale", ""),
+    ],
+)
+def test_who_announces_an_address_sends_no_header(
+    annotations: Mapping[str, str], of_class: str | None, announcer: str
+) -> None:
+    found = service(annotations=annotations, load_balancer_class=of_class)
+    identity = _identity(found)
+    assert identity.announcer == announcer
+    assert not identity.proxy
+    if announcer:
+        assert (identity.code, identity.stated) == ("NotProxy", True)
+        listed = _identity(found, text="loadBalancers: {services: [{namespace: ingress, name: blue}]}")
+        assert (listed.proxy, listed.announcer) == (True, announcer), (
+            "a proxy in front of it sends the header"
+        )
+
+
+def test_a_sign_that_was_left_over_does_not_make_an_announcer_of_a_clouds_load_balancer() -> None:
+    key = "load-balancer.hetzner.cloud/uses-proxyprotocol"
+    found = service(annotations={"metallb.universe.tf/address-pool": "p", key: "true"})
+    assert _identity(found, "hcloud://1").announcer == ""
+    assert _identity(found, "hcloud://1").proxy
+    allocated = service(annotations={"metallb.io/ip-allocated-from-pool": "p", key: "true"})
+    assert _identity(allocated, "hcloud://1").announcer == "MetalLB", "it wrote that itself"
+    assert not _identity(allocated, "hcloud://1").proxy
+
+
+def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() -> None:
+    classic = f"{BETA}/aws-load-balancer-proxy-protocol"
+    found = service(annotations={classic: "*", **_NLB})
+    identity = _identity(found, "aws:///eu/i-1")
+    assert identity.code == "NotProxy"
+    assert f"{classic}=*: does not count: it is read only for a classic load balancer; this is a network" in (
+        identity.reason
+    )
+    octavia = {
+        "loadbalancer.ovhcloud.com/class": "octavia",
+        f"{BETA}/ovh-loadbalancer-proxy-protocol": "v2",
+    }
+    iolb = _identity(service(annotations=octavia), "openstack:///x")
+    assert not iolb.proxy
+    assert "does not count: it is read only for a load balancer of class iolb" in iolb.reason
