@@ -1,12 +1,23 @@
-"""`python -m tests.situations [FOLDER ...]` writes expected.yaml of these again, or of all: read the diff."""
+"""Write expected.yaml of some FOLDERs, or of all, and sentences.md again; read the diff.
+
+python -m tests.situations [FOLDER ...]
+"""
 
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.situations.situation import SITUATIONS, Situation, situations, write_down
+from tests.situations.situation import (
+    SENTENCES,
+    SITUATIONS,
+    Situation,
+    sentences,
+    situations,
+    write_down,
+)
 
 for folder in [SITUATIONS / name for name in sys.argv[1:]] or situations():
     with tempfile.TemporaryDirectory() as directory:
         write_down(Situation(folder, Path(directory)))
         print(folder.name)
+SENTENCES.write_text(sentences(), encoding="utf-8")

@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
 
 import dns.rdatatype
 import msgspec
@@ -35,6 +36,7 @@ from tests.dns.made_up_server import MadeUpServer, Message, Transport, answer
 from tests.plan.made_up import endpoint
 
 SITUATIONS = Path(__file__).parent
+SENTENCES = SITUATIONS / "sentences.md"
 Question = Literal["plan", "plan --adopt", "doctor", "doctor --node", "coredns plan", "coredns plan --adopt"]
 _HOSTS = b"127.0.0.1 localhost\n"
 _ANYWHERE = (ip_address("0.0.0.0"), ip_address("::"))
@@ -108,6 +110,14 @@ def _interface_address(text: str) -> InterfaceAddress:
     return InterfaceAddress(found.ip, found.network.prefixlen, interface, ours=ours == "ours")
 
 
+class Said(NamedTuple):
+    """An answer, the sentence of each code in it, and all of its text."""
+
+    answer: Answer
+    sentences: Sequence[tuple[str, str]]
+    text: str
+
+
 @dataclass(frozen=True)
 class Situation:
     """One folder. `directory` is for what the commands need on a disk."""
@@ -120,8 +130,8 @@ class Situation:
         """What is right, by question."""
         return msgspec.convert(_yaml(self.folder / "expected.yaml"), dict[Question, Answer])
 
-    def answer(self, question: Question) -> tuple[Answer, str]:
-        """Ask; return the answer, and all of its text."""
+    def answer(self, question: Question) -> Said:
+        """Ask."""
         command, _, option = question.partition(" --")
         match command:
             case "doctor":
@@ -131,7 +141,7 @@ class Situation:
             case _:
                 return self._plan(adopt=bool(option))
 
-    def _plan(self, *, adopt: bool) -> tuple[Answer, str]:
+    def _plan(self, *, adopt: bool) -> Said:
         config = self._config()
         known = {name: _dns_answer(value) for name, value in self._dns.items() if value}
         facts = self._node.facts(known)
@@ -156,12 +166,11 @@ class Situation:
             ],
             unreadable=[Path(entry.where).name for entry in desired.unreadable],
         )
-        said = [each.reason for each in desired.names]
-        said += [text for each in decisions for text in (each.reason, *each.remarks)]
-        said += [entry.reason for entry in desired.unreadable]
-        return made, "\n".join((*said, *desired.remarks))
+        notes = [*desired.remarks, *(remark for each in decisions for remark in each.remarks)]
+        notes += [entry.reason for entry in desired.unreadable]
+        return _said(made, [(each.code, each.reason) for each in (*decisions, *desired.names)], notes)
 
-    def _doctor(self, options: list[str]) -> tuple[Answer, str]:
+    def _doctor(self, options: list[str]) -> Said:
         printed = StringIO()
         with MadeUpServer(self._reply) as server, redirect_stdout(printed):
             self._config(server.endpoint)
@@ -179,9 +188,10 @@ class Situation:
                 if (named := list(dict.fromkeys(_NAMED.findall("\n".join(each["remedy"])))))
             },
         )
-        return made, printed.getvalue()
+        sentences = [(each["code"], "\n".join((each["seen"], *each["remedy"]))) for each in balancers]
+        return Said(made, sentences, printed.getvalue())
 
-    def _coredns(self, *, adopt: bool) -> tuple[Answer, str]:
+    def _coredns(self, *, adopt: bool) -> Said:
         with MadeUpServer(self._reply) as dns_server, ApiServer() as api:
             config = self._config(dns_server.endpoint)
             for each in objects_under(self.folder / "manifests"):
@@ -190,7 +200,7 @@ class Situation:
                 with connect(api.write_kubeconfig(self.directory / "kubeconfig")) as connection:
                     decided = decide_once(connection, self._node.node_name, config, adopt=adopt)
             except NodeagentError as error:
-                return Answer(exit_code=1), str(error)
+                return Said(Answer(exit_code=1), (), str(error))
         edits = decided.edits
         changed: dict[str, list[str]] = {}
         for edit in edits.pending:
@@ -202,8 +212,8 @@ class Situation:
             edits=changed,
             unreadable=[entry.where for entry in decided.desired.unreadable],
         )
-        said = [each.reason for each in edits.decisions]
-        return made, "\n".join((*said, *decided.desired.remarks, *edits.remarks))
+        notes = [*decided.desired.remarks, *edits.remarks]
+        return _said(made, [(each.code, each.reason) for each in edits.decisions], notes)
 
     @cached_property
     def _dns(self) -> Mapping[str, list[str] | str | None]:
@@ -253,11 +263,37 @@ def write_down(situation: Situation) -> None:
     """Make what is answered now what is expected, but for what `says`, `fixes` and `wrong` say."""
     answers: dict[Question, Answer] = {}
     for question, before in (situation.expected or {"plan": Answer(), "doctor": Answer()}).items():
-        now, _ = situation.answer(question)
+        now = situation.answer(question).answer
         now = msgspec.structs.replace(now, says=before.says, never_says=before.never_says, fixes=before.fixes)
         answers[question] = before if before.wrong else now
     text = yaml.safe_dump(msgspec.to_builtins(answers), sort_keys=False, allow_unicode=True, width=110)
     (situation.folder / "expected.yaml").write_text(text, encoding="utf-8")
+
+
+def sentences() -> str:
+    """Return the page with a sentence of each code, the shortest of all, and what to do after it."""
+    found: dict[tuple[str, str], str] = {}
+    for folder in situations():
+        with TemporaryDirectory() as directory:
+            situation = Situation(folder, Path(directory))
+            for question, right in situation.expected.items():
+                for code, sentence in () if right.wrong else situation.answer(question).sentences:
+                    key = ("doctor" if question.startswith("doctor") else "plan", code)
+                    text = sentence.replace(directory, "/etc")
+                    found[key] = min(found.get(key, text), text, key=lambda text: (len(text), text))
+    lines = ["# The sentence of each code", "", "`python -m tests.situations` writes this page."]
+    for title in ("plan", "doctor"):
+        lines += ["", f"## {title}", ""]
+        lines += [
+            f"- `{code}`: " + text.replace("\n", "\n  - ")
+            for (command, code), text in sorted(found.items())
+            if command == title
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _said(answer: Answer, sentences: Sequence[tuple[str, str]], notes: Sequence[str]) -> Said:
+    return Said(answer, sentences, "\n".join((*(text for _, text in sentences), *notes)))
 
 
 def _yaml(file: Path) -> dict[str, Any]:

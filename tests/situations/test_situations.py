@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.situations.situation import Question, Situation, situations
+from tests.situations.situation import SENTENCES, Question, Situation, sentences, situations
 
 
 def _cases() -> list[ParameterSet]:
@@ -22,7 +22,7 @@ def _cases() -> list[ParameterSet]:
 def test_the_answer_is_right(folder: Path, question: Question, tmp_path: Path) -> None:
     situation = Situation(folder, tmp_path)
     right = situation.expected[question]
-    answer, text = situation.answer(question)
+    answer, _, text = situation.answer(question)
     fixes = {subject: answer.fixes.get(subject, []) for subject in right.fixes}
     answer = msgspec.structs.replace(
         answer,
@@ -32,3 +32,8 @@ def test_the_answer_is_right(folder: Path, question: Question, tmp_path: Path) -
         wrong=right.wrong,
     )
     assert msgspec.to_builtins(answer) == msgspec.to_builtins(right)
+
+
+def test_each_code_has_the_sentence_that_was_reviewed() -> None:
+    """Here alone: other tests assert codes and values."""
+    assert SENTENCES.read_text("utf-8") == sentences(), "run `python -m tests.situations`"
