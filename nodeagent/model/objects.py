@@ -27,8 +27,9 @@ PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 """Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
 
-EXTERNAL_DNS = "external-dns.alpha.kubernetes.io/hostname"
-"""Hostnames, with commas between them, for which external-dns makes records that lead to a Service."""
+EXTERNAL_DNS = ("external-dns.kubernetes.io/hostname", "external-dns.alpha.kubernetes.io/hostname")
+"""Hostnames, with commas between them, for which external-dns makes records that lead to a Service: by its
+default prefix since 0.22, and by the one before."""
 
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 """One empty mapping for all: of ten thousand Routes, hardly any has an annotation that decides."""

@@ -123,7 +123,7 @@ class Maker:
                 odd_values.ANNOTATION_VALUES
             )
         if not self.often():
-            annotations[EXTERNAL_DNS] = ",".join(self.hosts())
+            annotations[EXTERNAL_DNS[0]] = ",".join(self.hosts())
         ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
         if self.greedy and not self.often():
             ports += range(2000, 2000 + self.chance.choice([50, 500]))

@@ -187,8 +187,10 @@ def test_the_hostnames_of_each_kind_are_planned(
 def test_the_hostnames_of_a_service_for_external_dns_are_planned() -> None:
     """As in its documentation, docs/annotations/annotations.md."""
     service = balancer()
-    key = "external-dns.alpha.kubernetes.io/hostname"
-    service["metadata"]["annotations"][key] = "a.example.com,b.example.com"
+    keys = ("external-dns.kubernetes.io/hostname", "external-dns.alpha.kubernetes.io/hostname")
+    service["metadata"]["annotations"] |= dict(
+        zip(keys, ("a.example.com", "b.example.com,a.example.com"), strict=True)
+    )
     found = planned(service)
     assert {decision.name: decision.code for decision in found.names} == {
         "a.example.com": "Allowed",

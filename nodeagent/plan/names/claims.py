@@ -69,7 +69,8 @@ def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parent
                 controller=found.controller,
             )
         case Service():
-            hosts = tuple(filter(None, map(str.strip, found.annotations[EXTERNAL_DNS].split(","))))
+            listed = (found.annotations.get(key, "").split(",") for key in EXTERNAL_DNS)
+            hosts = tuple(filter(None, map(str.strip, chain.from_iterable(listed))))
             hints = LoadBalancerHints(service=found.ref.path)
     names = tuple(dict.fromkeys(map(canonical, hosts)))
     excluded = opt_out(found.annotations) if found.annotations else None
@@ -188,7 +189,9 @@ class ClaimPlanner:
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
         routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
-        services = [each for each in snapshot.services if EXTERNAL_DNS in each.annotations]
+        services = [
+            each for each in snapshot.services if any(key in each.annotations for key in EXTERNAL_DNS)
+        ]
         claimed = self._claimed.results(
             lambda _, each, __: claims_of(each, classes, parents),
             _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),

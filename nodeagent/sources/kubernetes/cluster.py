@@ -22,6 +22,7 @@ from nodeagent.sources.kubernetes.reflector import Reflector, Timing
 from nodeagent.sources.kubernetes.resources import (
     API_SERVERS,
     DISCOVERY,
+    EXTERNAL_IPS,
     NAMESPACES,
     NODE_ADDRESSES,
     Name,
@@ -332,7 +333,8 @@ def read_cluster(
         node_name: this node's name.
         relay: namespace and name of an existing relay Service; None if this node relays itself.
         hostnames: whether hostnames are wanted.
-        nodes: whether the addresses of all nodes are; else they are read only if this node has no Node.
+        nodes: whether all nodes and other Services' externalIPs are; else nodes are read only if this node
+            has no Node.
 
     Returns:
         The cluster; its `node` is None if there is no such Node. `not_covered` names optional kinds that RBAC
@@ -356,6 +358,9 @@ def read_cluster(
     if nodes or not any(isinstance(value, Node) for values in once.held for value in values):
         once.read(NODE_ADDRESSES)
         once.pending.pop(NODE_ADDRESSES.name, None)
+    if nodes:
+        once.read(EXTERNAL_IPS)
+        once.pending.pop(EXTERNAL_IPS.name, None)
     return assembled(once.held, tuple(once.denied), once.pending)
 
 

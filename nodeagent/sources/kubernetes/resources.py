@@ -17,6 +17,7 @@ from msgspec import Struct
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import (
     ControllerRoute,
+    ExternalIPs,
     Gateway,
     Ingress,
     IngressClass,
@@ -37,6 +38,7 @@ from nodeagent.sources.objects.api import Metadata
 from nodeagent.sources.objects.decoding import (
     Raw,
     decode_api_servers,
+    decode_external_ips,
     decode_ingress,
     decode_node,
     decode_node_addresses,
@@ -156,6 +158,14 @@ API_SERVERS = Resource(
     {"fieldSelector": "metadata.name=kubernetes"},
     optional=True,
 )
+EXTERNAL_IPS = replace(
+    SERVICES,
+    name="external-ips",
+    decode=decode_external_ips,
+    selector={"fieldSelector": "spec.type!=LoadBalancer"},
+    optional=True,
+)
+"""The externalIPs of Services of other types, for the doctor."""
 NODE_ADDRESSES = replace(NODES, decode=decode_node_addresses, optional=True)
 NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
 
@@ -351,6 +361,7 @@ def assembled(
         service_ranges=of(ServiceRange),
         node=next(iter(of(Node)), None),
         nodes=of(NodeAddresses),
+        external_ips=of(ExternalIPs),
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
