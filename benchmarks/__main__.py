@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 
 from benchmarks import (
@@ -32,6 +32,8 @@ _MANY = 5000
 _CPU_NAMES = 1000
 _GROWTH_EVENTS = 50_000
 _REST_SECONDS = 2400.0
+_CLUSTERS = ((100, True), (5000, True), (5000, False))
+"""Nodes, and whether hostnames are wanted."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,6 +72,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
         yield from redirects.measure()
     if "api" in parts:
         yield from chain.from_iterable(api_server.measure(names) for names in sizes if names >= _CPU_NAMES)
+        yield from chain.from_iterable(starmap(api_server.measure_nodes, _CLUSTERS))
     if set(parts) <= {"decisions", "redirects", "api"}:
         return
     with World() as world:

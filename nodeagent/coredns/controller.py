@@ -31,6 +31,7 @@ from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.fail_static import KindState
 from nodeagent.sources.node.api_servers import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
@@ -38,6 +39,7 @@ _LOG = logging.getLogger("nodeagent")
 API, CONFIG, NAMES = "api", "config", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
+_PENDING = KindState.PENDING
 _TURN_SECONDS = 1.0
 _EVERY_SECONDS, _LONGEST_SECONDS = 10.0, 60.0
 """Between two passes. After writes that follow each other closely, ever longer: each makes CoreDNS reload,
@@ -133,7 +135,7 @@ class Controller:
         self._reload_config(at_once=reload)
         self._report_sources()
         now, snapshot = self._clock(), self._cluster.snapshot()
-        if snapshot is None or now < self._next_pass:
+        if snapshot is None or snapshot.pending or now < self._next_pass:
             return
         self._next_pass = now + _EVERY_SECONDS
         try:
@@ -179,12 +181,14 @@ class Controller:
 
     def _report_sources(self) -> None:
         """Report what can't be read: without it no pass begins, or the pass uses what was known."""
-        states = [state for state in self._cluster.states() if not state.optional]
-        failing = {state.name: state.error for state in states if state.error}
+        states = self._cluster.states()
+        failing = {one.name: one.error for one in states if one.error and not one.optional}
+        # What was never read yet withholds all passes as well.
+        failing = failing or {one.name: one.error for one in states if one.error and one.state is _PENDING}
         unread = "Could not read from the API server; CoreDNS keeps what it has"
         self._reporter.log.problems(unread, failing, "resource")
         errors = sorted({*failing.values()})
-        if errors or all(state.synced for state in states):
+        if errors or all(one.synced or one.optional for one in states):
             self._status.report(API, "; ".join(errors) or None)
 
 

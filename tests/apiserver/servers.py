@@ -11,7 +11,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.testbed.waiting import wait_until
@@ -38,6 +38,7 @@ class Server:
         stranger: with a token of no user.
         compact: makes the storage forget its history.
         grant: creates roles and bindings.
+        restart: kills the server, and starts it again; returns before it answers. Only of a real one.
     """
 
     admin: Peer
@@ -46,6 +47,7 @@ class Server:
     anonymous: Peer
     compact: Callable[[], None]
     grant: Callable[[list[Object]], None]
+    restart: Callable[[], None] = lambda: None
 
 
 def _server(
@@ -84,8 +86,7 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
     (folder / "tokens.csv").write_text(
         f"{ADMIN},admin,admin,system:masters\n{LIMITED},{DEFAULT_USER},limited\n"
     )
-    key = folder / "sa.key"
-    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    key = _signing_key(folder)
 
     def ask_etcd(path: str, body: Object) -> Object:
         asked = urllib.request.Request(f"{etcd}/v3/kv/{path}", json.dumps(body).encode())  # noqa: S310 - loopback
@@ -119,6 +120,12 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
         run += ["--disable-admission-plugins=ServiceAccount"]
         run += ["--watch-cache-sizes=ingressclasses.networking.k8s.io#0"]
         process = stack.enter_context(_running(run, folder / "kube-apiserver.log"))
+
+        def restart() -> None:
+            nonlocal process
+            _kill(process)
+            process = stack.enter_context(_running(run, folder / "kube-apiserver.log"))
+
         # Its certificate is for a cluster's names; this is loopback.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -141,7 +148,13 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
                 assert status == 201, answer
 
         wait_until(ready, "kube-apiserver to be ready", seconds=_SECONDS)
-        yield _server(lambda token: Peer(port, token, context), compact, grant)
+        yield replace(_server(lambda token: Peer(port, token, context), compact, grant), restart=restart)
+
+
+def _signing_key(folder: Path) -> Path:
+    key = folder / "sa.key"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    return key
 
 
 def _base64(text: str) -> str:
@@ -154,4 +167,9 @@ def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
         try:
             yield process
         finally:
-            process.kill()
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()

@@ -193,7 +193,7 @@ def test_what_could_not_be_read_yet_is_withdrawn_from_nobody(
     monkeypatch.setattr("nodeagent.sources.kubernetes.cluster.Timing", impatient)
     two = start()
     add_name(api, "second.example.com")
-    two.turn_until(lambda: "ingressroutes.traefik.io" in two.page("/readyz"), "what is not read")
+    two.turn_until(lambda: "/apis/traefik.io/v1alpha1" in two.page("/readyz"), "what is not read")
     assert two.page("/readyz").startswith("not ready")
     for _ in range(20):
         two.turn()

@@ -4,19 +4,24 @@ tests/apiserver/servers.py says how.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import service_account
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
+from tests.apiserver import objects
+from tests.apiserver.access import DEFAULT_USER
 from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
+from tests.apiserver.wire import exchange
 from tests.apiserver.wire import request as requested
 from tests.testbed.waiting import wait_until
 
@@ -99,3 +104,83 @@ def test_a_day_of_rotated_tokens(server: tuple[Server, Path]) -> None:
             if hour % 6 == 0:
                 wait_until(partial(are_rejected, ended), "the tokens to end", seconds=30, every=0.5)
         connection.get_json(_INGRESSES)
+
+
+_ROUTES = "httproutes.gateway.networking.k8s.io"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": _ROUTES, "annotations": {"api-approved.kubernetes.io": "https://example.com"}},
+    "spec": {
+        "group": "gateway.networking.k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "httproutes", "kind": "HTTPRoute"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
+_REQUIRED = [("", "services"), ("", "nodes"), ("networking.k8s.io", "*"), ("discovery.k8s.io", "*")]
+
+
+def _is_complete(found: Snapshot | None) -> bool:
+    """Whether it has an object of each kind that there is one of, and nothing is denied."""
+    return found is not None and all(
+        (found.ingresses, found.routes, found.service_ranges, found.api_servers, not found.not_covered)
+    )
+
+
+def _takes_nothing(found: Snapshot) -> bool:
+    """Whether what is decided by it removes nothing: what is not complete is pending."""
+    return _ROUTES in found.pending or _is_complete(found)
+
+
+def test_a_server_that_is_restarted_takes_nothing_away(server: tuple[Server, Path]) -> None:
+    """Neither from an agent that runs, nor from those that start before it answers."""
+    running, _ = server
+    assert requested(running.admin, "POST", _DEFINITIONS, _DEFINITION)[0] == 201
+    routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
+    wait_until(lambda: exchange(running.admin, "GET", routes)[0] == 200, "the kind", seconds=30, every=0.1)
+    ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+    assert requested(running.admin, "POST", routes, objects.http_route("a"))[0] == 201
+    assert requested(running.admin, "POST", ingresses, objects.ingress("i"))[0] == 201
+    rights = [*_REQUIRED, ("gateway.networking.k8s.io", "*")]
+    rules = [{"apiGroups": [group], "resources": [one], "verbs": ["list", "watch"]} for group, one in rights]
+    user = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": DEFAULT_USER}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}}
+    binding = {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [user], **rbac}
+    running.grant([{"kind": "ClusterRole", "rules": rules, **rbac}, binding])
+    seen: list[Snapshot] = []
+
+    def watch(connection: Connection, stack: ExitStack) -> Cluster:
+        cluster = Cluster(connection, "n1")
+        cluster.start()
+        stack.callback(cluster.stop)
+        return cluster
+
+    with ExitStack() as stack:
+        connection = stack.enter_context(_connected(server, LIMITED))
+        agents = [watch(connection, stack)]
+        wait_until(lambda: _is_complete(agents[0].snapshot()), "the first snapshot", seconds=60)
+        for _ in range(3):
+            running.restart()
+            agents.append(watch(connection, stack))
+
+            def settled() -> bool:
+                found = [each.snapshot() for each in agents]
+                seen.extend(each for each in found if each is not None and not _takes_nothing(each))
+                return all(map(_is_complete, found)) and not any(
+                    state.error for each in agents for state in each.states()
+                )
+
+            wait_until(settled, "all to be read", seconds=90, every=0.005)
+    assert seen == []
