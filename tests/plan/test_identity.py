@@ -105,14 +105,6 @@ def test_an_annotation_is_believed_unless_the_node_is_of_another_cloud(provider_
     assert of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id)).code == code
 
 
-@pytest.mark.parametrize("value", ["false", "nonsense"])
-def test_a_left_over_annotation_that_switches_nothing_on_is_not_worth_a_word(value: str) -> None:
-    """It would change nothing here."""
-    decision = of_service(annotated({DIGITALOCEAN: value}, provider_id="hcloud://4711"))
-    assert (decision.code, decision.remarks) == ("NotProxy", ())
-    assert "no annotation says so" in decision.reason
-
-
 @pytest.mark.parametrize(
     "annotations",
     [

@@ -119,7 +119,9 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("Cloud.dk", {CLOUD_DK: "true"}, ALL_V1),
     ("Cloud.dk", {CLOUD_DK: "false"}, OFF),
     ("Verda", {VERDA: "true"}, ALL_V2),
-    ("Verda", {VERDA: "True"}, OFF),
+    ("Verda", {VERDA: "True"}, ALL_V2),
+    ("Verda", {VERDA: "1"}, OFF),
+    ("Cloud.dk", {CLOUD_DK: "T"}, OFF),
     ("TatNet", {TATNET: "v1"}, ALL_V1),
     ("TatNet", {TATNET: "true"}, OFF),
     ("hypervisor.io", {HYPERVISOR: "v2"}, ALL_V2),
@@ -258,6 +260,7 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
 # Provider, annotations that its controller refuses or does not know, and what the reason says of them.
 REFUSED: list[tuple[str, Mapping[str, str], str]] = [
     ("Scaleway", {SCALEWAY_1: "80,*"}, "'*' is not a port number"),
+    ("Scaleway", {SCALEWAY_1: "80,"}, "'' is not a port number"),
     (
         "OpenStack",
         {OPENSTACK: "v1", "loadbalancer.openstack.org/x-forwarded-for": "true"},

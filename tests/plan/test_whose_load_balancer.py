@@ -113,12 +113,107 @@ _TLS: Mapping[str, tuple[Mapping[str, str], tuple[int, ...]]] = {
         {f"{BETA}/osc-load-balancer-ssl-cert": "orn:x", f"{BETA}/osc-load-balancer-ssl-ports": "443"},
         (443,),
     ),
+    "hypervisor.io": ({f"{BETA}/managed-loadbalancer-port-443-ssl-mode": "letsencrypt"}, (443,)),
     "Brightbox": ({f"{BETA}/brightbox-load-balancer-ssl-domains": "a.example.com"}, (443,)),
 }
 
 
 def test_every_row_with_a_certificate_has_its_case() -> None:
     assert {row.name for row in PROVIDERS if row.certificates} == _TLS.keys()
+
+
+DIGITALOCEAN = f"{BETA}/do-loadbalancer-enable-proxy-protocol"
+HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cloud", "ports"),
+    [
+        ({f"{BETA}/do-loadbalancer-certificate-name": "x"}, "digitalocean", (443,)),
+        ({f"{BETA}/scw-loadbalancer-certificate-ids": "*:x"}, "scaleway", (80, 443)),
+        ({f"{BETA}/scw-loadbalancer-certificate-ids": "0x50:x;http:y"}, "scaleway", (80,)),
+        (
+            {f"{BETA}/vultr-loadbalancer-auto-ssl": "x", f"{BETA}/vultr-loadbalancer-https-ports": "443"},
+            "vultr",
+            (443,),
+        ),
+        ({f"{BETA}/vultr-loadbalancer-protocol": "https"}, "vultr", (80, 443)),
+        ({f"{BETA}/oci-load-balancer-ssl-ports": "443"}, "oci", (443,)),
+        ({f"{BETA}/managed-loadbalancer-ssl-mode": "inline"}, "", (80, 443)),
+        (
+            {
+                f"{BETA}/managed-loadbalancer-ssl-mode": "inline",
+                f"{BETA}/managed-loadbalancer-port-80-ssl-mode": "none",
+            },
+            "",
+            (443,),
+        ),
+        # Nothing ends there.
+        ({"load-balancer.hetzner.cloud/http-certificates": "1"}, "hcloud", ()),
+        (
+            {
+                f"{BETA}/do-loadbalancer-certificate-id": "x",
+                f"{BETA}/do-loadbalancer-tls-passthrough": "true",
+            },
+            "digitalocean",
+            (),
+        ),
+        ({f"{BETA}/aws-load-balancer-ssl-cert": ""}, "aws", ()),
+    ],
+)
+def test_other_spellings_of_a_certificate(
+    annotations: Mapping[str, str], cloud: str, ports: tuple[int, ...]
+) -> None:
+    found = service(ports=("80:http", "443:https"), annotations=annotations)
+    assert _identity(found, f"{cloud}://1" if cloud else "").terminated == ports
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {HETZNER: "true", DIGITALOCEAN: "true"},
+        {HETZNER: "false", DIGITALOCEAN: "false"},
+        {HETZNER: "true", DIGITALOCEAN: "false"},
+        {HETZNER: "true", f"{BETA}/do-loadbalancer-certificate-id": "x"},
+    ],
+)
+def test_where_nothing_tells_two_providers_apart_none_is_named(annotations: Mapping[str, str]) -> None:
+    """The first of them would be a guess, and its fix another cloud's."""
+    found = service(annotations=annotations)
+    identity = _identity(found)
+    assert identity.provider is None
+    shown = " ".join((identity.reason, *identity.remarks))
+    assert "(Hetzner)" not in shown
+    assert "(DigitalOcean)" not in shown
+    assert {"hostname", "ip-mode-on-request"}.isdisjoint(way.way for way in ways_out(found, identity, "v1"))
+    assert getattr(_identity(found, "hcloud://1").provider, "name", "") == "Hetzner"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (DIGITALOCEAN, "false"),
+        (DIGITALOCEAN, "nonsense"),
+        (f"{BETA}/do-loadbalancer-certificate-id", "x"),
+    ],
+)
+def test_whatever_does_not_count_is_quoted_once(key: str, value: str) -> None:
+    for others in ({}, {HETZNER: "true"}):
+        identity = _identity(service(annotations={key: value, **others}), "hcloud://1")
+        shown = " ".join((identity.reason, *identity.remarks))
+        assert shown.count(f"{key}={value}: does not count: the Nodes' providerID is hcloud://1") == 1
+
+
+@pytest.mark.parametrize("name", ["calicocloud", "tailscale-eu", "METALLB.io/metallb", "x/calico"])
+def test_a_class_that_only_looks_like_one_is_nobodys(name: str) -> None:
+    assert _identity(service(load_balancer_class=name), "hcloud://1").provider is None
+
+
+def test_beside_a_port_with_tls_the_relay_is_offered_for_the_others_alone() -> None:
+    annotations = {DIGITALOCEAN: "true", f"{BETA}/do-loadbalancer-certificate-id": "x"}
+    found = service(ports=("80:http", "443:https"), annotations=annotations)
+    (way,) = (way for way in ways_out(found, _identity(found)) if way.way == "nodeagent")
+    assert way.steps[0].startswith("for port 80 alone")
 
 
 @pytest.mark.parametrize(("name", "case"), _TLS.items(), ids=_TLS)
@@ -141,8 +236,8 @@ def test_a_port_on_which_tls_ends_is_never_relayed(
     assert (identity.code, identity.provider) == ("TerminatesTLS", row)
     assert of_service(desired(alone)).code == "TerminatesTLS"
     assert "nodeagent" not in [way.way for way in ways_out(alone, identity, "v1")]
-    foreign = _identity(alone, "gce://p/z/i")
-    assert foreign.terminated == (), "another cloud's certificate"
+    if row.schemes:
+        assert _identity(alone, "gce://p/z/i").terminated == (), "another cloud's certificate"
 
 
 @pytest.mark.parametrize(

@@ -105,33 +105,36 @@ class _Controller:
 
 def _controller(service: Service, provider_id: str) -> _Controller:
     rows, known_by, why_not = _rows(service, provider_id)
-    found = [reading for row in PROVIDERS if (reading := read_row(row, service))]
-    readings = tuple(each for each in found if each.row in rows and each.row.applies(service))
+    read = [reading for row in PROVIDERS if (reading := read_row(row, service))]
+    readings = tuple(each for each in read if each.row in rows and each.row.applies(service))
     counted = {key for reading in readings for key in reading.annotations}
     notes: dict[str, str] = {}
-    for each in found:
-        if each.proxy and each.annotations.keys().isdisjoint(counted):
+    for each in read:
+        if each.annotations.keys().isdisjoint(counted):
             why = why_not
             if each.row in rows:
                 why = f"it is read only for {each.row.kind}; this is {each.row.kind_of(service) or 'another'}"
             notes.setdefault(each.keys, f"{each.keys}: does not count: {why}")
     of_kind = [row for row in rows if row.applies(service)]
-    tls: dict[str, frozenset[int]] = {}
-    for row in of_kind:
-        tls |= certificates_of(row, service)
-    decided = next((reading.row for reading in readings if reading.proxy), None)
-    decided = decided or next((reading.row for reading in readings), None)
-    decided = decided or next(
-        (row for row in of_kind if tls.keys() & certificates_of(row, service).keys()), None
-    )
-    if decided is None and known_by:
+    certificates = {row: found for row in of_kind if (found := certificates_of(row, service))}
+    tls = {key: ports for found in certificates.values() for key, ports in found.items()}
+    for key in (key for row in PROVIDERS if row not in rows for key in certificates_of(row, service)):
+        if key not in tls:
+            said = f"annotation {key}={shown(service.annotations[key])}"
+            notes.setdefault(said, f"{said}: does not count: {why_not}")
+    speaking = [*(reading.row for reading in readings), *certificates]
+    decided = next(iter(speaking), None)
+    if len({row.family for row in speaking}) > 1:
+        # Nothing tells them apart: to name one would be a guess, and its fix may be another cloud's.
+        decided = None
+    elif decided is None and known_by:
         decided = next(iter(of_kind), None)
     return _Controller(
         row=decided,
         known_by=known_by or ("its annotations" if decided else ""),
         readings=readings,
         notes=tuple(notes.values()),
-        elsewhere=any(each.proxy and each.row not in rows for each in found),
+        elsewhere=any(each.proxy and each.row not in rows for each in read),
         terminated=frozenset[int]().union(*tls.values()),
         certificates={key: service.annotations[key] for key in tls},
     )
@@ -141,7 +144,7 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
     """Return the rows that may be the controller's, what says so, and why the others' keys don't count."""
     name = service.load_balancer_class
     if name is not None:
-        rows = [row for row in PROVIDERS if any(name.startswith(start) for start in row.classes)]
+        rows = [row for row in PROVIDERS if row.serves_class(name)]
         why_not = (
             f"spec.loadBalancerClass is {shown(name)}, and a controller skips a Service whose class is not "
             "its own"
@@ -242,19 +245,23 @@ def _by_controller(service: Service, controller: _Controller) -> Identity:
         )
         return _of(controller, refused("Contradiction", reason), reserved=reserved)
     if readings and readings[0].proxy:
-        reading, doubt = readings[0], readings[0].row.doubt(service)
+        reading, row = readings[0], controller.row
+        # Of several that say the same, nothing shows whose it is.
+        said = reading.said if row else "; ".join(each.keys for each in readings)
+        doubt = row.doubt(service) if row else ""
         remarks = (f"{reading.said}: {doubt}",) if doubt else ()
         return _proxy(
             service,
             controller,
             ANNOTATED,
             reading.versions,
-            said=reading.said,
-            annotations=reading.annotations,
+            said=said,
+            annotations={key: value for each in readings for key, value in each.annotations.items()},
             remarks=remarks,
         )
     if readings:
-        return replace(_not_proxy(controller, f"no PROXY: {readings[0].said}"), reserved=reserved)
+        said = readings[0].said if controller.row else "; ".join(each.keys for each in readings)
+        return replace(_not_proxy(controller, f"no PROXY: {said}"), reserved=reserved)
     row = controller.row
     if row is not None and row.sends_none:
         reason = (
@@ -270,6 +277,7 @@ def _by_controller(service: Service, controller: _Controller) -> Identity:
         found = _of(
             controller, _unknown("no annotation says so", controller.notes), reserved=reserved, stated=False
         )
+        found = replace(found, remarks=())
     return _terminating(found, controller)
 
 

@@ -30,6 +30,7 @@ from nodeagent.plan.identity.readers import (
     boolean_or_service_ports,
     digitalocean,
     digitalocean_doubt,
+    hypervisor_tls,
     linode_port,
     linode_tls,
     linode_version,
@@ -87,9 +88,10 @@ PROVIDERS: tuple[Provider, ...] = (
         # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
         certificates=tuple(
             Certificate(
-                f"{_BETA}/do-loadbalancer-certificate-id",
+                f"{_BETA}/do-loadbalancer-certificate-{end}",
                 tls_on(f"{_BETA}/do-loadbalancer-{key}", default, f"{_BETA}/do-loadbalancer-tls-passthrough"),
             )
+            for end in ("id", "name")
             for key, default in (("tls-ports", "443"), ("http2-ports", ""))
         ),
         hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
@@ -190,15 +192,20 @@ PROVIDERS: tuple[Provider, ...] = (
         "Vultr",
         ("vultr",),
         (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(UNDOCUMENTED), otherwise_off=True),),
+        # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
         certificates=(
-            Certificate(
-                f"{_BETA}/vultr-loadbalancer-ssl",
-                tls_on(
-                    f"{_BETA}/vultr-loadbalancer-https-ports",
-                    "",
-                    f"{_BETA}/vultr-loadbalancer-ssl-pass-through",
-                ),
+            *(
+                Certificate(
+                    f"{_BETA}/vultr-loadbalancer-{key}",
+                    tls_on(
+                        f"{_BETA}/vultr-loadbalancer-https-ports",
+                        "",
+                        f"{_BETA}/vultr-loadbalancer-ssl-pass-through",
+                    ),
+                )
+                for key in ("ssl", "auto-ssl")
             ),
+            Certificate(f"{_BETA}/vultr-loadbalancer-protocol", tls_where("https")),
         ),
         hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
@@ -256,10 +263,10 @@ PROVIDERS: tuple[Provider, ...] = (
         "Oracle (Load Balancer)",
         ("oci",),
         (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", NUMBER),),
-        # load_balancer_spec.go, getSSLEnabledPorts: only with the list of ports.
+        # load_balancer_spec.go:320 (the list of ports alone decides), load_balancer_util.go:747.
         certificates=(
             Certificate(
-                f"{_BETA}/oci-load-balancer-tls-secret", tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", "")
+                f"{_BETA}/oci-load-balancer-ssl-ports", tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", "")
             ),
         ),
         kind=OCI_LOAD_BALANCER,
@@ -568,36 +575,39 @@ PROVIDERS: tuple[Provider, ...] = (
         switched_on="`1`, `2`",
         sends="as named",
     ),
-    # clouddk-cloud-controller-manager: README.md, "load-balancer-enable-proxy-protocol"; trimProviderID (the
-    # scheme).
+    # clouddk-cloud-controller-manager at a67cef2: clouddkcp/load_balancers.go:42, 349-355, 563 (exactly
+    # `true`), 430-440 (an address), util.go:28 (the scheme).
     Provider(
         "Cloud.dk",
         ("clouddk",),
-        (Switch("kubernetes.cloud.dk/load-balancer-enable-proxy-protocol", boolean(UNDOCUMENTED)),),
-        switched_on="`true` ¹",
+        (
+            Switch(
+                "kubernetes.cloud.dk/load-balancer-enable-proxy-protocol", TRUE_OR_FALSE, otherwise_off=True
+            ),
+        ),
+        switched_on="`true` exactly",
         sends="v1 ²",
     ),
-    # verda-capi's cloud controller manager: AnnotationProxyProtocol ("true" sends version 2 to TCP ports).
+    # cluster-api-provider-verda: internal/ccm, Frontends (`true` in any case), README.md (version 2).
     Provider(
         "Verda",
         ("verda",),
         (
             Switch(
                 "verda.cluster.x-k8s.io/proxy-protocol",
-                words({"true": "v2", "false": "off"}),
+                words({"true": "v2", "false": "off"}, any_case=True),
                 otherwise_off=True,
             ),
         ),
-        switched_on="`true` exactly",
+        switched_on="`true` in any case",
         sends="v2",
     ),
     # TatNet's cloud controller manager: loadbalancer.go, parseAnnotations (another value is ignored) and
-    # statusFor (an address alone). Its Nodes' scheme is not published.
+    # statusFor (an address alone); ProviderName (the scheme).
     Provider(
         "TatNet",
-        switches=(
-            Switch("tatnet.ru/lb-proxy-protocol", words({"v1": "v1", "v2": "v2"}), otherwise_off=True),
-        ),
+        ("tatnet",),
+        (Switch("tatnet.ru/lb-proxy-protocol", words({"v1": "v1", "v2": "v2"}), otherwise_off=True),),
         switched_on="`v1`, `v2`",
         sends="as named",
     ),
@@ -609,6 +619,10 @@ PROVIDERS: tuple[Provider, ...] = (
                 f"{_BETA}/managed-loadbalancer-proxy-protocol",
                 words({"v1": "v1", "v2": "v2", "true": UNDOCUMENTED, "false": "off"}, any_case=True),
             ),
+        ),
+        certificates=tuple(
+            Certificate(f"{_BETA}/managed-loadbalancer-{key}ssl-mode", hypervisor_tls)
+            for key in ("", "port-{port}-")
         ),
         switched_on="`v1`, `v2`, or `true`",
         sends="as named; v1 ²",

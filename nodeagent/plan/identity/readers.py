@@ -3,6 +3,7 @@
 A reader of a switch returns what is sent on which ports, one of a certificate the ports on which TLS ends.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -57,23 +58,15 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
     Spaces don't count. An empty value, and false, leave the ports to the next annotation.
     """
 
-    def read(value: str, service: Service) -> Sends:
+    def read(value: str, _: Service) -> Sends:
         if value not in {"0", "1"}:
             try:
                 return sent_on_all(version) if parse_bool(value) else {}
             except ValueError:
                 pass
-        return star_or_ports(version)(value.replace(" ", ""), service)
-
-    return read
-
-
-def star_or_ports(version: ProxyVersion) -> Reader:
-    """`*` alone for all ports, or a list of port numbers, which leaves other ports to the next annotation."""
-
-    def read(value: str, _: Service) -> Sends:
-        items = _items(value)
-        return sent_on_all(version) if items == ["*"] else dict.fromkeys(map(_go_port, items), version)
+        if value in {"", "*"}:
+            return sent_on_all(version) if value else {}
+        return dict.fromkeys(_go_ports(value), version)
 
     return read
 
@@ -95,7 +88,7 @@ def boolean_or_service_ports(value: str, _: Service) -> Sends:
     try:
         return sent_on_all("v2" if parse_bool(value) else "off")
     except ValueError:
-        return dict.fromkeys(map(_go_port, _items(value.replace(" ", ""))), "v2")
+        return dict.fromkeys(_go_ports(value), "v2")
 
 
 def star_or_port_names(value: str, service: Service) -> Sends:
@@ -306,11 +299,17 @@ def tls_on(key: str, default: str, unless: str = "") -> Ports:
 
 def tls_by_port(value: str, service: Service) -> frozenset[int]:
     """Read `ID`, or `PORT,PORT:ID;PORT:ID`: a certificate for all ports, or for those before the colon."""
-    parts = [part.partition(":") for part in value.split(";")]
-    listed = {item for ports, separator, _ in parts if separator for item in _items(ports)}
-    if any(not separator for _, separator, _ in parts):
-        return tls_everywhere(value, service)
-    return frozenset(port for port in service.tcp_ports if str(port) in listed)
+    found: frozenset[int] = frozenset()
+    for entry in value.split(";"):
+        ports, separator, _ = entry.partition(":")
+        if not separator and entry:
+            return tls_everywhere(value, service)
+        try:
+            sends = boolean_or_ports("v1")(ports, service) if separator else {}
+        except ValueError:  # its controller rejects the Service
+            continue
+        found |= frozenset(port for port in service.tcp_ports if port in sends or None in sends)
+    return found
 
 
 def tls_by_protocol(*words: str) -> Ports:
@@ -356,6 +355,19 @@ def upcloud_tls(value: str, service: Service) -> frozenset[int]:
     return frozenset(port.port for port in service.ports if port.protocol == "TCP" and port.name in names)
 
 
+_HYPERVISOR = "service.beta.kubernetes.io/managed-loadbalancer"
+
+
+def hypervisor_tls(_: str, service: Service) -> frozenset[int]:
+    """TLS ends where `ssl-mode` of the port, or else of all, is other than `none`."""
+
+    def mode(port: int) -> str:
+        keys = (f"{_HYPERVISOR}-port-{port}-ssl-mode", f"{_HYPERVISOR}-ssl-mode")
+        return next((service.annotations[key] for key in keys if service.annotations.get(key)), "none")
+
+    return frozenset(port for port in service.tcp_ports if mode(port) != "none")
+
+
 def sent_on_all(what: Sent) -> Sends:
     """Return the same on every port."""
     return {None: what}
@@ -386,12 +398,18 @@ def _port(text: str) -> int:
     raise ValueError(f"{quoted(text)} is not a port number")
 
 
+_GO_INTEGER = re.compile(r"\+?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|[1-9][0-9]*)", re.ASCII)
+
+
+def _go_ports(value: str) -> list[int]:
+    """Return the ports of a list as Go's strconv.ParseInt with base 0 reads each: `80`, `0x50`, `0120`."""
+    return [_go_port(text) for text in value.replace(" ", "").split(",")]
+
+
 def _go_port(text: str) -> int:
-    """Return a port as Go's strconv.ParseInt with base 0 reads it: `80`, `0x50`."""
-    try:
-        number = int(text, 0) if text.isascii() and not text.startswith(("+", "-")) and "_" not in text else 0
-    except ValueError:
-        number = 0
-    if not 0 < number < 65536:
-        raise ValueError(f"{quoted(text)} is not a port number")
-    return number
+    if len(text) <= 20 and _GO_INTEGER.fullmatch(text):
+        octal = re.fullmatch(r"\+?0([0-7]+)", text)
+        number = int(octal[1], 8) if octal else int(text, 0)
+        if 0 < number < 65536:
+            return number
+    raise ValueError(f"{quoted(text)} is not a port number")

@@ -64,8 +64,9 @@ class Provider(Struct, frozen=True):
         switched_on: which values switch PROXY on, as docs/configuration.md says it.
         sends: which versions it then sends, as that page says it.
         certificates: the annotations by which it terminates TLS.
-        classes: the beginnings of each `spec.loadBalancerClass` that it serves. A controller that is built on
-            Kubernetes' own library skips every Service with a class (cloud-provider:
+        classes: each `spec.loadBalancerClass` that it serves; one that ends with `/` or `.` is the beginning
+            of several. A controller that is built on Kubernetes' own library skips every Service with a
+            class (cloud-provider:
             controllers/service/controller.go, wantsLoadBalancer).
         written: the beginnings of annotations that it writes itself to a Service that it serves.
         signs: those of other annotations that only it reads.
@@ -103,6 +104,16 @@ class Provider(Struct, frozen=True):
     ip_mode: str = ""
     ip_mode_on_request: str = ""
     workload: str = ""
+
+    @property
+    def family(self) -> str:
+        """The provider's name without the kind of load balancer."""
+        return self.name.partition(" (")[0]
+
+    def serves_class(self, name: str) -> bool:
+        """Whether its controller serves a Service with this `spec.loadBalancerClass`."""
+        beginnings = tuple(start for start in self.classes if start.endswith(("/", ".")))
+        return name in self.classes or name.startswith(beginnings)
 
     def applies(self, service: Service) -> bool:
         """Whether a Service of its controller asks for this kind of load balancer."""

@@ -97,7 +97,9 @@ def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[Way
     if policy_api:
         yield WayOut("policy", _BY_POLICY)
     if identity.proxy or not tls:
-        yield WayOut("nodeagent", (_INSTALL,))
+        told = ", ".join(map(str, sorted(identity.versions)))
+        only = f"for port {told} alone, since a relay can't replace the other's TLS: " if tls else ""
+        yield WayOut("nodeagent", (f"{only}{_INSTALL}",))
 
 
 def _update(service: Service, provider: Provider) -> Iterator[str]:
