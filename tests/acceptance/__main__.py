@@ -6,14 +6,190 @@ Exits with 0 only when every step was observed.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_urlsafe
 
+from tests.acceptance.answers import curl
 from tests.acceptance.cluster_place import ClusterPlace, Setting
-from tests.acceptance.load import PAUSE_SECONDS
-from tests.acceptance.steps import STEPS, Scene
-from tests.testbed.telling import Screen, end_as_by_ctrl_c, play, tell
+from tests.acceptance.load import PAUSE_SECONDS, requests
+from tests.testbed.addresses import SITE, Address
+from tests.testbed.errors import NotObservedError
+from tests.testbed.http import CurlResult
+from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
+from tests.testbed.telling import Screen, Step, end_as_by_ctrl_c, play, tell
+
+# Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
+_LOOK = r"""
+sha256sum </etc/hosts
+stat --format='%A %u:%g' /etc/hosts
+echo ---
+ip -oneline address | grep -oE '(169\.254\.66\.|fd68:6169:7270:)[^ ]*' || :
+ip -oneline link show hairpin0 2>/dev/null || :
+nft list tables 2>/dev/null | grep -w nodeagent || :
+for family in ip ip6; do
+    "${family}tables-nft-save" 2>/dev/null | grep NODEAGENT || :
+    # This lists the legacy tables that are there and makes none.
+    "${family}tables-legacy-save" 2>/dev/null | grep NODEAGENT || :
+done
+ls -A /run/nodeagent 2>/dev/null || :
+"""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The hosts file's digest, mode and owner; and everything that has nodeagent's mark, one line each."""
+
+    hosts: str
+    traces: str
+
+
+def look(place: ClusterPlace, node: str) -> Remains:
+    """Look at a node."""
+    hosts, _, traces = place.on_node(node, ["sh", "-c", _LOOK]).done.stdout.partition("---\n")
+    return Remains(hosts, traces)
+
+
+URLS = (f"http://{SITE}/", f"https://{SITE}/")
+_CUT = "the connection cut for want of the PROXY line"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the steps play with: the place, the screen, and each node as it was found.
+
+    During an upgrade, each node pauses for `pause` seconds between two requests.
+    """
+
+    place: ClusterPlace
+    screen: Screen
+    pause: float = PAUSE_SECONDS
+    found: dict[str, Remains] = field(default_factory=dict)
+
+
+def nothing_stands(scene: Scene) -> None:
+    """No node has a trace of nodeagent; what its hosts file is like is kept for the end."""
+    for node in scene.place.nodes:
+        found = look(scene.place, node)
+        if found.traces:
+            raise NotObservedError(f"{node} without nodeagent", found.traces)
+        scene.found[node] = found
+    scene.screen.observed("no node bears a trace of nodeagent")
+
+
+def all_are_cut(scene: Scene) -> None:
+    """Neither a node nor a pod of it reaches the site."""
+    for node in scene.place.nodes:
+        for pod in (False, True):
+            for url in URLS:
+                _cut(scene, node, url, pod=pod)
+            scene.screen.observed(f"{_who(node, pod=pod)} gets nothing: {_CUT}")
+
+
+def pulls_fail(scene: Scene) -> None:
+    """No node can pull from the registry behind its own cluster's ingress."""
+    for node in scene.place.nodes:
+        pulled = scene.place.pull(node)
+        if pulled.ok:
+            raise NotObservedError("a pull that fails", f"{node} pulled {scene.place.image}")
+        if "reset" not in pulled.reason and "EOF" not in pulled.reason:
+            raise NotObservedError("a pull whose connection is cut", pulled.reason)
+        scene.screen.said(pulled.reason)
+        scene.screen.observed(f"{node} can't pull {scene.place.image}")
+
+
+def install(scene: Scene) -> None:
+    """Every node gets nodeagent, and it is ready there."""
+    scene.place.install()
+    scene.screen.observed(f"ready on {', '.join(scene.place.nodes)}")
+
+
+def all_are_served(scene: Scene) -> None:
+    """Nodes and pods get the page by name and by the load balancer's address, and are known by their own."""
+    for node in scene.place.nodes:
+        for pod in (False, True):
+            for url in URLS:
+                for resolve in (None, scene.place.load_balancer):
+                    _served(*curl(scene.place, node, url, pod=pod, resolve=resolve))
+            scene.screen.observed(f"{_who(node, pod=pod)} is served, and known by its own address")
+
+
+def pulls_succeed(scene: Scene) -> None:
+    """Every node pulls the image."""
+    for node in scene.place.nodes:
+        pulled = scene.place.pull(node)
+        if not pulled.ok:
+            raise NotObservedError(f"{scene.place.image} pulled on {node}", pulled.reason)
+        scene.screen.observed(f"{node} pulled {scene.place.image}")
+
+
+def self_check_succeeds(scene: Scene) -> None:
+    """A pod does what cert-manager does before it asks the ACME server: read the token's key."""
+    for node in scene.place.nodes:
+        token = token_urlsafe(16)
+        answer, _ = curl(scene.place, node, f"http://{SITE}{CHALLENGE}{token}", pod=True)
+        if not answer.ok or answer.body != token + KEY_SUFFIX:
+            raise NotObservedError(f"the key {token}{KEY_SUFFIX}", str(answer))
+        scene.screen.observed(f"the self check succeeds from a pod of {node}")
+
+
+def upgrade(scene: Scene) -> None:
+    """Every pod of nodeagent is replaced, and no request of a node fails meanwhile."""
+    with ExitStack() as stack:
+        outcomes = {
+            node: stack.enter_context(requests(scene.place, node, URLS[1], scene.pause))
+            for node in scene.place.nodes
+        }
+        scene.place.upgrade()
+    for node, outcome in outcomes.items():
+        if outcome.failures or not outcome.answered:
+            raise NotObservedError(
+                f"every request of {node} answered during the upgrade",
+                f"{outcome.answered} answered; {len(outcome.failures)} failed: {outcome.failures[:5]}",
+            )
+        scene.screen.observed(f"{node}: {outcome.answered} requests during the upgrade, none failed")
+
+
+def uninstall(scene: Scene) -> None:
+    """Nothing of nodeagent is left on any node, and the hosts file is what it was."""
+    scene.place.uninstall()
+    for node in scene.place.nodes:
+        left = look(scene.place, node)
+        if left != scene.found[node]:
+            raise NotObservedError(f"{node} as it was: {scene.found[node]}", str(left))
+    scene.screen.observed("every node is as it was: hosts file, relay addresses, rules")
+
+
+STEPS = (
+    Step("Nothing of nodeagent stands on any node", nothing_stands),
+    Step("Before: nodes and their pods don't reach the site of their own cluster", all_are_cut),
+    Step("Before: nodes can't pull from the registry behind the same ingress", pulls_fail),
+    Step("Install", install),
+    Step("After: nodes and pods are served, by name and by the load balancer's address", all_are_served),
+    Step("After: nodes pull", pulls_succeed),
+    Step("After: a self check like cert-manager's succeeds from pods", self_check_succeeds),
+    Step("Upgrade, under requests", upgrade),
+    Step("Upgraded: nodes and pods are served", all_are_served),
+    Step("Uninstall", uninstall),
+    Step("Uninstalled: the old trouble is back", all_are_cut),
+)
+
+
+def _served(answer: CurlResult, asker: Address) -> None:
+    if not answer.ok or not answer.body.startswith(f"client={asker} "):
+        raise NotObservedError(f"200, and the client known as {asker}", str(answer))
+
+
+def _cut(scene: Scene, node: str, url: str, *, pod: bool) -> None:
+    answer, _ = curl(scene.place, node, url, pod=pod)
+    if not answer.cut:
+        raise NotObservedError(f"{_who(node, pod=pod)}: {url}: {_CUT}", str(answer))
+
+
+def _who(node: str, *, pod: bool) -> str:
+    return f"a pod of {node}" if pod else node
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,12 +1,16 @@
 """`nodeagent doctor --policy`: what the printed policy does to recorded Services, and where there is none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import celpy
 import pytest
+from celpy import celtypes
+from celpy.adapter import json_to_cel
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import identities
@@ -22,9 +26,68 @@ from tests.apiserver import ApiServer, Resource, faults, objects
 from tests.cli.command_line import Ask
 from tests.daemonset.kubernetes_schemas import validate
 from tests.daemonset.kustomize import documents
-from tests.doctor.admission import Policy
 from tests.plan.made_up import config, point, service
 from tests.situations.situation import SITUATIONS, situations
+
+Object = dict[str, Any]
+
+
+class JSONPatch(celtypes.MessageType):
+    """The type that a policy's expression makes."""
+
+
+@cache
+def _environment() -> celpy.Environment:
+    """Building its parser takes half a second."""
+    return celpy.Environment(annotations={"JSONPatch": JSONPatch})
+
+
+@cache
+def _program(expression: str) -> celpy.Runner:
+    """Two of a policy's three expressions are the same in each, and compiling one takes a while."""
+    return _environment().program(_environment().compile(expression))
+
+
+class Policy:
+    """A policy as `kubectl apply` takes it.
+
+    Args:
+        text: the policy and its binding, as YAML.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.policy, self.binding = documents(text)
+        assert self.binding["spec"]["policyName"] == self.policy["metadata"]["name"]
+        spec = self.policy["spec"]
+        self._conditions = [_program(one["expression"]) for one in spec["matchConditions"]]
+        self._patches = [_program(one["jsonPatch"]["expression"]) for one in spec["mutations"]]
+
+    def admit(self, obj: Object, resource: str = "services/status") -> Object:
+        """Return the object as it is stored when it is written to `resource`, as an update."""
+        assert self.policy["spec"]["failurePolicy"] == "Ignore"
+        rules = self.policy["spec"]["matchConstraints"]["resourceRules"]
+        if not any(resource in rule["resources"] and "UPDATE" in rule["operations"] for rule in rules):
+            return obj
+        result = deepcopy(obj)
+        variables = {"object": json_to_cel(obj)}
+        if not all(bool(condition.evaluate(variables)) for condition in self._conditions):
+            return result
+        for patch in self._patches:
+            operations: Any = patch.evaluate({"object": json_to_cel(result)})
+            for operation in operations:
+                _apply(result, {str(key): str(value) for key, value in operation.items()})
+        return result
+
+
+def _apply(document: Object, operation: Mapping[str, str]) -> None:
+    """One operation of a JSON patch; `add` to an object replaces what is there (RFC 6902, 4.1)."""
+    assert operation["op"] == "add", operation
+    *parents, last = operation["path"].removeprefix("/").split("/")
+    target: Any = document
+    for step in parents:
+        target = target[int(step)] if isinstance(target, list) else target[step]
+    target[last] = operation["value"]
+
 
 V1 = ClusterAnswers(version="v1.36.0", policy_api="v1")
 _DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
