@@ -19,7 +19,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.status import LONGEST_TURN_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ForbiddenError
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import Head
@@ -232,7 +232,7 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
     Args:
         connection: to the API server.
         namespace: where the DaemonSet is.
-        timeout: seconds for each node.
+        timeout: seconds for the first answer, and for each node.
 
     Returns:
         The rows by state, the worst first, then by name; objects that can't be read have one, too.
@@ -241,7 +241,7 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
         SourceError: a list is not available, there is no such DaemonSet, or RBAC denies pods/exec; the text
             says what to do. That one node can't be queried is its row.
     """
-    rows, pods = _read_roster(connection, namespace)
+    rows, pods = _read_roster(connection, namespace, timeout)
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
         queries = [pool.submit(_ask, connection, namespace, pod, timeout) for pod in pods]
@@ -252,13 +252,19 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
     return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
 
 
-def _read_roster(connection: Connection, namespace: str) -> tuple[list[NodeRow], list[_Object]]:
+def _read_roster(
+    connection: Connection, namespace: str, timeout: float
+) -> tuple[list[NodeRow], list[_Object]]:
     """Return rows for nodes whose agents can't be queried and unreadable objects, and the pods to query.
 
     A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only that evaluates
     affinity and taints. Then each node counts that the node selector matches.
     """
-    daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
+    ref = ObjectRef("DaemonSet", namespace, APP)
+    try:
+        daemonset = _decoded(connection.get_json(object_path(ref), timeout=timeout))
+    except NotFoundError as error:
+        raise NotFoundError(f"{error}; if nodeagent is in another namespace, pass --namespace") from error
     of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
     path = f"/api/v1/namespaces/{namespace}/pods"

@@ -8,6 +8,7 @@ in `json_decode_struct_map`. Agents died of it at their start, when all collecti
 type is prepared by one thread at a time, and used only when it is ready.
 """
 
+import re
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from threading import Lock
@@ -47,6 +48,37 @@ def from_plain(
     """
     _decoder(expected)
     return msgspec.convert(value, expected, dec_hook=dec_hook)
+
+
+_EXPECTED = re.compile(r"Expected `([^`]+)`([^,`]*)(?:, got `([^`]+)`)?")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
+
+
+def plain_words(error: Exception) -> str:
+    """Return what `from_json` and `from_plain` raised, without names of types that only a program knows."""
+
+    def kinds(names: str) -> str:
+        found = [_KINDS.get(name, name) for name in names.split(" | ") if names == "null" or name != "null"]
+        return " or ".join(found)
+
+    def expected(match: re.Match[str]) -> str:
+        got = f", not {kinds(match[3])}" if match[3] else ""
+        return f"must be {kinds(match[1])}{match[2]}{got}"
+
+    text = _MISSING.sub(r"\1 is missing", _EXPECTED.sub(expected, str(error)))
+    place = _PLACE.search(text)
+    text = _PLACE.sub("", text)
+    return f"{place[1]}: {text}" if place and place[1] else text
 
 
 def _decoder(expected: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - types, and `list[...]` of them

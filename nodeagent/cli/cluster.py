@@ -14,6 +14,7 @@ import click
 from msgspec import Struct
 
 from nodeagent.cli.command_options import (
+    CONTEXT_KEY,
     cluster_options,
     connect,
     kubeconfig_option,
@@ -26,7 +27,7 @@ from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
 from nodeagent.cli.terminal import Line, Styled, show, table
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
-from nodeagent.errors import NodeagentError, one_line
+from nodeagent.errors import NodeagentError, SourceError, one_line
 from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.status import DecisionCounts
@@ -141,6 +142,7 @@ def _sum(rows: list[NodeRow]) -> Styled:
 
 
 _WORST = 3
+_SHOWN = 5
 _LOG_LINES = 2000
 _COMMANDS = {
     "status.json": ["nodeagent", "status", "-o", "json"],
@@ -173,7 +175,11 @@ def bundle(
         rows = read_fleet(connection, namespace, timeout)
         pods = {row.node: object_path(ObjectRef("Pod", namespace, row.pod)) for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
-            raise NodeagentError(f"--node {unknown[0]}: no node of that name has a pod of nodeagent")
+            known = ", ".join([*pods][:_SHOWN]) or "none"
+            raise NodeagentError(
+                f"--node {unknown[0]}: no node of that name has a pod of nodeagent; nothing was written. "
+                f"Nodes with one: {known}{', ...' if len(pods) > _SHOWN else ''}"
+            )
         members["fleet.json"] = encode(fleet_document(rows)).encode()
         contents.append(f"  fleet.json ({len(members['fleet.json'])} bytes)")
         for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
@@ -250,14 +256,25 @@ def uninstall(
     """
     deadline = time.monotonic() + timeout
     options = read_config(config)
+    removed: list[str] = []
+
+    def report(what: str) -> None:
+        removed.append(what)
+        show([what])
+
     with connect(kubeconfig) as connection:
-        if coredns_deployment:
-            if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
-                show([f"{coredns_deployment}: deleted"])
-            for edit in clean_up(connection, options):
-                show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
-        what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
-        if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
-            what = "deleted; its pods have ended"
-        show([f"{daemonset}: {what}"])
+        try:
+            if coredns_deployment:
+                if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
+                    report(f"{coredns_deployment}: deleted")
+                for edit in clean_up(connection, options):
+                    report(f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}")
+            what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
+            if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
+                what = "deleted; its pods have ended"
+            report(f"{daemonset}: {what}")
+        except SourceError as error:
+            left = "the rest is left: run it again" if removed else "nothing was removed"
+            context = click.get_current_context().meta[CONTEXT_KEY] or "the current one"
+            raise SourceError(f"{error}; {left} (kubeconfig's context: {context})") from error
     return 0

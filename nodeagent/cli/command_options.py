@@ -63,12 +63,12 @@ _KUBECONFIG = option(
     metavar="FILE",
     help="Kubeconfig file; default: in-cluster, then $KUBECONFIG, then ~/.kube/config.",
 )
-_CONTEXT_KEY = "nodeagent.context"
+CONTEXT_KEY = "nodeagent.context"
 _CONTEXT = option(
     "--context",
     metavar="NAME",
     expose_value=False,
-    callback=lambda context, _, name: context.meta.update({_CONTEXT_KEY: name or ""}),
+    callback=lambda context, _, name: context.meta.update({CONTEXT_KEY: name or ""}),
     help="The kubeconfig's context; default: its current one.",
 )
 _NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
@@ -138,18 +138,22 @@ telemetry_option = option(
 )
 
 
+class _Seconds(click.FloatRange):
+    name = "number of seconds"
+
+
 def seconds_option(
     name: str, least: float, most: float, default: float, text: str
 ) -> Callable[[_Command], _Command]:
     """Return an option of so many seconds, with its help."""
-    return option(name, type=click.FloatRange(least, most), metavar="SECONDS", default=default, help=text)
+    return option(name, type=_Seconds(least, most), metavar="SECONDS", default=default, help=text)
 
 
 def connect(kubeconfig: Path | None) -> "Connection":
     """Return the connection that --kubeconfig and --context choose; see `connection.connect`."""
     from nodeagent.sources.kubernetes.connection import connect as connected  # noqa: PLC0415 - with a cluster
 
-    return connected(kubeconfig, context=click.get_current_context().meta[_CONTEXT_KEY])
+    return connected(kubeconfig, context=click.get_current_context().meta[CONTEXT_KEY])
 
 
 def object_option(

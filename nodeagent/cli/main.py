@@ -11,9 +11,10 @@ import click
 
 from nodeagent import __version__
 from nodeagent.cli.terminal import block, show
-from nodeagent.errors import NodeagentError, quoted
+from nodeagent.errors import ConfigError, NodeagentError, quoted
 
 ERROR = 1
+_UNCHANGED = "othing was changed"
 
 
 _MODULES = {
@@ -51,7 +52,7 @@ class _Commands(click.Group):
         """Return the command of a command line. Raises UsageError, which suggests the nearest one."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            near = get_close_matches(args[0], names, 1)
+            near = get_close_matches(args[0], [*names, "--version"], 1)
             known = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
             ctx.fail(f"No such command {quoted(args[0])}: {known}")
         return super().resolve_command(ctx, args)
@@ -62,7 +63,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: nodeagent doctor",
 )
-@click.version_option(__version__, message="nodeagent %(version)s")
+@click.version_option(__version__, "--version", "-V", message="nodeagent %(version)s")
 def nodeagent() -> None:
     """Keep a node's own traffic to PROXY-protocol load balancers working."""
 
@@ -82,7 +83,9 @@ def run(arguments: Sequence[str]) -> int:
         show(["interrupted; the step in progress was either finished or undone"], error=True)
         return ERROR
     except NodeagentError as error:
-        show(block(f"nodeagent: {error}"), error=True)
+        # No command changes anything before it has read its configuration and options.
+        unsaid = isinstance(error, ConfigError) and _UNCHANGED not in str(error)
+        show(block(f"nodeagent: {error}" + "\nNothing was changed." * unsaid), error=True)
         return ERROR
     except OSError as error:
         if error.errno not in {ENOSPC, EDQUOT} or error.filename:  # of another file

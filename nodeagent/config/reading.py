@@ -16,7 +16,7 @@ import yaml
 
 from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
-from nodeagent.typed_values import from_plain
+from nodeagent.typed_values import from_plain, plain_words
 from nodeagent.yaml_loader import compose, value_of, yaml_problem
 
 _LONGEST = 1024 * 1024
@@ -36,7 +36,7 @@ def read_config(path: Path | None) -> Config:
             text = file.read(_LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
-        raise ConfigError(f"{path}: can't be read: {why}; nothing was changed") from error
+        raise ConfigError(f"{path}: can't be read: {why}; nothing was changed. Check --config") from error
     if len(text) > _LONGEST:
         raise ConfigError(f"{path}: more than {_LONGEST} characters: is this nodeagent's configuration?")
     return parse_config(text, str(path))
@@ -83,7 +83,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
         except yaml.YAMLError as error:
             yield _line(node), key, yaml_problem(error, "")[1]
         except msgspec.ValidationError as error:
-            yield _line(node), key, str(error)
+            yield _line(node), key, plain_words(error)
 
 
 def _shortened(problem: object) -> str:

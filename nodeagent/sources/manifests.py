@@ -101,7 +101,9 @@ def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
         except OSError as error:
             raise SourceError(f"{source}: can't be read: {error.strerror}; nothing was changed") from error
     if not files:
-        raise SourceError(f"{source}: contains no .yaml, .yml or .json file; nothing was changed")
+        raise SourceError(
+            f"{source}: no .yaml, .yml or .json file is in it; nothing was changed. Pass the exported objects"
+        )
     for file in files:
         shown = printable(str(file))
         try:

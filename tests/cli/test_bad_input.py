@@ -153,7 +153,8 @@ def test_without_any_objects_nothing_is_done(command_line: CommandLine, command:
     assert reply.stdout == ""
     where = command_line.manifests
     assert reply.stderr == (
-        f"nodeagent: {where}: contains no .yaml, .yml or .json file; nothing was changed\n"
+        f"nodeagent: {where}: no .yaml, .yml or .json file is in it; nothing was changed. "
+        "Pass the exported objects\n"
     )
     # What a command wrote that failed: taken for an empty cluster, it would remove everything.
     empty = command_line.manifests / "empty.yaml"
@@ -184,7 +185,7 @@ def test_every_problem_of_a_configuration_is_reported_with_its_line_and_key(
         assert reply.stdout == ""
         file = command_line.config
         lines = reply.stderr.splitlines()
-        assert len(lines) == 3, reply.stderr
+        assert len(lines) == 4, reply.stderr
         assert lines[0].removeprefix("nodeagent: ").startswith(f"{file}:2: relay.launch: ")
         assert lines[1] == f"{file}:3: relay.interfaces: unknown key; did you mean 'interface'?"
         assert lines[2].startswith(f"{file}:5: hosts.allow[0]: '*.example.test': write it without")

@@ -106,7 +106,7 @@ def test_an_invalid_address_is_reported_and_the_others_count(tmp_path: Path) -> 
     [
         ("from: All", "from: Some", "namespaces.from: 'Some' is not one of All, Same, Selector, None"),
         ("operator: Exists", "operator: Maybe", "matchExpressions: 'Maybe' is not an operator"),
-        ("port: 443", "port: https", "Expected `int`, got `str` - at `$.spec.listeners[1].port`"),
+        ("port: 443", "port: https", "spec.listeners[1].port: must be a whole number, not text"),
     ],
 )
 def test_an_invalid_gateway_is_reported_and_hides_no_other(

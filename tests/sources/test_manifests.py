@@ -188,11 +188,11 @@ def test_a_kind_is_told_from_others_of_its_name_by_its_group(
 @pytest.mark.parametrize(
     ("spec", "at"),
     [
-        ({"type": 7}, "$.spec.type"),
-        ({"clusterIPs": [1]}, "$.spec.clusterIPs[0]"),
-        ({"ports": "https"}, "$.spec.ports"),
-        ({"ports": [{"port": "443"}]}, "$.spec.ports[0].port"),
-        ({"ports": [{"port": True}]}, "$.spec.ports[0].port"),
+        ({"type": 7}, "spec.type"),
+        ({"clusterIPs": [1]}, "spec.clusterIPs[0]"),
+        ({"ports": "https"}, "spec.ports"),
+        ({"ports": [{"port": "443"}]}, "spec.ports[0].port"),
+        ({"ports": [{"port": True}]}, "spec.ports[0].port"),
     ],
 )
 def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, object], at: str) -> None:
@@ -203,7 +203,7 @@ def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, obje
     assert not snapshot.services
     (entry,) = snapshot.unreadable
     assert entry.where.endswith("manifest.yaml:1: Service ingress/controller")
-    assert entry.reason.endswith(f"`{at}`")
+    assert entry.reason.startswith(f"{at}: must be ")
 
 
 def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:

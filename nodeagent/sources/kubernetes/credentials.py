@@ -5,23 +5,26 @@ plugins, proxies. It ignores impersonation, which is added here.
 """
 
 import logging
+import shutil
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.incluster_config import InClusterConfigLoader
-from kubernetes.config.kube_config import KubeConfigMerger
+from kubernetes.config.kube_config import ConfigNode, KubeConfigMerger
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 from urllib3 import HTTPHeaderDict, disable_warnings
 from urllib3.util.ssl_ import create_urllib3_context
 from yaml import YAMLError
 
 from nodeagent.errors import SourceError, one_line
+from nodeagent.yaml_loader import yaml_problem
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
@@ -53,8 +56,42 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
     with _configuration(files, advice) as made:
         if not any(Path(file).expanduser().exists() for file in files.split(":")):
             raise ValueError("there is no such file")
-        config.load_kube_config(files, context or None, made, persist_config=False)
-        return new_client(made, _impersonation(files, context))
+        merged = KubeConfigMerger(files).config
+        _check_context(merged, context)
+        user = _user(merged, context)
+        with _plugin_errors(user):
+            config.load_kube_config(files, context or None, made, persist_config=False)
+        return new_client(made, _impersonation(user))
+
+
+def _check_context(merged: ConfigNode, context: str) -> None:
+    """Raise ValueError, which says what to choose from, if there is no such context or none is chosen."""
+    known = [str(one["name"]) for one in merged.safe_get("contexts") or () if "name" in one]
+    chosen = context or merged.safe_get("current-context")
+    if chosen not in known:
+        why = f"it has no context {chosen!r}" if chosen else "it has no current-context"
+        raise ValueError(f"{why}; choose one by --context: {', '.join(known) or 'it has none'}")
+
+
+@contextmanager
+def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
+    """Raise ValueError for a plugin that is missing or fails: the client only logs that, and asks without."""
+    command = (user.get("exec") or {}).get("command")
+    if command and not shutil.which(command):
+        raise ValueError(f"its user needs {command}, which is not in PATH: install it")
+    said: list[str] = []
+
+    def noted(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
+    logging.getLogger().addFilter(noted)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeFilter(noted)
+    if command and said:
+        raise ValueError(f"its user's plugin {command} failed: {said[0]}")
 
 
 @contextmanager
@@ -70,6 +107,11 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
         yield Configuration(retries=False, connection_pool_maxsize=_MOST_IDLE, socket_options=options)
     except _UNUSABLE as error:
         words = one_line(error).removesuffix(".")
+        if isinstance(error, OSError) and error.strerror:
+            words = error.strerror
+        if isinstance(error, YAMLError):
+            line, words = yaml_problem(error, "")
+            words = f"line {line}: not YAML: {words}"
         if isinstance(error, TypeError | AttributeError):  # Python's words, for a text in a mapping's place
             words = "it does not have the form of a kubeconfig"
         raise SourceError(
@@ -100,15 +142,18 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
     return made
 
 
-def _impersonation(files: str, context: str) -> HTTPHeaderDict:
+def _user(merged: ConfigNode, context: str) -> Mapping[str, Any]:
+    """Return the context's user; empty if it has none."""
+    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    found = merged["users"].get_with_name(chosen.safe_get("user"), safe=True) if "users" in merged else None
+    return (found.value["user"] if found else None) or {}
+
+
+def _impersonation(user: Mapping[str, Any]) -> HTTPHeaderDict:
     """Return the headers of a kubeconfig's `as` fields ("Authenticating: User impersonation").
 
     Without them, a request would be made, and allowed, as another user than kubectl's.
     """
-    merged = KubeConfigMerger(files).config
-    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
-    found = merged["users"].get_with_name(chosen.safe_get("user"), safe=True)
-    user = (found.value["user"] if found else None) or {}
     named = [("User", user.get("as")), ("Uid", user.get("as-uid"))]
     named += [("Group", group) for group in user.get("as-groups") or ()]
     for key, values in (user.get("as-user-extra") or {}).items():

@@ -5,6 +5,7 @@ reasons: "API conventions: Response Status Kind" and "API concepts: Resource ver
 """
 
 import json
+import ssl
 from collections.abc import Mapping
 from http.client import IncompleteRead
 from typing import Any
@@ -164,6 +165,14 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }
 
 
+_SERVER_FAILED = 500
+_NEXT_STEP = {
+    410: "; a new list is needed",
+    429: "; the server is busy: try again",
+    5: "; try again, and if it fails again, see the API server's log",
+}
+
+
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
     """Return the error for an answer that is not a success. Pure.
 
@@ -196,8 +205,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
             words += f"; grant it with {missing_rule(request)}"
         case 409 if told.reason == "AlreadyExists":
             kind = AlreadyExistsError
-        case 410:
-            words += "; a new list is needed"
+    words += _NEXT_STEP.get(status // 100 if status >= _SERVER_FAILED else status, "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
     if isinstance(error, NotFoundError) and told.reason == "NotFound":
@@ -226,6 +234,8 @@ def failure_words(error: BaseException) -> str:
             return "the connection was lost in the middle of the answer"
         if isinstance(met, TimeoutError):
             return "no answer in time"
+        if isinstance(met, ssl.SSLError) and met.reason == "WRONG_VERSION_NUMBER":
+            return "the server does not speak TLS there"
         if isinstance(met, OSError) and met.strerror:
             return met.strerror
         error, met = met, met.__cause__ or met.__context__

@@ -32,7 +32,7 @@ from nodeagent.model.objects import (
 )
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.hosts import aliases, some_hosts
-from nodeagent.typed_values import from_json, from_plain, intern
+from nodeagent.typed_values import from_json, from_plain, intern, plain_words
 
 Raw = bytes | dict[str, Any]
 """An object: as JSON, or as plain values."""
@@ -302,7 +302,7 @@ def decode(raw: Raw, expected: type[_Raw]) -> _Raw:
             return from_json(raw, expected)
         return from_plain(raw, expected)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise DecodingError(one_line(error)) from error
+        raise DecodingError(one_line(plain_words(error))) from error
 
 
 _MOST_USED = 64 * 1024

@@ -302,5 +302,5 @@ def test_another_context_is_another_server_and_another_user(api: ApiServer, tmp_
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     with connect(file, context="mine") as connection:
         assert connection.get_json(SERVICES)
-    with pytest.raises(SourceError, match=r"name other in .*/contexts list; nothing"):
+    with pytest.raises(SourceError, match=r"it has no context .other.; choose one by --context: "):
         connect(file, context="other")
