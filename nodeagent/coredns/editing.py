@@ -16,6 +16,7 @@ from nodeagent.config.options import Config
 from nodeagent.coredns.managed_block import (
     as_file,
     block_names,
+    by_pattern,
     with_blocks,
     without_blocks,
     without_hairpin_proxy,
@@ -180,7 +181,9 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     """
     options = config.coredns
     path, import_path = path_of(config, options.config_map), path_of(config, options.import_config_map)
-    main, imported = standing[path], standing.get(import_path, {})
+    main, given = standing[path], standing.get(import_path, {})
+    # CoreDNS asks hairpin-proxy's rewrites first, in whatever file they are.
+    imported = {key: without_hairpin_proxy(text) if adopt else text for key, text in given.items()}
     forbidden: dict[str, str] = {
         **dict.fromkeys(config.hosts.exclude, "hosts.exclude names"),
         **dict.fromkeys(never, "is a name of the API server"),
@@ -198,11 +201,13 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
         answers, decisions = named(target, [Source(corefile), *imported_sources(corefile, imported)])
         text = target.written(answers)
+    remarks += _taken_first(answers, [Source(corefile), *imported_sources(corefile, imported)])
     edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)]
     if own_key:
-        edits.append(Edit(import_path, own_key, imported.get(own_key), text or None))
-    others = sorted(key for key in imported if key.startswith("nodeagent.") and key != own_key)
-    edits += [Edit(import_path, key, imported[key], without_blocks(imported[key]) or None) for key in others]
+        edits.append(Edit(import_path, own_key, given.get(own_key), text or None))
+    for key in sorted(imported.keys() - {own_key}):
+        after = without_blocks(imported[key]) if key.startswith("nodeagent.") else imported[key]
+        edits.append(Edit(import_path, key, given[key], after if after == given[key] else after or None))
     path = path_of(config, options.node_local_config_map)
     if path in standing:
         # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.
@@ -234,6 +239,13 @@ def decide_removal(config_maps: Mapping[str, Mapping[str, str]]) -> tuple[Edit, 
                 rest = without_blocks(text)
             edits.append(Edit(path, key, text, text if rest == text else rest or None))
     return tuple(edit for edit in edits if edit)
+
+
+def _taken_first(answers: Answers, sources: Iterable[Source]) -> Iterator[str]:
+    """Yield a note for each name that a rewrite by pattern takes before nodeagent's lines are asked."""
+    for source in sources:
+        for hostname, line in by_pattern(source.corefile, source.where, answers).items():
+            yield f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines"
 
 
 class _Target(Struct, frozen=True):

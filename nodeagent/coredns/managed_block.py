@@ -6,7 +6,7 @@ line. Without lines there is no block.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from itertools import chain
@@ -147,31 +147,72 @@ HAIRPIN_PROXY = "# Added by hairpin-proxy"
 """The end of every line that hairpin-proxy's controller writes."""
 
 
+_MARKED_LINES = {"hairpin-proxy-gen2": "# managed-by: hairpin-proxy-gen2"}
+_MARKED_BLOCKS = {"ouroboros": ("BEGIN ouroboros", "END ouroboros")}
+"""How its other successors mark what they write: a comment on each line, or a pair of them around all."""
+
+
 class OwnLine(Struct, frozen=True):
-    """A line that sets a name: its place, its plugin, and whether hairpin-proxy wrote it."""
+    """A line that sets a name: its place, its plugin, and the program whose marker it has, if any."""
 
     where: str
     plugin: str
-    by_hairpin_proxy: bool = False
+    writer: str = ""
+
+    @property
+    def by_hairpin_proxy(self) -> bool:
+        """Whether hairpin-proxy wrote it, so that `--adopt` may remove it."""
+        return self.writer == "hairpin-proxy"
 
 
 def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
     """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
 
-    The Corefile must be without nodeagent's own block; `where` is its name for a person. What a rewrite by
-    pattern, or a file, means for names is not known here.
+    The Corefile must be without nodeagent's own block; `where` is its name for a person. What a file means
+    for names is not known here; for rewrites by pattern, see `by_pattern`.
     """
-    by_hairpin_proxy = {
-        comment.line for comment in corefile.comments if comment.text.rstrip().endswith(HAIRPIN_PROXY)
-    }
+    writers = _writers(corefile)
     found: dict[str, OwnLine] = {}
     for root in corefile.roots:
         for directive in corefile.plugins(root):
             for token in _names(directive):
-                line = OwnLine(
-                    f"line {token.line} of {where}", directive.name, token.line in by_hairpin_proxy
-                )
+                line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
                 found.setdefault(canonical(token.text), line)
+    return found
+
+
+def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the names that a `rewrite name` by pattern of a root server block takes first, with its place.
+
+    CoreDNS asks `rewrite` before all that nodeagent writes (plugin.cfg), whatever their order.
+    """
+    found: dict[str, str] = {}
+    wanted = sorted(names)
+    for root in corefile.roots:
+        for directive in corefile.plugins(root):
+            for kind, token in _patterns(directive):
+                for name in (each for each in wanted if _MATCHES[kind](token.text, each)):
+                    line = f"line {token.line} of {where} (rewrite name {kind} {token.text})"
+                    found.setdefault(name, line)
+    return found
+
+
+def _writers(corefile: Corefile) -> dict[int, str]:
+    """Return the programs whose markers lines have, by line."""
+    found: dict[int, str] = {}
+    begun: dict[str, int] = {}
+    for comment in corefile.comments:
+        text = comment.text.rstrip()
+        if text.endswith(HAIRPIN_PROXY):
+            found[comment.line] = "hairpin-proxy"
+        for writer, marker in _MARKED_LINES.items():
+            if text.startswith(marker):
+                found[comment.line] = writer
+        for writer, (begin, end) in _MARKED_BLOCKS.items():
+            if begin in text:
+                begun[writer] = comment.line
+            elif end in text and writer in begun:
+                found |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
     return found
 
 
@@ -190,18 +231,48 @@ def _names(directive: Directive) -> Iterator[Token]:
             # An address and its names; the rest are options (ttl, no_reverse, reload, fallthrough).
             if line[0].text[:1].isdigit() or ":" in line[0].text:
                 yield from line[1:]
-    elif directive.name == "rewrite":
-        # [continue|stop] name [exact] FROM TO
-        words = directive.lines()[0][1:]
-        if words and words[0].text in {"continue", "stop"}:
-            words = words[1:]
+    for words in _rewrites(directive):
         match [word.text for word in words]:
-            case ["name", "exact", _, _, *_]:
-                yield words[2]
-            case ["name", "exact" | "prefix" | "suffix" | "substring" | "regex", *_]:
-                pass
-            case ["name", _, _, *_]:
+            case ["exact", _, _, *_]:
                 yield words[1]
+            case ["prefix" | "suffix" | "substring" | "regex", *_]:
+                pass
+            case [_, _, *_]:
+                yield words[0]
+
+
+def _patterns(directive: Directive) -> Iterator[tuple[str, Token]]:
+    for words in _rewrites(directive):
+        if len(words) > 1 and words[0].text in _MATCHES:
+            yield words[0].text, words[1]
+
+
+def _rewrites(directive: Directive) -> Iterator[list[Token]]:
+    """Yield the words after `name` of each rule: `rewrite [continue|stop] name ...`, or lines in braces."""
+    if directive.name != "rewrite":
+        return
+    first, *inner = directive.lines()
+    words = first[1:]
+    if words and words[0].text in {"continue", "stop"}:
+        words = words[1:]
+    for line in [words] if words else inner:
+        if line and line[0].text == "name":
+            yield line[1:]
+
+
+def _matches_regex(pattern: str, name: str) -> bool:
+    # Go's RE2 and Python's differ in what hardly any Corefile has; then nothing is said of it.
+    with suppress(re.error):
+        return re.search(pattern, name) is not None
+    return False
+
+
+_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
+    "prefix": lambda text, name: name.startswith(text.lower()),
+    "suffix": lambda text, name: name.endswith(text.lower().removesuffix(".")),
+    "substring": lambda text, name: text.lower() in name,
+    "regex": _matches_regex,
+}
 
 
 def block_names(texts: Iterable[str]) -> dict[str, frozenset[IPAddress]]:

@@ -158,7 +158,8 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
         reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
         return replace(decision, conclusion=skipped("HairpinProxyLine", reason))
     if line is not None:
-        reason = f"left to {line.where}, which sets it ({line.plugin})"
+        by = f"; {line.writer} wrote it: remove it there, or delete the line" if line.writer else ""
+        reason = f"left to {line.where}, which sets it ({line.plugin}){by}"
         return replace(decision, conclusion=skipped("UserLine", reason))
     for source in sources:
         for server in source.corefile.servers:

@@ -9,8 +9,8 @@ import pytest
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
 from nodeagent.coredns.editing import Edit, decide, decide_removal
-from nodeagent.coredns.managed_block import block_names, without_blocks
-from nodeagent.coredns.parsing import CorefileError
+from nodeagent.coredns.managed_block import block_names, own_names, without_blocks
+from nodeagent.coredns.parsing import CorefileError, parse
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
 from tests.coredns import corpus
@@ -310,3 +310,49 @@ def test_a_diff_shows_what_changes_in_linear_time() -> None:
 def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
     with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
         decide(PLAN, {MAIN: {"x": "", "corefile": ""}}, CONFIG, adopt=False)
+
+
+def test_hairpin_proxys_lines_leave_an_imported_file_with_the_same_pass() -> None:
+    """CoreDNS asks `rewrite` before `template`, in whatever file they are."""
+    line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
+    imported = {"hairpin-proxy.override": line, "own.override": "log\n"}
+    left = decide(PLAN, standing("k3s", imported), CONFIG, adopt=False)
+    assert "hairpin-proxy.override" not in {edit.key for edit in left.pending}
+    adopted = decide(PLAN, standing("k3s", imported), CONFIG, adopt=True)
+    edits = {edit.key: edit.after for edit in adopted.edits if edit.config_map.endswith("custom")}
+    assert edits["hairpin-proxy.override"] is None
+    assert edits["own.override"] == "log\n"
+    assert "app.example.com" in {each.name for each in adopted.decisions if each.status == "served"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "taken"),
+    [
+        ("rewrite name regex (.*)\\.example\\.com {1}.x", True),
+        ("rewrite stop name suffix .example.com .example.net", True),
+        ("rewrite continue name prefix app. other.", True),
+        ("rewrite stop {\n        name substring example.com x.y\n    }", True),
+        ("rewrite name regex ^mail[.] x.y", False),
+        ("rewrite name regex ( x.y", False),
+        ("rewrite type ANY HINFO", False),
+    ],
+)
+def test_a_rewrite_by_pattern_that_takes_a_name_first_is_named_with_its_line(rule: str, taken: bool) -> None:  # noqa: FBT001
+    corefile = f".:53 {{\n    {rule}\n    forward . /etc/resolv.conf\n    reload\n}}\n"
+    decided = decide(PLAN, {"kube-system/coredns": {"Corefile": corefile}}, CONFIG, adopt=False)
+    notes = [remark for remark in decided.remarks if remark.startswith("app.example.com: line ")]
+    assert bool(notes) == taken
+
+
+def test_the_lines_of_other_successors_are_named_with_their_program() -> None:
+    corefile = (
+        ".:53 {\n    rewrite name app.example.com x.y # managed-by: hairpin-proxy-gen2 | do-not-modify\n"
+        "    # === BEGIN ouroboros (do not edit by hand) ===\n    rewrite name www.example.com x.y\n"
+        "    # === END ouroboros ===\n    rewrite name own.example.com x.y\n}\n"
+    )
+    found = own_names(parse(corefile), "the Corefile")
+    assert {name: line.writer for name, line in found.items()} == {
+        "app.example.com": "hairpin-proxy-gen2",
+        "www.example.com": "ouroboros",
+        "own.example.com": "",
+    }

@@ -26,6 +26,8 @@ class PodRanges(Struct, frozen=True):
 
 def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
     """Return the ranges of `dnat.podCIDRs`, or else the Node's, and notes on pods that nothing serves."""
+    if not facts.node_name:
+        return PodRanges()  # a plan for no node has nothing to say of its pods
     why = ""
     if config.dnat.backend == "none":
         why = "dnat.backend is none, and lines of the hosts file serve the node alone"

@@ -5,6 +5,7 @@ needs more than a row (a host by regular expression, a chain of references) is n
 without a hostname.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -80,6 +81,8 @@ class ControllerKind(Struct, frozen=True):
     plural: str = ""
 
 
+_OF_THE_MESH = re.compile(r"[^.*]+|[^.]+\.[^.]+\.svc(\..*)?")
+"""A Service's name, alone or below the cluster's domain: the mesh's own, and no hostname of a gateway's."""
 _CLASS = "spec.ingressClassName"
 """Where all of them that have a class have it."""
 
@@ -91,7 +94,8 @@ def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | 
         DecodingError: it can't be read.
     """
     document = decode(raw, dict[str, Any])
-    if row.only_with and not any(text != "mesh" for text in texts_at(document, row.only_with)):
+    of = set(texts_at(document, row.only_with)) if row.only_with else set[str]()
+    if row.only_with and not of - {"mesh"}:
         return None
     metadata = decode(document, api.Head).metadata
     problems: list[str] = []
@@ -104,7 +108,14 @@ def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | 
         created=created_of(metadata),
         class_name=intern(named and cut(named)),
         hosts=some_hosts(
-            (host for text in texts_at(document, *row.hosts) for host in row.read(text)), problems
+            (
+                host
+                for text in texts_at(document, *row.hosts)
+                for host in row.read(text)
+                # Next to a gateway, an object may be the mesh's, too, which calls Services by such names.
+                if not ("mesh" in of and _OF_THE_MESH.fullmatch(host))
+            ),
+            problems,
         ),
         points=points_of(entries, row.status, problems),
         annotations=deciding_annotations(metadata),
