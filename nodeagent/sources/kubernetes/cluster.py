@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
@@ -180,21 +181,18 @@ class Cluster:
         )
 
     def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
-        discovered = self._discovered.get(name)
-        state = self._state(name, reflector)
+        state, discovered = self._state(name, reflector), self._discovered.get(name)
+        shown = ResourceState(name, synced=False, optional=optional, state=state)
         if reflector is None:
-            failure = None if discovered is None or discovered.absent(0) else discovered.error
-            error = None if failure is None else str(failure)
-            return ResourceState(name, synced=False, error=error, optional=optional, state=state)
-        return ResourceState(
-            name=name,
+            failing = discovered is not None and discovered.error is not None and not discovered.absent(0)
+            return replace(shown, error=str(discovered.error)) if discovered and failing else shown
+        return replace(
+            shown,
             synced=reflector.store.synced,
             objects=len(reflector.store),
             restarts=max(0, reflector.watches - 1),
             relists=max(0, reflector.lists - 1),
             error=None if state is KindState.ABSENT else reflector.error,
-            optional=optional,
-            state=state,
         )
 
     def _state(self, name: str, reflector: Reflector | None) -> KindState:
@@ -237,24 +235,24 @@ class Cluster:
         """Ask again and again what is served; what did not answer is as it was."""
         backoff = Backoff(self._timing.backoff[0], self._timing.discovery[1])
         while not self._stopping.is_set():
-            self._look_again.clear()
-            found: Mapping[str, Resource | SourceError] = {}
             try:
-                found = discover(self._connection, optional_kinds(hostnames=self._hostnames))
+                self._take_over(discover(self._connection, optional_kinds(hostnames=self._hostnames)))
+                pause = self._until_next_look(backoff)
             except Exception:  # noqa: BLE001 - a bug in nodeagent must not end the thread
                 _LOG.exception("Discovery failed unexpectedly; what is known stays")
-            before = {one.name: one.state for one in self.states()}
-            now = time.monotonic()
-            self._discovered = {
-                name: self._discovered.get(name, Answers()).then(
-                    answer if isinstance(answer, SourceError) else None, now
-                )
-                for name, answer in found.items()
-            }
-            self._serve(found)
-            if before != {one.name: one.state for one in self.states()}:
-                self._changed()
-            self._look_again.wait(self._until_next_look(backoff))
+                pause = backoff.next()
+            self._look_again.wait(pause)
+            self._look_again.clear()
+
+    def _take_over(self, found: Mapping[str, Resource | SourceError]) -> None:
+        before, now, earlier = self.states(), time.monotonic(), self._discovered
+        errors = {name: answer if isinstance(answer, SourceError) else None for name, answer in found.items()}
+        self._discovered = {
+            name: earlier.get(name, Answers()).then(error, now) for name, error in errors.items()
+        }
+        self._serve(found)
+        if [one.state for one in before] != [one.state for one in self.states()]:
+            self._changed()
 
     def _until_next_look(self, backoff: Backoff) -> float:
         lasting, answers = self._timing.lasting, self._discovered
@@ -262,7 +260,7 @@ class Cluster:
         doubtful = [name for name, one in answers.items() if one.absent(0) and not one.absent(lasting.absent)]
         if failing and all(one.denied(lasting) for one in failing):
             return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
-        if failing or not answers:
+        if failing:
             asked = [one.error.retry_after for one in failing if isinstance(one.error, ApiError)]
             return backoff.next(max((seconds for seconds in asked if seconds is not None), default=None))
         backoff.reset()
