@@ -74,6 +74,10 @@ def doctor(
     Exit code 0: healthy. 2: affected and not fixed yet. 1: could not determine.
     """
     call = invocation(**options, by_active=True)
+    if call.manifests is not None and call.kubeconfig is not None:
+        raise click.UsageError(
+            "--manifests and --kubeconfig: the objects are read from one of them; leave the other out"
+        )
     if policy:
         snapshot = call.snapshot()
         targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))
@@ -81,6 +85,13 @@ def doctor(
         return 0
     view = call.view(of_a_node=False, whole=True)
     elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)
+    if elsewhere and host:
+        raise click.UsageError(
+            f"--host {host}: a hostname is requested from a node, and {elsewhere}. Run it on a node, or "
+            "leave --host out"
+        )
+    if elsewhere and call.manifests is not None and not call.node_given and origin == "auto":
+        elsewhere = "only manifests were read"
     agent, served = None, 0
     if not elsewhere:
         file = status_file or status_path(Path(call.config.relay.run_dir))
@@ -187,7 +198,8 @@ def doctor_lines(document: DoctorDocument) -> list[Line]:
     findings = document.findings
     lines: list[Line] = [Styled(document.sentence, _OVERALL[document.overall], bold=True), ""]
     for title, checks in GROUPS.items():
-        lines += section(title, _table([one for check in checks for one in findings if one.check == check]))
+        shown = title if document.on_node else title.replace("This node", "Cluster")
+        lines += section(shown, _table([one for check in checks for one in findings if one.check == check]))
     lines += section("What to do", _remedies(findings))
     return lines[:-1]
 

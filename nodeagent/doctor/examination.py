@@ -135,11 +135,10 @@ class Examination:
         return resolve(self.config.hosts, name)
 
     def _off_node(self) -> list[Finding]:
-        names = f"names ({self.host})" if self.host else "names"
         skipped = Finding.of(
             Code.NotThisNode,
-            f"node {self.facts.node_name}",
-            f"{self.elsewhere}: connections, data plane and {names} were not checked",
+            f"node {self.facts.node_name}" if self.snapshot.node else "connections",
+            f"{self.elsewhere}: connections, data plane and names were not checked",
             remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
         )
         return [*self._load_balancers(None), skipped]

@@ -1,4 +1,4 @@
-"""Field and label selectors, parsed and matched as the real server does; only `=`, which nodeagent sends.
+"""Field and label selectors, parsed and matched as the real server does: `=`, and `!=` of a field.
 
 See "Field Selectors" and "Labels and Selectors" in the Kubernetes documentation.
 """
@@ -12,7 +12,7 @@ from . import statuses
 from .resources import Object, Resource
 
 _META_FIELDS = ("metadata.name", "metadata.namespace")
-_TERM = re.compile(r"(?P<label>[^\s=!]+)=(?P<value>[^\s=!]*)")
+_TERM = re.compile(r"(?P<label>[^\s=!]+)(?P<unlike>!?)=(?P<value>[^\s=!]*)")
 
 Test = Callable[[Object], bool]
 
@@ -54,12 +54,14 @@ def parse(resource: Resource, fields: str, labels: str) -> Selector:
                 if resource.fields
                 else f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
             )
-        tests.append(partial(_has, label.split("."), value, resource.fields.get(label, "")))
-        if label == "metadata.name":
+        test = partial(_has, label.split("."), value, resource.fields.get(label, ""))
+        tests.append(partial(_not, test) if found["unlike"] else test)
+        if label == "metadata.name" and not found["unlike"]:
             name = value
     for term in filter(None, labels.split(",")):
         found = _TERM.fullmatch(term)
         assert found, f"{term!r} of a selector is not imitated"
+        assert not found["unlike"], f"{term!r} of a selector is not imitated"
         tests.append(partial(_has, ["metadata", "labels", found.group("label")], found.group("value"), None))
     return Selector(tests, name)
 
@@ -69,3 +71,7 @@ def _has(path: Sequence[str], value: str, default: str | None, obj: Object) -> b
     for part in path:
         held = held.get(part) if isinstance(held, dict) else None
     return (default if held is None else held) == value
+
+
+def _not(test: Test, obj: Object) -> bool:
+    return not test(obj)

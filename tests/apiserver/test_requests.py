@@ -125,12 +125,13 @@ def test_selectors(server: Server, place: str) -> None:
     created(server, f"{place}/services", service("c"))
     for query, expected in (
         ("fieldSelector=spec.type=LoadBalancer", ["b"]),
+        ("fieldSelector=spec.type!=LoadBalancer", ["a", "c"]),
         ("fieldSelector=metadata.name=a,spec.type=ClusterIP", ["a"]),
         (f"fieldSelector=metadata.namespace={place.rsplit('/', maxsplit=1)[-1]},metadata.name=c", ["c"]),
         ("labelSelector=app=web", ["a"]),
         ("labelSelector=app=web,tier=front", ["a"]),
     ):
-        found = request(server.admin, "GET", f"{place}/services?{quote(query, '=&')}")[1]
+        found = request(server.admin, "GET", f"{place}/services?{quote(query, '=&!')}")[1]
         assert names(found) == expected, query
 
 

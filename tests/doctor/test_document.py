@@ -29,7 +29,7 @@ def test_every_check_is_shown_somewhere() -> None:
 
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     command_line.write(other=service("other", externalIPs=[]))
-    reply = command_line("doctor", "--host", HOST, "-o", "json")
+    reply = command_line("doctor", "-o", "json")
     assert reply.exit_code == 2
     document = reply.document
     Draft202012Validator(_SCHEMA).validate(document)
@@ -40,7 +40,7 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     assert found == {
         ("ingress/controller", "ShortCircuitedByObject"),
         ("ingress/other", "ProxyUnknown"),
-        ("node node1", "NotThisNode"),
+        ("connections", "NotThisNode"),
     }
     (known,) = (finding for finding in document["findings"] if finding["subject"] == "ingress/controller")
     assert any(ADDRESS in line for line in known["evidence"])
@@ -50,6 +50,8 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--host", HOST), "a hostname is requested from a node"),
+        (("--kubeconfig", "/dev/null"), "are read from one of them"),
         (("--host", "203.0.113.1"), "looks like an address"),
         (("--host", "a b"), "not a DNS name"),
         (("--from", "mars"), "'mars' is not one of"),
