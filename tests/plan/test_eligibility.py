@@ -12,7 +12,7 @@ import pytest
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import PROXY_PROTOCOL, Service, ServiceRange, Snapshot
+from nodeagent.model.objects import PROXY_PROTOCOL, ServiceRange, Snapshot
 from nodeagent.plan.balancers.eligibility import doubtful_endpoints
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, of_service, point, redirects, service
@@ -55,20 +55,6 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
     for options in (config(proxies=()), config()):
         decision = of_service(desired(huge, facts=facts, options=options))
         assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
-
-
-@pytest.mark.parametrize(
-    ("found", "code", "reason"),
-    [
-        (service(ports=()), "NoPorts", "the Service has no ports"),
-        (service(cluster_ips=()), "NoClusterIP", "the Service has no ClusterIP"),
-    ],
-)
-def test_a_service_without_ports_or_a_cluster_ip_is_refused(found: Service, code: str, reason: str) -> None:
-    """There is nothing to relay, or nowhere to send it to."""
-    decision = of_service(desired(found))
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, code)
-    assert decision.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])

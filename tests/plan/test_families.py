@@ -5,7 +5,6 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Node
 from tests.plan.made_up import (
@@ -36,47 +35,6 @@ def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
         parsed = ip_interface(address)
         standing.append(InterfaceAddress(parsed.ip, parsed.network.prefixlen, interface))
     return replace(FACTS, addresses=tuple(standing), source_addresses=(), ipv6_off=ipv6_off)
-
-
-def test_ipv6_switched_off_costs_only_ipv6_and_is_reported_once() -> None:
-    """Not once a port."""
-    planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=BARE)
-    assert set(redirects(planned)) == {"192.0.2.1:443", "192.0.2.1:80"}
-    decision = of_service(planned)
-    assert decision.status is DecisionStatus.SERVED
-    assert decision.remarks == (f"2001:db8::1: not relayed: IPv6 is switched off on this node ({SYSCTL})",)
-
-
-@pytest.mark.parametrize(
-    ("own", "relayed", "left_alone", "family"),
-    [(FOUR, "192.0.2.1", "2001:db8::1", 6), (SIX, "2001:db8::1", "192.0.2.1", 4)],
-    ids=["IPv4 alone", "IPv6 alone"],
-)
-def test_a_family_without_an_address_of_the_nodes_own_is_left_alone(
-    own: str, relayed: str, left_alone: str, family: int
-) -> None:
-    """A loopback, link-local or node-local address is none by which the node could be known."""
-    planned = desired(DUAL, facts=on_a_node(own), node=BARE)
-    assert {str(redirect.match.address) for redirect in planned.dnat.redirects} == {relayed}
-    (remark,) = of_service(planned).remarks
-    assert remark == f"{left_alone}: not relayed: this node has no IPv{family} address of its own"
-
-
-def test_names_keep_the_family_that_is_spoken() -> None:
-    """The other one is of no use to them, and no port of theirs is missing."""
-    planned = desired(DUAL, ingress("www.example.com"), facts=on_a_node(FOUR), node=BARE)
-    assert [(str(line.address), line.name) for line in planned.hosts] == [
-        (relay_of(planned)[4], "www.example.com")
-    ]
-
-
-def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
-    """With the reason in the remarks, and nothing made for it."""
-    planned = desired(service(ips=("2001:db8::1",)), facts=on_a_node(FOUR), node=BARE)
-    decision = of_service(planned)
-    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "FamilyNotSupported")
-    assert "2001:db8::1: not relayed: this node has no IPv6 address of its own" in decision.remarks
-    assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
 
 
 OURS = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)

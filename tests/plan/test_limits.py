@@ -11,7 +11,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.desired import DecisionStatus, LoadBalancerDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import PROXY_PROTOCOL, Service
-from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, of_service, point, service
+from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,6 @@ def test_listeners_are_those_of_the_oldest_load_balancers(
     for path, code in codes.items():
         assert decisions[path].status is (DecisionStatus.REFUSED if code else DecisionStatus.SERVED)
         assert not code or (decisions[path].code == code and reason in decisions[path].reason)
-
-
-def test_a_service_with_more_ports_than_its_limit_is_refused_whole_unless_it_is_listed() -> None:
-    """Which of its ports would be served is nothing that nodeagent could choose."""
-    made = service(ports=("80", "443", "8443"), annotations={PROXY_PROTOCOL: "v2"})
-    limits = "limits: {portsPerService: 2}"
-    (decision,) = desired(made, options=config(limits, proxies=[])).load_balancers
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "TooManyPorts")
-    assert decision.reason.startswith(
-        "it has 3 TCP ports, more than 2 (limits.portsPerService); an administrator can"
-    )
-    assert of_service(desired(made, options=config(limits))).status is DecisionStatus.SERVED
-
-
-def test_without_the_relay_service_that_the_configuration_names_nothing_is_served() -> None:
-    (decision,) = desired(service(), options=config("relay: {kind: service}")).load_balancers
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NoRelayService")
-    assert "is missing or has no ClusterIP (relay.service)" in decision.reason
 
 
 def test_older_services_that_become_load_balancers_leave_each_namespace_its_first_listeners() -> None:
@@ -165,21 +147,6 @@ def _load_balancer(
         created=number,
         annotations={PROXY_PROTOCOL: "v2"},
     )
-
-
-def test_hostnames_in_total_are_the_oldest_ones() -> None:
-    """Of all namespaces; a hostname that is claimed twice counts once."""
-    planned = desired(
-        service(),
-        ingress("a.example.com", "b.example.com", namespace="team-a", created=0),
-        ingress("b.example.com", "c.example.com", namespace="team-b", created=1),
-        ingress("d.example.com", namespace="team-c", created=2),
-        options=config("limits: {hostnames: 3}"),
-    )
-    assert {line.split()[1] for line in hosts(planned)} == {f"{each}.example.com" for each in "abc"}
-    left = of_name(planned, "d.example.com")
-    assert (left.status, left.code) == (DecisionStatus.REFUSED, "TooManyHostnames")
-    assert left.reason == "3 hostnames come first (limits.hostnames): DNAT alone serves this one"
 
 
 def test_a_hostname_that_nothing_confirms_takes_no_place_of_the_total() -> None:

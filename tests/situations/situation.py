@@ -88,6 +88,8 @@ class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
     taken_ports: list[int] = []
     short_circuited: list[str] = []
     """Addresses that the node's own Service rules catch."""
+    ipv6_off: str = ""
+    """What switches IPv6 off on the node."""
 
     def facts(self, dns: Mapping[str, DnsAnswer]) -> Facts:
         """Return the facts, as the planner takes them."""
@@ -99,6 +101,7 @@ class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
             api_server_names=frozenset(self.api_server_names),
             port_holders={Endpoint(anywhere, port): 0 for anywhere in _ANYWHERE for port in self.taken_ports},
             short_circuited=frozenset(map(ip_address, self.short_circuited)),
+            ipv6_off=self.ipv6_off,
             dns=dns,
         )
 
