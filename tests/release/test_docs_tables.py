@@ -1,14 +1,17 @@
 """What docs/ repeats of the code is made from it, and each code has its meaning."""
 
 import json
+import re
 from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
-from release.docs_tables import pages, without_meaning
+from nodeagent.doctor.findings import Code
+from release.docs_tables import pages, reasons, without_meaning
 from release.schemas import VALUES_SCHEMA, chart_config_schema, schemas
 
-_SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+_TESTS = Path(__file__).parents[1]
+_SCHEMAS = _TESTS.parent / "docs" / "schema"
 
 
 def test_the_pages_repeat_the_code_word_by_word() -> None:
@@ -27,3 +30,14 @@ def test_the_published_schemas_are_the_codes_own() -> None:
 
 def test_every_code_has_its_meaning() -> None:
     assert without_meaning() == []
+
+
+def test_every_code_has_its_test() -> None:
+    """A situation, a state of a node (tests/doctor/golden), or a test that names it."""
+    asserted = "\n".join(
+        path.read_text("utf-8")
+        for pattern in ("situations/*/expected.yaml", "doctor/golden/*.txt", "**/test_*.py")
+        for path in _TESTS.glob(pattern)
+    )
+    codes = {*reasons(), *(code.value for code in Code)}
+    assert codes - set(re.findall(r"\w+", asserted)) == set()
