@@ -24,7 +24,6 @@ from nodeagent.sources.kubernetes.resources import (
     API_SERVERS,
     DISCOVERY,
     EXTERNAL_IPS,
-    NAMESPACES,
     NODE_ADDRESSES,
     Name,
     Resource,
@@ -32,9 +31,10 @@ from nodeagent.sources.kubernetes.resources import (
     discover,
     not_covered,
     optional_kinds,
+    optional_names,
     watched,
 )
-from nodeagent.sources.objects.kinds import GATEWAYS, SERVICE_RANGES
+from nodeagent.sources.objects.kinds import SERVICE_RANGES
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,13 +96,16 @@ class Cluster:
         self._on_change = on_change
         self._stopping = threading.Event()
         self._timing = timing or Timing()
-        self._waits_until: float | None = None
+        self._known = False
+        self._waits_until = 0.0
         self._snapshot: Snapshot | None = None
         self._made_of: tuple[object, ...] = ()
         self._lock = threading.Lock()
         self._look_again = threading.Event()
         self._looking = threading.Thread(target=self._keep_looking, name="discovery", daemon=True)
+        # By name, what decides, and what failed when it was last asked for.
         self._discovered: dict[str, Answers] = {}
+        self._failing: dict[str, SourceError] = {}
         self._reflectors: dict[str, Reflector] = {}
 
     def start(self) -> None:
@@ -137,18 +140,17 @@ class Cluster:
         It waits for other kinds as well, `optional_wait` at most, so that few passes have to do without; but
         not for those that the server says it does not have.
         """
+        if self._known:
+            return True
         states = self.states()
-        if not all(one.synced for one in states if not one.optional):
-            return False
         pending = {one.name for one in states if one.state is KindState.PENDING}
-        if pending & _PROTECTING:
+        if pending & _PROTECTING or not all(one.synced or one.optional for one in states):
             return False
         now = time.monotonic()
-        if self._waits_until is None:
-            self._waits_until = now + self._timing.optional_wait
-        if not pending - self._missing():
-            self._waits_until = now
-        return now >= self._waits_until
+        self._waits_until = self._waits_until or now + self._timing.optional_wait
+        missing = {DISCOVERY, *(name for name, answers in self._discovered.items() if answers.missing)}
+        self._known = now >= self._waits_until or pending <= missing
+        return self._known
 
     def snapshot(self) -> Snapshot | None:
         """Return the cluster as last known, the same object until something changes; None until `known`."""
@@ -172,8 +174,7 @@ class Cluster:
         """Return the state of each resource that is wanted, in a fixed order; also of those not served."""
         reflectors = {each.resource.name: each for each in self._now()}
         rows = watched(*self._node, hostnames=self._hostnames)
-        wanted = [kind.name for kind in optional_kinds(hostnames=self._hostnames)]
-        names = [*([NAMESPACES.name] if self._hostnames else []), *wanted]
+        names = optional_names(optional_kinds(hostnames=self._hostnames))
         return (
             *(self._of(row.name, reflectors.get(row.name), optional=row.optional) for row in rows),
             self._of_discovery(),
@@ -181,11 +182,11 @@ class Cluster:
         )
 
     def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
-        state, discovered = self._state(name, reflector), self._discovered.get(name)
+        state = self._state(name, reflector)
         shown = ResourceState(name, synced=False, optional=optional, state=state)
         if reflector is None:
-            failing = discovered is not None and discovered.error is not None and not discovered.absent(0)
-            return replace(shown, error=str(discovered.error)) if discovered and failing else shown
+            failing = name in self._failing and state is not KindState.ABSENT
+            return replace(shown, error=str(self._failing[name])) if failing else shown
         return replace(
             shown,
             synced=reflector.store.synced,
@@ -196,40 +197,28 @@ class Cluster:
         )
 
     def _state(self, name: str, reflector: Reflector | None) -> KindState:
-        if reflector is None and name == NAMESPACES.name:
-            return KindState.ABSENT  # Not of the server's, but nothing needs them.
-        return state_of(
-            None if reflector is None else reflector.answers,
-            self._discovered.get(name),
-            known=reflector is not None and reflector.store.synced,
-            lasting=self._timing.lasting,
-            trusted=name == SERVICE_RANGES.name,
-        )
+        discovered = self._discovered.get(name)
+        if reflector is None:
+            return state_of(None, discovered, known=False)
+        return state_of(reflector.answers, discovered, known=reflector.store.synced)
 
     def _of_discovery(self) -> ResourceState:
-        discovered = [*self._discovered.values()]
-        served = sum(one.error is None and one.times > 0 for one in discovered)
-        errors = dict.fromkeys(str(one.error) for one in discovered if one.error and not one.absent(0))
-        denied = any(one.denied(self._timing.lasting) for one in discovered)
-        answered = any(one.error is None or one.absent(0) for one in discovered)
+        denied = any(one.denied for one in self._discovered.values())
+        answered = len(self._failing) < len(self._discovered)
         return ResourceState(
             DISCOVERY,
             synced=answered,
-            objects=served,
-            error="; ".join(errors) or None,
+            objects=sum(one.error is None for one in self._discovered.values()),
+            error="; ".join(dict.fromkeys(map(str, self._failing.values()))) or None,
             optional=True,
             state=KindState.DENIED if denied else KindState.KNOWN if answered else KindState.PENDING,
         )
 
     def _not_covered(self, state: ResourceState) -> str:
         discovered = self._discovered.get(state.name)
-        if discovered is not None and discovered.denied(self._timing.lasting):
+        if discovered is not None and discovered.denied:
             return not_covered(DISCOVERY, str(discovered.error))
         return not_covered(state.name, state.error or "")
-
-    def _missing(self) -> set[str]:
-        """Return the kinds that the server said it does not have, believed or not."""
-        return {DISCOVERY, *(name for name, answers in self._discovered.items() if answers.absent(0))}
 
     def _keep_looking(self) -> None:
         """Ask again and again what is served; what did not answer is as it was."""
@@ -245,27 +234,30 @@ class Cluster:
             self._look_again.clear()
 
     def _take_over(self, found: Mapping[str, Resource | SourceError]) -> None:
-        before, now, earlier = self.states(), time.monotonic(), self._discovered
-        errors = {name: answer if isinstance(answer, SourceError) else None for name, answer in found.items()}
-        self._discovered = {
-            name: earlier.get(name, Answers()).then(error, now) for name, error in errors.items()
-        }
+        before, now = self.states(), time.monotonic()
+        lasting = self._timing.lasting
+        discovered, failing = {}, {}
+        for name, answer in found.items():
+            error = answer if isinstance(answer, SourceError) else None
+            # Kubernetes' own kinds are there from the beginning: a server without one is older.
+            fresh = Answers(replace(lasting, absent=0.0) if name == SERVICE_RANGES.name else lasting)
+            discovered[name] = self._discovered.get(name, fresh).then(error, now)
+            if error is not None and not isinstance(error, NotFoundError):
+                failing[name] = error
+        self._discovered, self._failing = discovered, failing
         self._serve(found)
         if [one.state for one in before] != [one.state for one in self.states()]:
             self._changed()
 
     def _until_next_look(self, backoff: Backoff) -> float:
-        lasting, answers = self._timing.lasting, self._discovered
-        failing = [one for one in answers.values() if one.error is not None and not one.absent(0)]
-        doubtful = [name for name, one in answers.items() if one.absent(0) and not one.absent(lasting.absent)]
-        if failing and all(one.denied(lasting) for one in failing):
+        if self._failing and all(self._discovered[name].denied for name in self._failing):
             return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
-        if failing:
-            asked = [one.error.retry_after for one in failing if isinstance(one.error, ApiError)]
+        if self._failing:
+            asked = [error.retry_after for error in self._failing.values() if isinstance(error, ApiError)]
             return backoff.next(max((seconds for seconds in asked if seconds is not None), default=None))
         backoff.reset()
-        if doubtful:
-            return lasting.absent / 2
+        if any(one.missing and not one.absent for one in self._discovered.values()):
+            return self._timing.lasting.absent / 2
         return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
 
     def _now(self) -> list[Reflector]:
@@ -274,12 +266,10 @@ class Cluster:
 
     def _serve(self, found: Mapping[str, Resource | SourceError]) -> None:
         """Watch what is wanted and served, and no longer what is not; idempotent."""
+        kinds = optional_names(optional_kinds(hostnames=self._hostnames))
         rows = [*watched(*self._node, hostnames=self._hostnames)]
-        kinds = {kind.name for kind in optional_kinds(hostnames=self._hostnames)}
         rows += [row for row in found.values() if isinstance(row, Resource) and row.name in kinds]
-        if self._hostnames and any(row.name == GATEWAYS.name for row in rows):
-            rows.append(NAMESPACES)
-        wanted = {row.name for row in rows} | kinds | ({NAMESPACES.name} if self._hostnames else set())
+        wanted = {*kinds, *(row.name for row in rows)}
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -351,8 +341,6 @@ def read_cluster(
             once.leave_out(name, DISCOVERY, answer)
         else:
             once.read(answer)
-    if isinstance(found.get(GATEWAYS.name), Resource):
-        once.read(NAMESPACES)
     if nodes or not any(isinstance(value, Node) for values in once.held for value in values):
         once.read(NODE_ADDRESSES)
         once.pending.pop(NODE_ADDRESSES.name, None)

@@ -10,6 +10,7 @@ absence of a kind. Until then, a kind that was never read is pending, and while 
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 
@@ -45,50 +46,61 @@ class Answers(Struct, frozen=True):
     """The last answers to one question, as far as they were all the same.
 
     Attributes:
+        lasting: from when on they are believed.
         error: what failed; None for a success.
         times: how many there were in a row.
         first: when the first of them came (monotonic seconds).
         latest: when the last of them came.
     """
 
+    lasting: Lasting = Lasting()
     error: Exception | None = None
     times: int = 0
     first: float = 0.0
     latest: float = 0.0
 
     def then(self, error: Exception | None, now: float) -> "Answers":
-        """Return them after one more answer."""
+        """Return them after one more answer; a failure that says nothing leaves what is believed."""
+        says_nothing = error is not None and not isinstance(error, DECIDING)
+        if says_nothing and (self.denied or self.absent):
+            return self
         if self.times and type(error) is type(self.error):
-            return Answers(error, self.times + 1, self.first, now)
-        return Answers(error, 1, now, now)
+            return replace(self, error=error, times=self.times + 1, latest=now)
+        return Answers(self.lasting, error, 1, now, now)
 
-    def denied(self, lasting: Lasting) -> bool:
+    @property
+    def denied(self) -> bool:
         """Whether they deny it, for good as far as can be seen."""
-        long_enough = self.latest - self.first >= lasting.denied
-        return isinstance(self.error, ForbiddenError) and long_enough and self.times >= lasting.denials
+        often = self.times >= self.lasting.denials and self.latest - self.first >= self.lasting.denied
+        return often and isinstance(self.error, ForbiddenError)
 
-    def absent(self, seconds: float) -> bool:
-        """Whether they say that there is no such kind, for so long."""
-        return isinstance(self.error, NotFoundError) and self.latest - self.first >= seconds
+    @property
+    def missing(self) -> bool:
+        """Whether the last one says that there is no such kind."""
+        return isinstance(self.error, NotFoundError)
+
+    @property
+    def absent(self) -> bool:
+        """Whether they say so for long enough."""
+        return self.missing and self.latest - self.first >= self.lasting.absent
 
 
-def state_of(
-    collection: Answers | None, discovery: Answers | None, *, known: bool, lasting: Lasting, trusted: bool
-) -> KindState:
+DECIDING = (ForbiddenError, NotFoundError)
+"""What says something of a kind, if it lasts. Other failures say nothing."""
+
+
+def state_of(collection: Answers | None, discovery: Answers | None, *, known: bool) -> KindState:
     """Return what is known of a kind. Pure.
 
     Args:
         collection: What its own collection answered; None if that was not requested.
         discovery: What the discovery of its group answered; None for a kind that every server has.
         known: Whether it was listed once.
-        lasting: From when on denial and absence are believed.
-        trusted: Whether it is a kind of Kubernetes itself, which a starting server has from the beginning.
     """
-    seconds = 0.0 if trusted else lasting.absent
     asked = [answers for answers in (collection, discovery) if answers is not None]
-    if asked and all(answers.absent(seconds) for answers in asked):
+    if asked and all(answers.absent for answers in asked):
         return KindState.ABSENT  # Each that was asked has said so for a while: its objects are gone with it.
-    if any(answers.denied(lasting) for answers in asked):
+    if any(answers.denied for answers in asked):
         return KindState.DENIED  # What it has now is unknown: what was known stays, and a note says so.
     if known:
         return KindState.KNOWN  # However old it is, and whatever fails now: an error is not news.

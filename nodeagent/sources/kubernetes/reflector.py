@@ -19,13 +19,12 @@ from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection, Stream
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
-    ForbiddenError,
     GoneError,
     NotFoundError,
     NotJsonError,
     TooLargeError,
 )
-from nodeagent.sources.kubernetes.fail_static import Answers, Lasting
+from nodeagent.sources.kubernetes.fail_static import DECIDING, Answers, Lasting
 from nodeagent.sources.kubernetes.listing import lines, read_event, read_list
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 
@@ -37,9 +36,6 @@ together, and move to another API server now and then."""
 _LOST = (GoneError, NotJsonError, NotFoundError, TooLargeError)
 """After these a watch can't be continued: a change may have been lost in the part that could not be read; a
 kind that returns is another collection."""
-
-_DECIDING = (ForbiddenError, NotFoundError)
-"""What may change the state of a kind, if it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +164,7 @@ class Reflector:
         self.resource = resource
         self.store = store or Store()
         self.watches = self.lists = 0
-        self.answers = Answers()
+        self.answers = Answers(timing.lasting)
         self._connection = connection
         self._timing = timing
         self._on_change = on_change
@@ -296,13 +292,13 @@ class Reflector:
         if self._stopping.is_set():
             return
         before, self.answers = self.answers, self.answers.then(error, time.monotonic())
-        decides = isinstance(error, _DECIDING) or isinstance(before.error, _DECIDING)
+        decides = isinstance(error, DECIDING) or isinstance(before.error, DECIDING)
         if changed or (self.resource.optional and decides):
             self._on_change()
 
     def _wait(self, failure: Exception | None) -> None:
         """Wait before the next request, whatever came of the last one: each failure in a row waits longer."""
-        if self.answers.denied(self._timing.lasting):
+        if self.answers.denied:
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
         else:

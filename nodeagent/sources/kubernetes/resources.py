@@ -5,7 +5,7 @@ which every version supports. Every authenticated user may read it (ClusterRole 
 CustomResourceDefinitions would notice at once, but needs the right to read all of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -47,6 +47,7 @@ from nodeagent.sources.objects.decoding import (
     decode_service,
 )
 from nodeagent.sources.objects.kinds import (
+    GATEWAYS,
     OPTIONAL_KINDS,
     SERVICE_RANGES,
     UNREAD_KINDS,
@@ -181,6 +182,12 @@ def not_covered(name: str, reason: str) -> str:
     return f"{name} not covered: {reason}"
 
 
+def optional_names(kinds: Iterable[OptionalKind]) -> tuple[str, ...]:
+    """Return the names of what is read if it is served: the kinds, and namespaces for Gateways."""
+    names = tuple(kind.name for kind in kinds)
+    return (NAMESPACES.name, *names) if GATEWAYS.name in names else names
+
+
 def optional_kinds(*, hostnames: bool) -> tuple[OptionalKind, ...]:
     """Return the optional kinds to read; without `hostnames`, none that matters to these alone."""
     return OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
@@ -268,7 +275,7 @@ def discover(
     except SourceError as error:
         # No API server lacks this path: whatever said so knows nothing of kinds.
         failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
-        return {kind.name: failure for kind in kinds}
+        return dict.fromkeys(optional_names(kinds), failure)
     groups = {group.name: {one.version for one in group.versions} for group in answer}
 
     @cache
@@ -280,18 +287,28 @@ def discover(
         except SourceError as error:
             return error
 
-    def best(kind: OptionalKind) -> Resource | SourceError:
-        if kind is SERVICE_RANGES and kind.group not in groups:
-            return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
-        for version in (each for each in kind.versions if each in groups.get(kind.group, ())):
-            found = plurals(kind.group, version)
-            if isinstance(found, SourceError):
-                return found
-            if kind.plural in found:
-                return optional_resource(kind, version)
-        return NotFoundError(f"get /apis: the API server has no {kind.name}")
+    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in kinds}
+    if GATEWAYS.name in found:  # By the labels of namespaces, listeners choose whom they serve.
+        of_gateways = found[GATEWAYS.name]
+        found[NAMESPACES.name] = NAMESPACES if isinstance(of_gateways, Resource) else of_gateways
+    return found
 
-    return {kind.name: best(kind) for kind in kinds}
+
+def _best(
+    kind: OptionalKind,
+    served: Collection[str] | None,
+    plurals: Callable[[str, str], frozenset[str] | SourceError],
+) -> Resource | SourceError:
+    """Return the kind's row in the best of the `served` versions of its group, as `discover` does."""
+    if kind is SERVICE_RANGES and served is None:
+        return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
+    for version in (each for each in kind.versions if each in (served or ())):
+        found = plurals(kind.group, version)
+        if isinstance(found, SourceError):
+            return found
+        if kind.plural in found:
+            return optional_resource(kind, version)
+    return NotFoundError(f"get /apis: the API server has no {kind.name}")
 
 
 def unread_kinds(connection: "Connection") -> tuple[str, ...]:

@@ -50,17 +50,19 @@ DENIED, MISSING, AWAY = ForbiddenError("403"), NotFoundError("404"), Unreachable
         (run(MISSING, 9, 60), run(None, 1, 0), KindState.PENDING, KindState.KNOWN),
         (run(None, 1, 0), run(MISSING, 9, 60), KindState.PENDING, KindState.KNOWN),
         (run(MISSING, 2, 5), run(MISSING, 2, 15), KindState.ABSENT, KindState.ABSENT),
-        (run(DENIED, 5, 60).then(AWAY, 61), None, KindState.PENDING, KindState.KNOWN),
+        # What was believed stays so while the server says nothing.
+        (run(DENIED, 5, 60).then(AWAY, 61), None, KindState.DENIED, KindState.DENIED),
+        (None, run(MISSING, 2, 5).then(AWAY, 6), KindState.ABSENT, KindState.ABSENT),
+        (run(DENIED, 5, 60).then(None, 61), None, KindState.PENDING, KindState.KNOWN),
+        (None, run(MISSING, 2, 5).then(None, 6).then(AWAY, 7), KindState.PENDING, KindState.KNOWN),
+        (run(DENIED, 4, 59).then(AWAY, 60).then(DENIED, 61), None, KindState.PENDING, KindState.KNOWN),
     ],
 )
 def test_what_is_known_of_a_kind(
     collection: Answers | None, discovery: Answers | None, fresh: KindState, later: KindState
 ) -> None:
     for known, expected in ((False, fresh), (True, later)):
-        found = state_of(collection, discovery, known=known, lasting=LASTING, trusted=False)
-        assert found is expected
-    if discovery is not None and discovery.error is MISSING and collection is None:
-        assert state_of(None, discovery, known=False, lasting=LASTING, trusted=True) is KindState.ABSENT
+        assert state_of(collection, discovery, known=known) is expected
 
 
 @pytest.fixture
@@ -248,3 +250,15 @@ def test_without_hostnames_nothing_that_claims_them_is_watched(
         until(lambda: not full.traffic.watches("httproutes"), "the end of the watches")
     finally:
         watched.cluster.stop()
+
+
+def test_an_outage_makes_nothing_pending(api: ApiServer, connection: Connection) -> None:
+    """What the server does not have, it has not lost: passes go on as before."""
+    with watching(api, connection) as watched:
+        until(lambda: not watched.snapshot().pending, "what is missing to be believed")
+        away = api.faults.add(faults.Disconnect(), times=None)
+        api.end_watches()
+        until(lambda: watched.state("discovery").error is not None, "the outage")
+        until(lambda: away.used > 100, "many failures")
+        assert watched.state(ROUTES).state is KindState.ABSENT
+        assert watched.snapshot().pending == {}
