@@ -133,7 +133,7 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     edits = decide(plan, standing("kubespray"), CONFIG, adopt=False)
     left, wild, other = edits.decisions
     assert (left.status, left.code) == (DecisionStatus.SKIPPED, "UserLine")
-    assert left.reason == "left to line 34 of the Corefile, which sets it (hosts)"
+    assert "line 34" in left.reason
     assert (wild.status, wild.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
     assert "registry.corp.example.org, which line 34 of the Corefile sets" in wild.reason
     assert other.status is DecisionStatus.SERVED

@@ -84,10 +84,8 @@ def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> No
     """The option is named, too."""
     decision = of_name(two(new(), options=WITH_CLASS % ("nginx", "missing")), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
-    assert (
-        decision.reason == "loadBalancers.ingressClasses gives nginx to Service ingress/missing: "
-        "no LoadBalancer Service has that name"
-    )
+    for named in ("loadBalancers.ingressClasses", "nginx", "Service ingress/missing"):
+        assert named in decision.reason
 
 
 def test_where_nothing_speaks_against_it_the_only_proxy_load_balancer_is_meant() -> None:

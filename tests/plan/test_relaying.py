@@ -89,9 +89,7 @@ def test_an_exhausted_range_refuses_only_the_newest(
         **dict.fromkeys(names[:room], "Listed"),
         **dict.fromkeys(names[room:], "RangeExhausted"),
     }
-    assert of_service(planned, "lb7").reason == (
-        f"no relay address is left in {network}: widen relay.{option}, the same on every node"
-    )
+    assert f"relay.{option}" in of_service(planned, "lb7").reason
 
 
 def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
