@@ -17,7 +17,7 @@ def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_add
     world: World, agent: Agent, dnat: dict[str, object]
 ) -> None:
     """What CoreDNS answers to pods is true on every node: this pod asks under the address it would get."""
-    configure(agent, dnat=dnat)
+    configure(agent, dnat=dnat, coredns={"servesPods": True})
     applied = agent.apply()
     assert applied.exit_code == 0, applied
     assert_cut(world, world.pod1, NAMED[0])
@@ -32,3 +32,8 @@ def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_add
             assert answer.ok, (url, relay, answer)
             own = world.address(world.pod1, relay.version)
             assert answer.body.startswith(f"client={own} "), (url, relay, answer)
+    # Where nothing leads pods to the relay, they are kept from it.
+    configure(agent, coredns={"servesPods": False})
+    assert agent.apply().exit_code == 0
+    for relay in relays:
+        assert not world.pod1.curl(NAMED[0], resolve=relay).ok

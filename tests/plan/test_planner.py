@@ -39,8 +39,16 @@ def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
     # The guard is there all the same: the node's neighbours must not reach the relay.
     assert [str(network) for network in planned.dnat.guarded] == ["169.254.66.0/24"]
     assert planned.dnat.users == 250
-    assert planned.dnat.admitted == NODE.pod_cidrs
+    assert planned.dnat.admitted == ()
     assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
+
+
+def test_pods_that_nothing_leads_to_the_relay_are_kept_from_it() -> None:
+    """HAProxy connects as the node, which network policies admit: to the endpoints that a tenant may write."""
+    for options in ("dnat: {pods: false}", "dnat: {backend: none}"):
+        assert desired(service(), options=config(options)).dnat.admitted == ()
+        by_coredns = desired(service(), options=config(f"{options}\ncoredns: {{servesPods: true}}"))
+        assert (by_coredns.dnat.pods, by_coredns.dnat.admitted) == ((), NODE.pod_cidrs)
 
 
 def test_pod_ranges_come_from_the_node_unless_they_are_configured() -> None:

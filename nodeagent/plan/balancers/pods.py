@@ -16,7 +16,8 @@ class PodRanges(Struct, frozen=True):
     """This node's pods: which are redirected, which may reach the relay, and what a person should know.
 
     Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
-    reach the relay even if they are not redirected, since CoreDNS can give them hostnames that lead there.
+    reach the relay only if something leads them there, DNAT or CoreDNS: HAProxy connects as the node does,
+    which network policies admit.
     """
 
     redirected: tuple[IPNetwork, ...] = ()
@@ -38,6 +39,8 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
         f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
         "overlay cilium brings it); coredns.servesPods: true says that it does"
     )
+    if why and not by_coredns:
+        return PodRanges(remarks=(unserved,))
     found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
     if not found and snapshot.node is not None:
         found = snapshot.node.pod_cidrs
@@ -51,14 +54,12 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
             f"range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
             "dnat.podCIDRs"
         )
-        return PodRanges(remarks=(unknown if not why else kept_out if by_coredns else unserved,))
+        return PodRanges(remarks=(kept_out if why else unknown,))
     ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
     ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
     outside = _outside(facts, admitted)
-    if why:
-        return PodRanges(admitted=admitted, remarks=(*(() if by_coredns else (unserved,)), *outside))
-    return PodRanges(admitted, admitted, outside)
+    return PodRanges(() if why else admitted, admitted, outside)
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
