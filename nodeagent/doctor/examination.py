@@ -34,13 +34,17 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
-from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.model.objects import ControllerRoute, Ingress, ObjectRef, Route, Service, Snapshot, by_age
+from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
+
+_MOST_NAMES = 100
+"""Of load balancers in turn: a DNS server that does not answer costs seconds for each two dozen."""
 
 
 def identities(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Identity]:
@@ -144,10 +148,18 @@ class Examination:
         return [*self._load_balancers(None), skipped]
 
     def _on_node(self) -> list[Finding]:
-        examined = [one for one in self.snapshot.services if self._identities[one.ref].code not in LEFT_ALONE]
-        hosts = choose_hosts(self.desired, self.host, examined)
-        looked_up = sorted({*hosts.values(), *([self.host] if self.host else [])})
-        led_to = ask_each((*published_names(self.snapshot.services), *looked_up), self._resolve)
+        snapshot = self.snapshot
+        examined = in_turn(
+            (one for one in snapshot.services if self._identities[one.ref].code not in LEFT_ALONE),
+            lambda service: service.ref.namespace,
+        )
+        claiming: list[Service | Ingress | Route | ControllerRoute]
+        claiming = [*snapshot.ingresses, *snapshot.routes, *snapshot.controller_routes, *snapshot.services]
+        oldest_first = [one.ref for one in sorted(claiming, key=by_age)]
+        hosts = choose_hosts(self.desired, self.host, examined, oldest_first)
+        looked_up = sorted({*([self.host] if self.host else []), *[*hosts.values()][:_MOST_NAMES]})
+        published = published_names(in_turn(snapshot.services, lambda service: service.ref.namespace))
+        led_to = ask_each((*published[:_MOST_NAMES], *looked_up), self._resolve)
         kube_proxy = read_kube_proxy(self.actual.addresses.state().addresses)
         dnat = self._dnat()
         knowledge = Knowledge(

@@ -3,7 +3,8 @@
 EFFECTS: connections only, in `observe`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from msgspec import Struct
 
@@ -13,8 +14,10 @@ from nodeagent.model.addresses import Endpoint, IPAddress, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
+from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.sources.connection_tests import (
+    Ending,
     Probe,
     ProbeOutcome,
     arrives_at,
@@ -50,10 +53,10 @@ def find_targets(
     Returns:
         One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
         the ports that are HTTP or TLS by name or number: other services on it are not disturbed. At most 64
-        for a load balancer, and 1,024 in all.
+        for a load balancer, and 1,024 in all, of which each namespace has its turn.
     """
     found: list[Target] = []
-    for service, versions in services:
+    for service, versions in in_turn(services, lambda one: one[0].ref.namespace):
         most = min(len(found) + _MOST_OF_ONE, _MOST)
         for address, vip in _addresses(service, resolved, rules):
             ips = service.cluster_ips
@@ -73,10 +76,13 @@ def find_targets(
     return tuple(found)
 
 
-def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> dict[ObjectRef, str]:
+def choose_hosts(
+    desired: Desired, wanted: str, services: Iterable[Service], order: Sequence[ObjectRef] = ()
+) -> dict[ObjectRef, str]:
     """Return the hostname to request from each load balancer.
 
-    `wanted` if it serves that, else its first hostname; those that nodeagent rejects come last.
+    `wanted` if it serves that, else one of the first object in `order` that claims one: a tenant's new site
+    may answer with anything. Those that nodeagent rejects come last.
     Never a hostname that no load balancer can have, such as the node's own: anyone can claim it.
 
     If no load balancer is known to serve `wanted`, all of them get requests for it.
@@ -86,6 +92,7 @@ def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> 
         if decision.load_balancer is None or is_wildcard(decision.name) or decision.code in _IMPOSSIBLE:
             continue
         names.setdefault(decision.load_balancer, []).append(decision)
+    place = {ref: number for number, ref in enumerate(order)}
     known = any(wanted == one.name for found in names.values() for one in found)
     chosen = {}
     for service in services:
@@ -93,7 +100,10 @@ def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> 
         if wanted and (any(wanted == one.name for one in found) or not known):
             chosen[service.ref] = wanted
         elif found:
-            chosen[service.ref] = min((one.status is DecisionStatus.REFUSED, one.name) for one in found)[1]
+            chosen[service.ref] = min(
+                (one.status is DecisionStatus.REFUSED, place.get(one.claimed_by, len(place)), one.name)
+                for one in found
+            )[-1]
     return chosen
 
 
@@ -167,6 +177,15 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
     """
     wanted = list(targets)
     outcomes = ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
+    # Port 443 need not be TLS.
+    plain = {
+        target
+        for target in wanted
+        if any(outcomes[probe].ending is Ending.NOT_TLS for probe in _first_round(target, knowledge))
+    }
+    wanted = [replace(target, tls=(True, False)) if target in plain else target for target in wanted]
+    rest = (probe for target in wanted for probe in _first_round(target, knowledge))
+    outcomes |= ask_all(probe for probe in rest if probe not in outcomes)
     relayed = _arrivals(wanted, knowledge)
     doubtful = [
         target

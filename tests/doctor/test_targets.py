@@ -1,12 +1,22 @@
 """What is connected to: the cluster's own load balancers and nothing else."""
 
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from threading import Thread
 
 import pytest
 
-from nodeagent.doctor.paths import Target
-from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
+from nodeagent.doctor.findings import Code
+from nodeagent.doctor.paths import Target, conclude, works
+from nodeagent.doctor.probing import (
+    Knowledge,
+    choose_hosts,
+    find_targets,
+    observe,
+    published_names,
+    relays_of,
+)
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
 from nodeagent.plan.balancers.address_rules import AddressRules
@@ -133,6 +143,45 @@ def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
         options=config("hosts: {verify: allow, allow: [z.example.com]}"),
     )
     assert choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
+
+
+def test_the_oldest_claim_is_asked_and_not_a_tenants_new_site() -> None:
+    blue = service("blue")
+    old, new = ingress("site.example.com", created=1), ingress("a.example.com", name="a", created=2)
+    planned = desired(blue, old, new)
+    assert choose_hosts(planned, "", [blue], [old.ref, new.ref]) == {blue.ref: "site.example.com"}
+
+
+def test_no_namespace_uses_up_all_targets() -> None:
+    addresses = [f"198.51.100.{number}" for number in range(1, 100)]
+    flood = [service(f"lb{number:02}", namespace="a", ips=addresses) for number in range(20)]
+    honest = service("web", namespace="z")
+    rules = AddressRules(Snapshot(), FACTS, config())
+    found = find_targets([(one, _V1) for one in (*flood, honest)], {}, {}, rules, FACTS)
+    assert len([target for target in found if target.service.ref == honest.ref]) == 2
+
+
+def test_a_port_443_that_is_not_tls_is_tested_as_what_it_is() -> None:
+    """The relay answered: "is HAProxy running?" would be false."""
+
+    class Site(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        here = endpoint(f"127.0.0.1:{server.server_port}")
+        (port,) = service(ports=("443",)).ports
+        target = Target(service(), port, here, "v1", vip=True, host="", tls=(True,), server=here)
+        knowledge = Knowledge({here: here}, frozenset({here}), None, {})
+        (seen,) = observe([target], knowledge)
+        server.shutdown()
+    assert conclude(seen) is not Code.RelayDown
+    assert not seen.tls
+    assert works(seen.load_balancer.plain)
 
 
 def test_where_this_node_relays_each_address_and_port() -> None:

@@ -44,7 +44,7 @@ def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
 
 
 def test_pods_that_nothing_leads_to_the_relay_are_kept_from_it() -> None:
-    """HAProxy connects as the node, which network policies admit: to the endpoints that a tenant may write."""
+    """HAProxy connects as the node, which network policies admit: to endpoints that a tenant writes."""
     for options in ("dnat: {pods: false}", "dnat: {backend: none}"):
         assert desired(service(), options=config(options)).dnat.admitted == ()
         by_coredns = desired(service(), options=config(f"{options}\ncoredns: {{servesPods: true}}"))
