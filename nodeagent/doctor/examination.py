@@ -9,7 +9,7 @@ from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
 from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
-from nodeagent.doctor.findings import Code, Finding
+from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.doctor.load_balancer_findings import (
     LEFT_ALONE,
     LoadBalancerObservation,
@@ -34,7 +34,16 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
-from nodeagent.model.objects import ControllerRoute, Ingress, ObjectRef, Route, Service, Snapshot, by_age
+from nodeagent.model.objects import (
+    ControllerRoute,
+    ExternalIPs,
+    Ingress,
+    ObjectRef,
+    Route,
+    Service,
+    Snapshot,
+    by_age,
+)
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
@@ -61,8 +70,18 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
 
 
-def _external(snapshot: Snapshot) -> list[Finding]:
-    """Return what is to be said of externalIPs, which kube-proxy short-circuits like a load balancer's."""
+def _external(snapshot: Snapshot, identities: Mapping[ObjectRef, Identity]) -> list[Finding]:
+    """Return what is to be said of externalIPs, which kube-proxy short-circuits like a load balancer's.
+
+    Those of a load balancer count unless its own finding says as much, or it is known to send no header.
+    """
+    of_balancers = [
+        ExternalIPs(service.ref, more, service.ports)
+        for service in snapshot.services
+        if (identity := identities[service.ref]).code not in LEFT_ALONE
+        if identity.proxy or not identity.stated
+        if (more := tuple(ip for ip in service.external_ips if ip not in service.load_balancer_ips))
+    ]
     return [
         Finding.of(
             Code.ExternalIPs,
@@ -78,7 +97,7 @@ def _external(snapshot: Snapshot) -> list[Finding]:
                 "run nodeagent doctor --host HOSTNAME on a node: there, it connects",
             ),
         )
-        for each in snapshot.external_ips
+        for each in (*snapshot.external_ips, *of_balancers)
         if any(port.protocol == "TCP" for port in each.ports)
     ]
 
@@ -119,10 +138,13 @@ class Examination:
 
     def findings(self) -> list[Finding]:
         """Every finding, in no particular order; the text groups them."""
+        external = _external(self.snapshot, self._identities)
+        instead = {finding.subject for finding in external}
+        seen = self._off_node() if self.elsewhere else self._on_node()
         return [
-            *(self._off_node() if self.elsewhere else self._on_node()),
+            *(one for one in seen if one.subject not in instead or one.status != CheckStatus.NOT_AFFECTED),
             *([self.agent] if self.agent else []),
-            *_external(self.snapshot),
+            *external,
             *_unreadable(self.snapshot),
             *_not_read(self.cluster.unread),
         ]

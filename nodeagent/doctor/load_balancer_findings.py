@@ -115,8 +115,14 @@ def _troubled(paths: Sequence[Code]) -> bool:
 
 
 def _short_circuited(service: Service) -> tuple[bool, Code]:
-    """Whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not."""
-    if any(point.ip is not None and point.ip_mode != "Proxy" for point in service.points):
+    """Whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not.
+
+    An address that is one of its externalIPs as well is short-circuited whatever its ipMode says.
+    """
+    if any(
+        point.ip is not None and (point.ip_mode != "Proxy" or point.ip in service.external_ips)
+        for point in service.points
+    ):
         return True, Code.ShortCircuited
     if any(point.ip is not None for point in service.points):
         return False, Code.IPModeProxy

@@ -164,7 +164,7 @@ class NodeAddresses(Struct, frozen=True):
 
 
 class ExternalIPs(Struct, frozen=True):
-    """The `spec.externalIPs` of a Service of another type than LoadBalancer: kube-proxy redirects them."""
+    """The `spec.externalIPs` of a Service, which kube-proxy redirects whatever a status says."""
 
     ref: ObjectRef
     addresses: tuple[IPAddress, ...]

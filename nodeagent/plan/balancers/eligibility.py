@@ -135,7 +135,8 @@ def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[
             continue
         if obstacle := rules.obstacle(point.ip, listed=listed):
             remarks.append(f"{point.ip}: not redirected: {obstacle}")
-        elif point.ip_mode != "Proxy":
+        elif point.ip_mode != "Proxy" or point.ip in service.external_ips:
+            # kube-proxy redirects an externalIP whatever the status says of the address.
             usable.append(point.ip)
         elif why := rules.why_ip_mode_ignored(point.ip):
             usable.append(point.ip)

@@ -169,10 +169,10 @@ PROVIDERS: tuple[Provider, ...] = (
         "in neither of the others: `true` ¹ or ports",
         sends="as named",
     ),
-    # linode-cloud-controller-manager: cloud/annotations/annotations.go:7-8,40;
-    # cloud/linode/loadbalancers.go:1391-1440 (the port's JSON, then the default, in any case);
-    # loadbalancers_deprecated.go:4. No ipMode in its source; the status has address and host name in one
-    # entry, which is short-circuited.
+    # linode-cloud-controller-manager at b9aa9012: cloud/annotations/annotations.go:7-8; cloud/linode/
+    # loadbalancers_helpers.go:24-69 (the port's JSON, then the default, in any case), loadbalancers.go:108,
+    # 981, 1352 (the certificate); loadbalancers_deprecated.go:4. No ipMode in its source; the status has
+    # address and host name in one entry, which is short-circuited.
     Provider(
         "Linode",
         ("linode",),
