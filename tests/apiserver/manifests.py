@@ -14,6 +14,7 @@ _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 def objects_under(path: Path) -> Iterator[Object]:
     """Give the objects of a file, or of all YAML and JSON files under a directory, in the order of names."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
-    for document in chain.from_iterable(yaml.safe_load_all(file.read_text("utf-8")) for file in files):
+    texts = (file.read_text("utf-8-sig") for file in files)
+    for document in chain.from_iterable(yaml.load_all(text, Loader=yaml.CSafeLoader) for text in texts):
         if document:
             yield from document["items"] if document["kind"] == "List" else [document]

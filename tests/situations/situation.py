@@ -37,7 +37,7 @@ from tests.plan.made_up import endpoint
 
 SITUATIONS = Path(__file__).parent
 SENTENCES = SITUATIONS / "sentences.md"
-Question = Literal["plan", "plan --adopt", "doctor", "doctor --node", "coredns plan", "coredns plan --adopt"]
+Question = Literal["plan", "plan --adopt", "doctor", "coredns plan", "coredns plan --adopt"]
 _HOSTS = b"127.0.0.1 localhost\n"
 _ANYWHERE = (ip_address("0.0.0.0"), ip_address("::"))
 _NAMED = re.compile(
@@ -78,7 +78,8 @@ class Answer(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=T
 class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
     """`node.yaml`: facts of the node, in the shortest form that a person can read. All may be absent."""
 
-    node_name: str = "n1"
+    node_name: str = ""
+    """The first Node's of the manifests, if none is given."""
     node_names: list[str] = []
     api_servers: list[str] = []
     """`192.0.2.5:443` or `[2001:db8::5]:443`."""
@@ -138,7 +139,7 @@ class Situation:
         command, _, option = question.partition(" --")
         match command:
             case "doctor":
-                return self._doctor([f"--{option}", self._node.node_name] if option else [])
+                return self.doctor()
             case "coredns plan":
                 return self._coredns(adopt=bool(option))
             case _:
@@ -147,7 +148,7 @@ class Situation:
     def _plan(self, *, adopt: bool) -> Said:
         config = self._config()
         known = {name: _dns_answer(value) for name, value in self._dns.items() if value}
-        facts = self._node.facts(known)
+        facts = self.node.facts(known)
         actual = ActualState(build_components(config, adopt=adopt))
         facts = with_hosts_file(facts, config, actual, adopt=adopt)
         manifests = self.folder / "manifests"
@@ -173,7 +174,8 @@ class Situation:
         notes += [entry.reason for entry in desired.unreadable]
         return _said(made, [(each.code, each.reason) for each in (*decisions, *desired.names)], notes)
 
-    def _doctor(self, options: list[str]) -> Said:
+    def doctor(self, *options: str) -> Said:
+        """Ask the doctor off the nodes."""
         printed = StringIO()
         with MadeUpServer(self._reply) as server, redirect_stdout(printed):
             self._config(server.endpoint)
@@ -201,7 +203,7 @@ class Situation:
                 api.store.create(each)
             try:
                 with connect(api.write_kubeconfig(self.directory / "kubeconfig")) as connection:
-                    decided = decide_once(connection, self._node.node_name, config, adopt=adopt)
+                    decided = decide_once(connection, self.node.node_name, config, adopt=adopt)
             except NodeagentError as error:
                 return Said(Answer(exit_code=1), (), str(error))
         edits = decided.edits
@@ -225,8 +227,12 @@ class Situation:
         return found
 
     @cached_property
-    def _node(self) -> NodeFile:
-        return msgspec.convert(_yaml(self.folder / "node.yaml"), NodeFile)
+    def node(self) -> NodeFile:
+        """The facts of the node."""
+        given = _yaml(self.folder / "node.yaml")
+        found = (each for each in objects_under(self.folder / "manifests") if each["kind"] == "Node")
+        node_name = next((each["metadata"]["name"] for each in found), "n1")
+        return msgspec.convert({"nodeName": node_name, **given}, NodeFile)
 
     @property
     def _config_file(self) -> Path:

@@ -23,6 +23,8 @@ def test_the_answer_is_right(folder: Path, question: Question, tmp_path: Path) -
     situation = Situation(folder, tmp_path)
     right = situation.expected[question]
     answer, _, text = situation.answer(question)
+    if question == "doctor":
+        assert situation.doctor("--node", situation.node.node_name).answer == answer
     fixes = {subject: answer.fixes.get(subject, []) for subject in right.fixes}
     answer = msgspec.structs.replace(
         answer,
