@@ -17,7 +17,7 @@ from nodeagent.cli.command_options import (
     running_options,
     telemetry_option,
 )
-from nodeagent.cli.logs import configure
+from nodeagent.cli.logs import configure, errors_logged
 from nodeagent.cli.report import coredns_lines
 from nodeagent.cli.terminal import show
 from nodeagent.config.option_types import ListenAddress
@@ -88,14 +88,15 @@ def run(  # noqa: PLR0913 - the options
     Exit code 0: stopped by a signal. 1: startup failed.
     """
     configure(log_format, log_level)
-    options = read_config(config)
-    listen = telemetry_listen or options.telemetry.listen
-    settings = ControllerSettings(node or default_node_name(), config, listen, adopt=adopt)
-    with connect(kubeconfig) as connection:
-        host, port = connection.server
-        fields = {"version": __version__, "server": f"{host}:{port}"}
-        _LOG.info("Starting nodeagent", extra={"fields": fields})
-        Controller(settings, options, connection).run()
+    with errors_logged(log_format):
+        options = read_config(config)
+        listen = telemetry_listen or options.telemetry.listen
+        settings = ControllerSettings(node or default_node_name(), config, listen, adopt=adopt)
+        with connect(kubeconfig) as connection:
+            host, port = connection.server
+            fields = {"version": __version__, "server": f"{host}:{port}"}
+            _LOG.info("Starting nodeagent", extra={"fields": fields})
+            Controller(settings, options, connection).run()
     return 0
 
 

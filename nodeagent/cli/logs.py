@@ -20,9 +20,14 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
+import click
+
+from nodeagent.errors import NodeagentError
+from nodeagent.observe.transition_log import say
 from nodeagent.printable import printable
 
 LogFormat = Literal["text", "json"]
@@ -51,6 +56,18 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     root.setLevel(max(logging.WARNING, _number(level)))
     logging.getLogger("nodeagent").setLevel(_number(level))
     logging.captureWarnings(capture=True)
+
+
+@contextmanager
+def errors_logged(log_format: LogFormat) -> Iterator[None]:
+    """Log what ends a daemon as JSON, if its log is JSON, as all that reads it expects."""
+    try:
+        yield
+    except NodeagentError as error:
+        if log_format == "text":
+            raise
+        say(logging.ERROR, "Could not run", {"reason": str(error)})
+        raise click.exceptions.Exit(1) from error
 
 
 def text_line(record: logging.LogRecord) -> str:

@@ -19,7 +19,7 @@ from nodeagent.cli.command_options import (
     telemetry_option,
 )
 from nodeagent.cli.invocation import refuse_other_machine
-from nodeagent.cli.logs import configure
+from nodeagent.cli.logs import configure, errors_logged
 from nodeagent.components.node import build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
@@ -71,23 +71,24 @@ def run(  # noqa: PLR0913 - the options
     Exit code 0: stopped by a signal. 1: startup failed.
     """
     configure(log_format, log_level)
-    options = read_config(config)
-    settings = AgentSettings(
-        node or default_node_name(),
-        config,
-        kubeconfig,
-        daemonset,
-        telemetry_listen or options.telemetry.listen,
-        adopt,
-        status_file,
-    )
-    with connect(kubeconfig) as connection:
-        server = f"{connection.server[0]}:{connection.server[1]}"
-        told = {"node": settings.node_name, "server": server, "config": str(config or "defaults")}
-        _LOG.info("Starting nodeagent", extra={"fields": {"version": __version__, **told}})
-        if daemonset is None and not any_machine:
-            _check_machine(connection, settings.node_name, options)
-        Agent(settings, options, connection).run()
+    with errors_logged(log_format):
+        options = read_config(config)
+        settings = AgentSettings(
+            node or default_node_name(),
+            config,
+            kubeconfig,
+            daemonset,
+            telemetry_listen or options.telemetry.listen,
+            adopt,
+            status_file,
+        )
+        with connect(kubeconfig) as connection:
+            server = f"{connection.server[0]}:{connection.server[1]}"
+            told = {"node": settings.node_name, "server": server, "config": str(config or "defaults")}
+            _LOG.info("Starting nodeagent", extra={"fields": {"version": __version__, **told}})
+            if daemonset is None and not any_machine:
+                _check_machine(connection, settings.node_name, options)
+            Agent(settings, options, connection).run()
     return 0
 
 

@@ -81,7 +81,7 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
         if decision.load_balancer and decision.code in reported:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     return tuple(
-        PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
+        PendingEvent(service, f"{_OF_NAMES}{code}", _about(refused[service, code]), uids.get(service, ""))
         for service, code in sorted(refused)
     )
 
@@ -99,6 +99,8 @@ def _about(decisions: Iterable[NameDecision]) -> str:
 
 _HOUR, _MINUTE = 3600.0, 60.0
 _MOST_A_MINUTE = 20
+_OF_NAMES, _PATIENCE = "Name", 60.0
+"""Rejected hostnames have these seconds: DNS, or a new object's status, may need them."""
 _MOST_OF_A_NAMESPACE = 5
 """Of these, in a minute."""
 
@@ -112,7 +114,7 @@ class EventRecorder:
         self._connection = connection
         self._node_name = node_name
         self._clock = clock
-        self._pending: Sequence[PendingEvent] = ()
+        self._pending: Mapping[tuple[ObjectRef, str], tuple[PendingEvent, float]] = {}
         self._recorded: dict[tuple[ObjectRef, str], float] = {}
         self._changed = threading.Condition()
 
@@ -123,7 +125,10 @@ class EventRecorder:
     def record(self, events: Sequence[PendingEvent]) -> None:
         """Take over what is to be reported now, and return at once; what else still waited is dropped."""
         with self._changed:
-            self._pending = events
+            since = {key: began for key, (_, began) in self._pending.items()}
+            now = self._clock()
+            keyed = (((one.service, one.code), one) for one in events)
+            self._pending = {key: (one, since.get(key, now)) for key, one in keyed}
             self._changed.notify()
 
     def _next(self) -> PendingEvent:
@@ -134,10 +139,15 @@ class EventRecorder:
                 self._recorded = {key: at for key, at in self._recorded.items() if now - at < _HOUR}
                 recent = {key: at for key, at in self._recorded.items() if now - at < _MINUTE}
                 used = Counter(service.namespace for service, _ in recent)
-                waiting = [one for one in self._pending if (one.service, one.code) not in self._recorded]
-                first = min(waiting, key=lambda one: used[one.service.namespace], default=None)
+                waiting = [
+                    (one, began + _PATIENCE * one.code.startswith(_OF_NAMES))
+                    for key, (one, began) in self._pending.items()
+                    if key not in self._recorded
+                ]
+                due = [one for one, at in waiting if at <= now]
+                first = min(due, key=lambda one: used[one.service.namespace], default=None)
                 if first is None:
-                    self._changed.wait()
+                    self._changed.wait(min(at for _, at in waiting) - now if waiting else None)
                 elif len(recent) >= _MOST_A_MINUTE or used[first.service.namespace] >= _MOST_OF_A_NAMESPACE:
                     self._changed.wait(min(recent.values()) + _MINUTE - now)
                 else:

@@ -15,6 +15,7 @@ from nodeagent.cli.main import run
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
+from nodeagent.observe import event_recorder
 from nodeagent.observe.status import parse_status
 from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.connection import connect
@@ -115,8 +116,9 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """Its agent has written the first names."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """Its agent has written the first names, and reports rejected ones at once."""
+    monkeypatch.setattr(event_recorder, "_PATIENCE", 0)
     with ApiServer() as api:
         api.store.create(objects.node("n1"))
         api.store.create(objects.load_balancer("controller", "ingress", addresses=[_LB], annotations={}))

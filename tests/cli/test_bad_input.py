@@ -212,15 +212,18 @@ def test_a_cleanup_keeps_another_programs_files(command_line: CommandLine, left:
 
 
 @pytest.mark.parametrize("command", [["run"], ["coredns", "run"]])
-def test_a_daemon_that_starts_is_not_ended_by_a_reload(tmp_path: Path, command: list[str]) -> None:
+def test_a_daemon_that_starts_is_not_ended_by_a_reload_and_logs_what_ends_it(
+    tmp_path: Path, command: list[str]
+) -> None:
     config = tmp_path / "nodeagent.yaml"
     os.mkfifo(config)
-    program = [sys.executable, "-m", "nodeagent", *command, "--config", str(config)]
+    program = [sys.executable, "-m", "nodeagent", *command, "--config", str(config), "--log-format", "json"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]) as started:
         with config.open("w", encoding="ascii") as file:  # from when on it reads its configuration
             started.send_signal(signal.SIGHUP)
             file.write("hosts: 7\n")
-        assert b"hosts: must be a mapping" in started.communicate(timeout=30)[1]
+        (line,) = started.communicate(timeout=30)[1].splitlines()
+        assert "hosts: must be a mapping" in json.loads(line)["reason"]
     assert started.returncode == 1
 
 

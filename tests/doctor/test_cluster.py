@@ -96,7 +96,7 @@ def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> 
     finally:
         clinic.api.access.allow_all()
     assert exit_code == 2
-    assert "403" in found["NameAtLoadBalancer"]["evidence"][2]
+    assert "this user may not read it" in found["NameAtLoadBalancer"]["evidence"][2]
     assert "ShortCircuitedAndCut" in found
 
 

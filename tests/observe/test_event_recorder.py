@@ -130,5 +130,25 @@ def test_what_waited_for_a_minute_is_posted_without_another_pass(
         api.traffic.wait_for_requests("create", "*/events", 11)
 
 
+def test_a_rejected_hostname_that_is_verified_within_a_minute_makes_no_event(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    clock = Clock()
+    hasty, lasting = (
+        PendingEvent(ObjectRef("Service", "shop", name), "NameNotVerified", "x")
+        for name in ("hasty", "lasting")
+    )
+    with connected(api, tmp_path) as connection:
+        recorder = EventRecorder(connection, "n1", clock)
+        recorder.start()
+        recorder.record([hasty, lasting])
+        clock.pass_by(59)
+        recorder.record([lasting])
+        clock.pass_by(1)
+        recorder.record([lasting])
+        api.traffic.wait_for_requests("create", "*/events", 1)
+    assert [event["involvedObject"]["name"] for event in api.store.all("events")] == ["lasting"]
+
+
 def _event(namespace: str, number: int) -> PendingEvent:
     return PendingEvent(ObjectRef("Service", namespace, f"lb{number}"), "BadName", "x", "")

@@ -17,6 +17,7 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
+    ForbiddenError,
     NotFoundError,
     ServerTroubleError,
     UnreachableError,
@@ -68,6 +69,8 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
     for what, ask in questions.items():
         try:
             answers[what] = ask(connection)
+        except ForbiddenError:
+            why[what] = "this user may not read it"
         except (SourceError, msgspec.MsgspecError, ValueError) as error:
             why[what] = one_line(error)
     return ClusterAnswers(**answers, why=why)

@@ -1,6 +1,7 @@
 """A hosts file mounted by itself: written in place, by as little as possible, and never into nowhere."""
 
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from nodeagent.components.hosts.file import (
 from nodeagent.components.hosts.in_place import write_in_place
 from nodeagent.errors import ApplyError
 from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, left_beside, lines
-from tests.isolation import bind, isolated, mount
+from tests.isolation import MS_BIND, MS_REC, bind, isolated, mount
 
 
 def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
@@ -46,6 +47,44 @@ def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: P
     assert len([*Path("/proc/self/fd").iterdir()]) == opened
     assert stat.S_IMODE(on_host.stat().st_mode) == 0o640
     assert stat.S_IMODE((path.parent.parent / "run").stat().st_mode) == 0o700
+
+
+@isolated
+def test_in_a_pod_of_kind_lines_come_and_go_and_a_crash_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node's /etc has /etc/hosts as a mount of its own, and the pod mounts that /etc with all in it."""
+    of_docker = hosts_file(tmp_path)
+    etc = tmp_path / "node" / "etc"
+    etc.mkdir(parents=True)
+    (etc / "hosts").touch()
+    bind(of_docker, etc / "hosts")
+    path = tmp_path / "host" / "etc" / "hosts"
+    path.parent.mkdir(parents=True)
+    mount(etc, path.parent, flags=MS_BIND | MS_REC)
+    assert KeptHosts(path).difference(ONE).before.how == "in place"
+    for wanted in (ONE, lines(3000), lines(10, 9)):
+        apply(path, wanted)
+        assert of_docker.read_bytes() == path.read_bytes() == (etc / "hosts").read_bytes()
+    child = os.fork()
+    if child == 0:
+        pwrite = os.pwrite
+
+        def half(descriptor: int, data: bytes, offset: int) -> int:
+            pwrite(descriptor, data[: len(data) // 2], offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError
+
+        monkeypatch.setattr(os, "pwrite", half)
+        apply(path, lines(3000))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert of_docker.read_bytes().startswith(USER)
+    apply(path, lines(3000))
+    assert of_docker.read_bytes().count(BEGIN) == 1
+    apply(path, ())
+    assert of_docker.read_bytes() == USER
+    assert left_beside(path) == []
 
 
 @isolated
