@@ -156,7 +156,7 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     """The managed block of the hosts file.
 
     Attributes:
-        enabled: Whether hostnames are written at all.
+        enabled: Whether hostnames are written at all. If not, agents watch nothing that claims them.
         file: The node's hosts file; in a container, below the mount of the node's /etc.
         verify: `dns`: a hostname is written if upstream DNS verifies it or `allow` covers it. `allow`: only
             the latter.

@@ -201,9 +201,8 @@ class Reflector:
             lasted, failure = self._list_and_watch()
             at_once = at_once or lasted
             if at_once and isinstance(failure, GoneError):
-                at_once = (
-                    False  # The server answers, however long the waits have grown; but only once in a row.
-                )
+                # However long the waits have grown, the server answers; but only once in a row.
+                at_once = False
             else:
                 self._wait(failure)
 
