@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import sort_key
 from nodeagent.model.desired import Desired
 from tests.components.hosts.samples import (
     NETWORKS,
@@ -192,6 +194,12 @@ _NAMES = [f"host{number}.example.com" for number in range(12)]
 blocks = st.lists(
     st.sets(st.tuples(st.sampled_from(_ADDRESSES), st.sampled_from(_NAMES))), min_size=2, max_size=6
 )
+
+
+def _as_planned(pair: tuple[str, str]) -> tuple[object, ...]:
+    return (pair[1], sort_key(ip_address(pair[0])))
+
+
 _BOTH = {("169.254.66.2", "host1.example.com"), ("fd68:6169:7270::2", "host1.example.com")}
 
 
@@ -208,7 +216,8 @@ def test_the_change_is_that_of_a_component_that_begins(
         for number, pairs in enumerate(wanted):
             if number == edited:
                 path.write_bytes(USER + path.read_bytes() + b"# edited\n")
-            desired = Desired(hosts=tuple(line(*pair) for pair in sorted(pairs)))
+            # In the planner's order: by hostname, then by address.
+            desired = Desired(hosts=tuple(line(*pair) for pair in sorted(pairs, key=_as_planned)))
             change = warm.diff(warm.read(), desired)
             fresh = KeptHosts(path)
             assert change == fresh.diff(fresh.read(), desired)
