@@ -2,8 +2,7 @@
 
 Thousands of hostnames of one namespace don't delay those of others. Nor do hostnames whose servers take their
 time: of the lookups that are possible at once, a namespace may have as many as it leaves free, half of them
-if it is alone (the dynamic thresholds of Choudhury and Hahne). And a namespace pays for the CPU time of its
-lookups, which its DNS servers can make as long as they like.
+if it is alone (the dynamic thresholds of Choudhury and Hahne).
 
 No clock is read here: every method gets the time, in seconds that never go back.
 """
@@ -26,10 +25,6 @@ _LONGEST_NEGATIVE_SECONDS: Final = 300.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 _LONGEST_RETRY_SECONDS: Final = 60.0
 _SPREAD: Final = 0.2
-_CPU_PART: Final = 0.05
-"""Of a core, what the lookups of one namespace may take in the long run."""
-_CPU_SECONDS: Final = 10.0
-"""What they may take at once: 2,000 lookups of the longest answers."""
 
 
 def pause_after(
@@ -78,30 +73,29 @@ class LookupQueue:
     def __init__(self, spread_seconds: float = 0.0, at_once: float = math.inf) -> None:
         self._spread_seconds = spread_seconds
         self._at_once = at_once
-        # Each wanted hostname with its namespace, and those that are being looked up.
+        # Each wanted hostname with its namespace, how many each namespace has, and what is being looked up.
         self._wanted: dict[str, str] = {}
-        self._asking: dict[str, str] = {}
-        # The number of hostnames of each namespace, and until when it has none looked up.
         self._counts: Counter[str] = Counter()
-        self._paid_until: dict[str, float] = {}
-        # When each waiting hostname is due; one that is being looked up is not in it.
+        self._asking: dict[str, str] = {}
+        # When each hostname is due that is not being looked up; an entry of the heap counts if it says the
+        # same. Those whose time has come wait in `_ready` for their namespace's turn, the next one first.
         self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._ready: dict[str, dict[str, None]] = {}
         # Those that are due again at once, because they changed during their lookup.
         self._overtaken: set[str] = set()
-        # The same by namespace, the first one first; an entry counts if it is as in `_due`. The namespace
-        # whose turn it is comes first.
-        self._heaps: dict[str, list[tuple[float, str]]] = {}
         self._next_at = -math.inf
 
     def want(self, names: Mapping[str, str], now: float) -> None:
         """Look up these hostnames and no others from now on; each comes with the namespace that claims it."""
-        for name in self._wanted.keys() - names.keys():
-            self._due.pop(name, None)
-            self._overtaken.discard(name)
         new = sorted(names.keys() - self._wanted.keys())
         self._wanted = dict(names)
         self._counts = Counter(names.values())
-        self._paid_until = {each: until for each, until in self._paid_until.items() if until > now}
+        self._overtaken &= names.keys()
+        self._due = {name: due for name, due in self._due.items() if name in names}
+        self._heap = [(due, name) for name, due in self._due.items()]
+        self._ready = {}
+        heapq.heapify(self._heap)
         for name in new:
             self._put(name, now + _chance(self._spread_seconds))
 
@@ -116,13 +110,14 @@ class LookupQueue:
 
     def take(self, now: float) -> str | None:
         """Return the hostname to look up now, if there is one; `asked` must follow."""
-        if self.pause(now) > 0:
+        namespace = self._whose_turn(now)
+        if namespace is None or self._next_at > now:
             return None
-        namespace = next(each for each in self._heaps if self._pause_of(each, now) <= 0)
-        heap = self._heaps.pop(namespace)
-        _, name = heapq.heappop(heap)
-        if heap:
-            self._heaps[namespace] = heap  # It had its turn: the others come first.
+        waiting = self._ready.pop(namespace)
+        name = next(iter(waiting))
+        del waiting[name]
+        if waiting:
+            self._ready[namespace] = waiting  # It had its turn: the others come first.
         del self._due[name]
         self._asking[name] = self._wanted[name]
         # After a rest, as many as a second has are looked up at once.
@@ -130,20 +125,10 @@ class LookupQueue:
         return name
 
     def pause(self, now: float) -> float:
-        """Return the seconds until `take` returns a hostname; infinite if all wait for `asked`."""
-        for namespace, heap in [*self._heaps.items()]:
-            while heap and self._due.get(heap[0][1]) != heap[0][0]:
-                heapq.heappop(heap)
-            if not heap:
-                del self._heaps[namespace]
-        first = min((self._pause_of(namespace, now) for namespace in self._heaps), default=math.inf)
-        return max(0.0, first, self._next_at - now)
-
-    def charge(self, name: str, seconds: float, now: float) -> None:
-        """Note that the lookup of a name, which has just ended, took so much CPU time."""
-        if (namespace := self._asking.get(name)) is not None:
-            since = max(self._paid_until.get(namespace, -math.inf), now - _CPU_SECONDS / _CPU_PART)
-            self._paid_until[namespace] = since + seconds / _CPU_PART
+        """Return the seconds until `take` may return a hostname, unless `asked` is called before."""
+        if self._whose_turn(now) is not None:
+            return max(0.0, self._next_at - now)
+        return max(self._heap[0][0], self._next_at) - now if self._heap else math.inf
 
     def sharing(self, name: str) -> int:
         """Return the number of hostnames with which it shares AGAIN_PER_SECOND, itself included.
@@ -159,13 +144,16 @@ class LookupQueue:
             self._put(name, -math.inf if name in self._overtaken else due)
         self._overtaken.discard(name)
 
-    def _pause_of(self, namespace: str, now: float) -> float:
-        """Return the seconds until a namespace has one to look up; infinite until a lookup ends."""
-        asking = [*self._asking.values()]
-        if asking.count(namespace) >= self._at_once - len(asking):
-            return math.inf
-        return max(self._heaps[namespace][0][0], self._paid_until.get(namespace, -math.inf)) - now
+    def _whose_turn(self, now: float) -> str | None:
+        """Return the next namespace that has a hostname due and may have another lookup."""
+        while self._heap and (self._heap[0][0] <= now or self._due.get(self._heap[0][1]) != self._heap[0][0]):
+            due, name = heapq.heappop(self._heap)
+            if self._due.get(name) == due:
+                self._ready.setdefault(self._wanted[name], {})[name] = None
+        running = Counter(self._asking.values())
+        free = self._at_once - running.total()
+        return next((namespace for namespace in self._ready if running[namespace] < free), None)
 
     def _put(self, name: str, due: float) -> None:
         self._due[name] = due
-        heapq.heappush(self._heaps.setdefault(self._wanted[name], []), (due, name))
+        heapq.heappush(self._heap, (due, name))

@@ -2,6 +2,9 @@
 
 A lookup is two queries, A and AAAA. A fresh node's 1,000 hostnames are looked up within 5 s and a single new
 one at once; while answers stay the same, ever less often, up to once an hour.
+
+A changed answer counts at once. While a namespace's answers keep changing, they count ever more rarely, all
+of them together: each such change makes every node write its hosts file, or CoreDNS reload.
 """
 
 import logging
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from nodeagent.backoff import backoff
 from nodeagent.config.options import HostsOptions
 from nodeagent.dns.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
 from nodeagent.model.addresses import IPAddress, sort_key
@@ -42,6 +46,8 @@ Its servers may rotate more addresses than one answer holds, and others are aske
 """
 _MOST_REMEMBERED: Final = 1024
 """If there are more, only the latest answer counts: the server can't take memory."""
+_FIRST_STEADY_SECONDS, _LONGEST_STEADY_SECONDS = 1.0, 60.0
+"""For so long after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS: Final = 0.5
 """An answer that differs from the one before is looked up again so much later, if it is in doubt."""
 _OTHERS: Final = 4
@@ -54,17 +60,35 @@ _SUSPECT_SECONDS: Final = 60.0
 class _Known:
     """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
 
+    `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
     `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came, and
     `changed_at` when an answer, or the question, last changed something.
     """
 
     answer: DnsAnswer
+    counts: DnsAnswer
     failing_since: float | None = None
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
     asked_at: float = -math.inf
     doubted_at: float | None = None
     changed_at: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Changes:
+    """The changed answers of one namespace: how often in a row they counted, and when the next ones do.
+
+    `names` are those that wait for it.
+    """
+
+    count: int = 0
+    next_at: float = -math.inf
+    names: set[str] = field(default_factory=set)
+
+    def over(self, now: float) -> bool:
+        """Whether nothing has changed for so long that the next change counts at once."""
+        return not self.names and now >= self.next_at + _LONGEST_STEADY_SECONDS
 
 
 class DnsVerifier:
@@ -103,6 +127,7 @@ class DnsVerifier:
         self._own: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
+        self._changes: dict[str, _Changes] = {}
         self._suspected: dict[str, float] = {}
         self._tell_due = math.inf
         self._told = -math.inf
@@ -144,7 +169,7 @@ class DnsVerifier:
         """Return what is known now of hostnames that were looked up; the same object until that changes."""
         with self._lock:
             if self._answers is None:
-                self._answers = {name: known.answer for name, known in self._known.items()}
+                self._answers = {name: known.counts for name, known in self._known.items()}
             return self._answers
 
     def failing_since(self) -> dict[str, float]:
@@ -180,12 +205,13 @@ class DnsVerifier:
         with self._lock:
             while not self._ended:
                 now = time.monotonic()
+                steady_until = self._count_changes(now)
                 if now >= self._tell_due:
                     self._tell_due, self._told = math.inf, now
                     self._on_change()
                 name = self._queue.take(now)
                 if name is None:
-                    pause = min(self._queue.pause(now), self._tell_due - now)
+                    pause = min(self._queue.pause(now), min(self._tell_due, steady_until) - now)
                     self._news.wait(None if pause == math.inf else pause)
                     continue
                 lookup = partial(self._look_up, name, self._ask, now)
@@ -204,7 +230,6 @@ class DnsVerifier:
             reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
         self._on_reply(reply.outcome)
         with self._lock:
-            self._queue.charge(name, time.thread_time(), time.monotonic())
             self._note(name, reply, began)
 
     def _note(self, name: str, reply: DnsReply, began: float) -> None:
@@ -234,17 +259,40 @@ class DnsVerifier:
         known = self._known[name] = _known(before, reply, now)
         known.seen, known.asked_at = seen, began
         known.changed_at = before.changed_at if before and not moved else now
-        if before is None or known.answer != before.answer:
-            self._answers = None
         if moved:
             self._suspect_others(name, now)
-        if not same:
-            self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+        # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
+        if before and not question.every and (not same or before.counts != before.answer):
+            known.counts = before.counts
+            self._changes.setdefault(question.namespace, _Changes()).names.add(name)
+        else:
+            if before is None or known.counts != before.counts:
+                self._answers = None
+            if not same:
+                self._tell(now)
         failing = 0.0 if known.failing_since is None else now - known.failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
         unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self._queue.sharing(name))
         self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing, names))
         self._answered.notify_all()
+
+    def _count_changes(self, now: float) -> float:
+        """Have the changes of those namespaces count whose time has come; return when the next ones do."""
+        for namespace, changes in [*self._changes.items()]:
+            if changes.over(now):
+                del self._changes[namespace]
+            elif changes.names and now >= changes.next_at:
+                changes.count += 1
+                changes.next_at = now + backoff(changes.count, _FIRST_STEADY_SECONDS, _LONGEST_STEADY_SECONDS)
+                for name in self._known.keys() & changes.names:
+                    self._known[name].counts = self._known[name].answer
+                changes.names.clear()
+                self._answers = None
+                self._tell(now)
+        return min((each.next_at for each in self._changes.values() if each.names), default=math.inf)
+
+    def _tell(self, now: float) -> None:
+        self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
 
     def _doubts(self, known: _Known, now: float) -> bool:
         """Whether an answer for this hostname that differs does not count yet.
@@ -268,11 +316,14 @@ class DnsVerifier:
 
 def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
     if reply.outcome.tells:
-        return _Known(DnsAnswer(reply, reply))
+        answer = DnsAnswer(reply, reply)
+        return _Known(answer, answer)
     if before is None:
-        return _Known(DnsAnswer(reply), now)
+        answer = DnsAnswer(reply)
+        return _Known(answer, answer, now)
     since = now if before.failing_since is None else before.failing_since
-    return _Known(DnsAnswer(reply, before.answer.last_conclusive), since)
+    answer = DnsAnswer(reply, before.answer.last_conclusive)
+    return _Known(answer, answer, since)
 
 
 def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:

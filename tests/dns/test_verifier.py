@@ -131,6 +131,60 @@ def test_only_what_matters_is_a_change() -> None:
         wait_until(lambda: dns.changes == 2, "being told")
 
 
+def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once, then after 1 s, 2 s, up to a minute; those of other namespaces don't wait for it.
+
+    A thousand names at a server that alternates were dozens of writes of the hosts file per minute, for ever.
+    """
+    clock = [1000.0]
+    monkeypatch.setattr("nodeagent.dns.verifier.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("nodeagent.dns.lookup_queue.random.uniform", lambda _, most: 0.0 * most)
+    dns = MadeUpDns(a=told("192.0.2.1"), b=told("192.0.2.1"))
+    with dns.prover() as prover:
+        wanted = {"a": MATTERS, "b": replace(MATTERS, namespace="other")}
+        prover.want(wanted)
+        prover.await_answers(10)
+
+        def forward(seconds: float) -> None:
+            clock[0] += seconds
+            prover.want({**wanted})  # wakes the thread that waits by the real clock
+
+        def known(name: str) -> bool:
+            return prover.answers()[name].latest == dns.replies[name]
+
+        def flip(name: str) -> None:
+            others = (
+                told("198.51.100.4") if prover.answers()[name].latest.addresses == (OWN,) else told(str(OWN))
+            )
+            dns.replies[name] = others
+
+        def pass_time(seconds: float, name: str) -> None:
+            """Have the name looked up again, twice: then the first of the answers is noted."""
+            for step in (seconds, 0.1):
+                asked = dns.asked[name]
+                forward(step)
+                wait_until(lambda asked=asked: dns.asked[name] > asked, f"{name} being asked again")  # type: ignore[misc]
+
+        flip("a")
+        forward(1)
+        wait_until(lambda: known("a"), "the first change")
+        for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+            flip("a")
+            pass_time(pause - 0.6, "a")
+            assert not known("a")
+            forward(0.6)
+            wait_until(lambda: known("a"), "a change that waited")
+        flip("a")
+        flip("b")
+        asked = dns.asked["a"]
+        prover.ask_by(dns.ask, 0.01)
+        wait_until(lambda: dns.asked["a"] > asked, "a being asked again")
+        wait_until(lambda: known("b"), "the other namespace's change")
+        assert not known("a")
+
+
 def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
     """And since when it is away."""
     dns = MadeUpDns(a=told("192.0.2.1"))
@@ -239,9 +293,7 @@ def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_la
     clock = [1000.0]
     dns = MadeUpDns(lb=told("192.0.2.1"))
     with dns.prover() as prover:
-        faster = SimpleNamespace(
-            monotonic=lambda: clock[0] + time.monotonic() / 1000, thread_time=time.thread_time
-        )
+        faster = SimpleNamespace(monotonic=lambda: clock[0] + time.monotonic() / 1000)
         monkeypatch.setattr("nodeagent.dns.verifier.time", faster)
         prover.want({"lb": LB})
         for reply, known in (
