@@ -1,63 +1,40 @@
-"""At rest, everything together: the agent, its relay, and the relay's supervisor, in one run with DNS."""
+"""At rest, both together: the agent and its relay, in one run with DNS."""
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.api import ROOT, Api, host_of
+from benchmarks.api import Api, host_of
 from benchmarks.daemon import Daemon, cpu_of, running
 from benchmarks.figures import Figure, Goal
 from tests.testbed import addresses
-from tests.testbed.agent import RUN_DIRECTORY
-from tests.testbed.processes import children
-from tests.testbed.waiting import wait_until
 from tests.testbed.world import Node
 
 REST = "CPU time at rest, with DNS, everything together"
 _GOAL = Goal("together", 0.5)
 _FIRST_SYNC_SECONDS = 120.0
 _PARTS = 4
-_SUPERVISOR = f"""
-from pathlib import Path
-from nodeagent.components.sidecar import answers
-from nodeagent.supervisor import Supervisor
-Supervisor(["sleep", "infinity"], answers=lambda: answers(Path("{RUN_DIRECTORY}"))).run()
-"""
-"""As in the relay's container, but next to the HAProxy that the agent launched."""
 
 
 def measure(api: Api, names: int, seconds: float) -> Iterator[Figure]:
-    """Measure from the moment when DNS has verified all names, in percent of a core.
-
-    A pod that is ready has no probes. Its agent has a supervisor, too, which does less than the relay's.
-    """
+    """Measure from the moment when DNS has verified all names, in percent of a core."""
     standing = [f"site-{number:05}" for number in range(names)]
     api.world.dns.set_records({host_of(name): [addresses.LOAD_BALANCER_IP] for name in standing})
     api.hold_ingresses(standing)
     with running(api, {"verify": "dns", "allow": []}) as daemon:
         daemon.await_hosts(standing, _FIRST_SYNC_SECONDS)
         relay = _haproxy(daemon.node)
-        command = [sys.executable, "-c", _SUPERVISOR]
-        supervisor = daemon.node.popen(command, log="supervisor", env={"PYTHONPATH": str(ROOT)})
-        wait_until(lambda: len(children(supervisor.pid)) == 2, "the supervisor's waker and program")
         for part in range(_PARTS):
-            columns = _percent(daemon, relay, supervisor.pid, seconds / _PARTS)
+            columns = _percent(daemon, relay, seconds / _PARTS)
             what = f"{seconds * part / _PARTS:g} to {seconds * (part + 1) / _PARTS:g} s"
             yield Figure(REST, what, "%", names, columns, _GOAL)
-        supervisor.stop()
 
 
-def _percent(daemon: Daemon, relay: Iterable[int], supervisor: int, seconds: float) -> dict[str, float]:
+def _percent(daemon: Daemon, relay: Iterable[int], seconds: float) -> dict[str, float]:
     """Return the shares of a core during this time."""
-    waker, _ = children(supervisor)
 
     def used() -> dict[str, float]:
-        return {
-            "agent": daemon.cpu().whole,
-            "HAProxy": sum(map(cpu_of, relay)),
-            "its supervisor": cpu_of(supervisor) + cpu_of(waker),
-        }
+        return {"agent": daemon.cpu().whole, "HAProxy": sum(map(cpu_of, relay))}
 
     began, before = time.monotonic(), used()
     time.sleep(seconds)

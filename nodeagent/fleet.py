@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from msgspec import MsgspecError, Struct, field
+from msgspec import MsgspecError, Struct, field, structs
 
 from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
@@ -27,6 +27,8 @@ from nodeagent.sources.objects.decoding import decode
 
 APP = "nodeagent"
 """The DaemonSet's name, and its pods' label app.kubernetes.io/name (daemonset/base)."""
+RELAY_APP = "nodeagent-relay"
+"""The same of the relays'."""
 AGENT = "agent"
 RELAY = "relay"
 _OS = "kubernetes.io/os"
@@ -104,7 +106,8 @@ def _silence(node: _Object | None) -> str:
 
 
 def _is_running(pod: _Object) -> bool:
-    return any(one.name == AGENT and one.state.get("running") for one in pod.status.container_statuses)
+    names = (AGENT, RELAY)
+    return any(one.name in names and one.state.get("running") for one in pod.status.container_statuses)
 
 
 def _trouble(pod: _Object) -> str:
@@ -137,7 +140,7 @@ _AT_ONCE = 64
 _UPTIME = Path("/proc/uptime")
 _LONGEST_ANSWER, _LONGEST_REASON = 65536, 600
 _STUCK_SECONDS = LONGEST_TURN_SECONDS + 30
-"""The supervisor restarts the agent in that time."""
+"""The kubelet restarts the agent in that time."""
 
 
 class NodeRow(Struct, frozen=True, rename="camel"):
@@ -150,6 +153,8 @@ class NodeRow(Struct, frozen=True, rename="camel"):
         components: the components that fail or whose repairs another program reverts.
         pod: the pod that was queried; empty if there is none.
         version: the agent's; empty if it did not report one.
+        relay_pod: the newest relay pod on the node; empty if there is none.
+        relay_version: of the HAProxy at which new connections arrive; empty if none was reported.
         load_balancers: their number by status; None if it did not report them.
         hostnames: the same for hostnames.
         last_sync_seconds: the time since everything was last applied; None for never, or if not reported.
@@ -161,6 +166,8 @@ class NodeRow(Struct, frozen=True, rename="camel"):
     components: tuple[str, ...] = ()
     pod: str = ""
     version: str = ""
+    relay_pod: str = ""
+    relay_version: str = ""
     load_balancers: DecisionCounts | None = None
     hostnames: DecisionCounts | None = None
     last_sync_seconds: float | None = None
@@ -174,7 +181,7 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
     return 0 if states == {"in-sync"} else 1
 
 
-def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
+def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object | None = None) -> NodeRow:
     """Return the row for the output of `cat /proc/uptime FILE`, of a pod's agent or of this machine's."""
     name = pod.metadata.name if pod else ""
     if len(answer) > _LONGEST_ANSWER:
@@ -191,10 +198,7 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
     }
     state: NodeState = "in-sync"
     reasons: list[str] = []
-    if status.role != "writer":
-        state = "not-ready"
-        reasons.append(f"its agent does not write on this node yet: its role is {status.role}")
-    elif age > _STUCK_SECONDS:
+    if age > _STUCK_SECONDS:
         state = "not-ready"
         reasons.append(f"the agent's last report is {age:.0f} s old: it is stuck, or was killed")
     elif status.last_sync_seconds is None:
@@ -207,9 +211,10 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
         for name, component in failing.items()
     ]
     reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
-    if state == "in-sync" and pod and (trouble := _trouble(pod)):
-        state = "not-ready"
-        reasons.append(trouble)
+    for each in (pod, relay):
+        if state == "in-sync" and each and (trouble := _trouble(each)):
+            state = "not-ready"
+            reasons.append(f"{each.metadata.name}: {trouble}")
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
         node,
@@ -218,9 +223,10 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None) -> NodeRow:
         tuple(dict.fromkeys((*failing, *status.conflicts))),
         name,
         status.version,
-        status.load_balancers,
-        status.names,
-        since,
+        relay_version=status.relay.version,
+        load_balancers=status.load_balancers,
+        hostnames=status.names,
+        last_sync_seconds=since,
     )
 
 
@@ -242,13 +248,23 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
             says what to do. That one node can't be queried is its row.
     """
     rows, pods = _read_roster(connection, namespace, timeout)
+    relays = {
+        pod.spec.node_name: pod for pod in sorted(_pods(connection, namespace, RELAY_APP)[0], key=_rank)
+    }
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
-        queries = [pool.submit(_ask, connection, namespace, pod, timeout) for pod in pods]
+        queries = [
+            pool.submit(_ask, connection, namespace, pod, relays.get(pod.spec.node_name), timeout)
+            for pod in pods
+        ]
         rows += [query.result() for query in as_completed(queries)]
     finally:
         # On Ctrl-C, or if one error affects every node: running queries end within their time limit.
         pool.shutdown(wait=False, cancel_futures=True)
+    rows = [
+        structs.replace(row, relay_pod=relays[row.node].metadata.name) if row.node in relays else row
+        for row in rows
+    ]
     return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
 
 
@@ -265,10 +281,8 @@ def _read_roster(
         daemonset = _decoded(connection.get_json(object_path(ref), timeout=timeout))
     except NotFoundError as error:
         raise NotFoundError(f"{error}; if nodeagent is in another namespace, pass --namespace") from error
-    of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    pods, more = _listed(connection, Resource("pods", "Pod", path, _decoded, of_app))
+    pods, more = _pods(connection, namespace, APP)
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
     selected = {_OS: "linux", **selector}
@@ -296,6 +310,12 @@ def _read_roster(
     return rows, asked
 
 
+def _pods(connection: Connection, namespace: str, app: str) -> tuple[list[_Object], list[Unreadable]]:
+    query = {"labelSelector": f"app.kubernetes.io/name={app}"}
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return _listed(connection, Resource("pods", "Pod", path, _decoded, query))
+
+
 def read_own(node: str, file: Path) -> NodeRow | None:
     """Return the row of this machine's own agent, by its status file; None if there is no such file."""
     try:
@@ -306,7 +326,9 @@ def read_own(node: str, file: Path) -> NodeRow | None:
         return NodeRow(node, "unreadable", one_line(error))
 
 
-def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -> NodeRow:
+def _ask(
+    connection: Connection, namespace: str, pod: _Object, relay: _Object | None, timeout: float
+) -> NodeRow:
     """Query one agent. Any failure becomes its row; only ForbiddenError is raised."""
     node, name = pod.spec.node_name, pod.metadata.name
     try:
@@ -315,7 +337,7 @@ def _ask(connection: Connection, namespace: str, pod: _Object, timeout: float) -
         if done.returncode:
             why = done.stderr[:_LONGEST_REASON].decode("utf-8", "replace")
             return NodeRow(node, "unreadable", f"its status file can't be read: {why}", pod=name)
-        return _judged(node, done.stdout, pod)
+        return _judged(node, done.stdout, pod, relay)
     except ForbiddenError:
         raise
     except SourceError as error:

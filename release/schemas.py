@@ -56,7 +56,7 @@ CHART = _ROOT / "charts" / "nodeagent"
 VALUES_SCHEMA = CHART / "values.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_OWN_TO_THE_CHART = {"relay": ("runDir", "haproxyDir", "launch"), "hosts": ("file",)}
+_OWN_TO_THE_CHART = {"relay": ("runDir", "launch"), "hosts": ("file",)}
 """Where the pod's mounts are: with other values the agent would look in directories that do not exist."""
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"

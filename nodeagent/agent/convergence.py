@@ -126,26 +126,14 @@ def apply_plan(
         The result. Failures of components are in its `errors`; nothing is raised for them.
     """
     done = NodePass(desired, left_alone, blocking={*left_alone})
-    relay = actual.components.relay
     _run(_PREPARE, done, actual)
-    try:
-        relay.hold_ports(desired.listeners)
-    except ApplyError as error:
-        done.failed("relay", str(error))
+    _each(COMPONENTS, done, lambda name: actual[name].reserve(desired))
     ready = actual.ready(desired)
-    relay.steer(ready)
     waiting = {listener.bind for listener in desired.listeners} - ready
     if waiting:
-        # The new pod of an upgrade takes nothing away from the node while its own HAProxy is late or fails.
-        served = relay.served_by_another(waiting)
-        done.desired = defer_until_ready(desired, ready | served)
-        for binds, meanwhile in (
-            (waiting - served, "nothing new points there"),
-            (served, "another one does"),
-        ):
-            if binds:
-                text = ", ".join(map(str, sorted(binds, key=Endpoint.sort_key)))
-                done.failed("relay", f"HAProxy does not listen on {text}: until it does, {meanwhile}")
+        done.desired = defer_until_ready(desired, ready)
+        text = ", ".join(map(str, sorted(waiting, key=Endpoint.sort_key)))
+        done.failed("relay", f"HAProxy does not listen on {text}: until it does, nothing new points there")
     _run((*_POINT, *(_ADD_LINES if desired.only_adds else _REMOVE)), done, actual)
     return done
 
@@ -172,16 +160,19 @@ def clean_up(components: Components) -> NodePass:
     done.errors.update(out_of_reach(actual))
     if done.errors:
         return done
-    components.relay.own_launched()
     _run(_REMOVE, done, actual)
     if done.blocking & _POINTING:
         done.failed("relay", "kept, with its addresses: what could not be cleaned up might still point there")
-    elif "relay" not in done.errors:
-        try:
-            components.relay.leave()
-        except ApplyError as error:
-            done.failed("relay", str(error))
+    _each((name for name in COMPONENTS if name not in done.errors), done, lambda name: actual[name].leave())
     return done
+
+
+def _each(names: Iterable[ComponentName], done: NodePass, act: Callable[[ComponentName], None]) -> None:
+    for name in names:
+        try:
+            act(name)
+        except ApplyError as error:
+            done.failed(name, str(error))
 
 
 def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:

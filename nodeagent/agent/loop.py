@@ -1,9 +1,10 @@
-"""`nodeagent run`: one thread takes over configuration and role, then makes a pass if one is due or waits."""
+"""`nodeagent run`: one thread takes over a new configuration, then makes a pass if one is due or waits."""
 
 import gc
 import logging
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,24 +12,25 @@ from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.node_facts import read_facts
+from nodeagent.agent.node_lock import NodeLock
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import CONFIG, PARTS, PLAN, Reporter
 from nodeagent.agent.status_file import RejectedConfig, StatusFile, keep_rejected, status_path
 from nodeagent.agent.wake_up import WakeUp
-from nodeagent.agent.writer_election import WriterElection
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.errors import ConfigError, SourceError
+from nodeagent.errors import ApplyError, ConfigError, SourceError
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.observe.event_recorder import EventRecorder
 from nodeagent.observe.metrics import AgentMetrics
-from nodeagent.observe.status import Role, Status
+from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
-from nodeagent.observe.transition_log import Fields, say
+from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
@@ -40,9 +42,7 @@ _AT_ONCE_SECONDS = 0.5
 _PACE_SECONDS = 0.02
 
 _POLL_SECONDS = 1.0
-"""The longest time between two turns: so often it looks who is to write, and reports that it is alive."""
-_STANDBY_POLL_SECONDS = 0.25
-"""So often an agent that does not write looks: both together are the longest hand-over of two idle agents."""
+"""The longest time between two turns: so often it reports that it is alive, and looks for the node's lock."""
 _STUMBLE_SECONDS = 10.0
 """After a pass that raised an error."""
 
@@ -52,7 +52,6 @@ class AgentSettings(Struct, frozen=True):
 
     `config_file` is reloaded when it changes and on SIGHUP; None means all defaults. `telemetry` is the
     address of the agent's pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
-    `status_file`: the file that says how the agent is; default: one in the run directory.
     """
 
     node_name: str
@@ -61,7 +60,6 @@ class AgentSettings(Struct, frozen=True):
     daemonset: ObjectRef | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
-    status_file: Path | None = None
 
 
 class Pace:
@@ -104,7 +102,7 @@ class Agent:
             hostnames=config.hosts.enabled,
             on_change=self.wake_up.trigger,
         )
-        self._status_path = settings.status_file or status_path(run_dir)
+        self._status_path = status_path(run_dir)
         self._status_file = StatusFile(self._status_path, settings.node_name, self._status)
         self._components = build_components(config, adopt=settings.adopt)
         self._verifier = DnsVerifier(
@@ -125,22 +123,21 @@ class Agent:
         self._asked_for = True
         self._settled = False
         self._reconciler = self._new_reconciler()
-        self._election = WriterElection(run_dir)
+        self._lock = NodeLock(run_dir)
+        self._log = TransitionLog()
+        self._rejected: str | None = None
         self._config_file = ConfigFile(settings.config_file, config, AGENT)
         self._writing = False
+        """Whether this process has the node's lock."""
         self._reload = False
         self._ending = False
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; to be called in the main thread.
-
-        Raises:
-            NodeagentError: it can't begin: the run directory is not available.
-        """
+        """Run until SIGTERM or SIGINT; to be called in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         signal.signal(signal.SIGHUP, self.reload)
-        # Blocked until now by the manifests' `env`, the supervisor or __main__.py, so that none is lost.
+        # Blocked until now by the manifests' `env` or __main__.py, so that none is lost.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
         self.start()
         try:
@@ -148,22 +145,15 @@ class Agent:
                 self.turn()
         finally:
             self.stop()
-        self._drain_relay()
 
     def start(self) -> None:
-        """Serve the pages and watch the cluster; `stop` must follow. Raises NodeagentError if it can't."""
-        self._election.start()
-        try:
-            self._cluster.start()
-            self.service.start()
-            self._report_config(None)
-            self._status_file.start()
-            if self._config.relay.kind == "node":
-                self._metrics.statistics = self._components.relay.statistics
-            self._events.start()
-        except BaseException:
-            self.stop()
-            raise
+        """Serve the pages and watch the cluster; `stop` must follow."""
+        self._status.report(CONFIG, None)
+        self._cluster.start()
+        self.service.start()
+        if self._config.relay.kind == "node":
+            self._metrics.statistics = self._components.relay.statistics
+        self._events.start()
 
     def reload(self, *_: object) -> None:
         """Have the configuration reloaded; also a signal's handler."""
@@ -171,11 +161,11 @@ class Agent:
         self.wake_up.wake()
 
     def turn(self) -> None:
-        """Take over a new configuration and a new role; then make a pass if one is due, else wait."""
+        """Take over a new configuration; then make a pass if one is due, else wait."""
         self._status.heartbeat()
         self._reload_config()
-        self._take_role()
-        pause = self.seconds_until_pass() if self._writing else _STANDBY_POLL_SECONDS
+        self._take_lock()
+        pause = self.seconds_until_pass() if self._writing else _POLL_SECONDS
         if pause > 0:
             self._reporter.report_api(self._cluster.states())
             # None while a pass that is due has to wait.
@@ -214,7 +204,7 @@ class Agent:
         self._report_config(None)
         self._metrics.config_reloads.labels("ok").inc()
         self._config = config = self._config_file.config
-        self._components.relay.release()
+        self._components.relay.reserve(Desired())
         self._components = build_components(config, adopt=self._settings.adopt)
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
         self._cluster.want_hostnames(wanted=config.hosts.enabled)
@@ -224,6 +214,9 @@ class Agent:
     def _report_config(self, why: str | None) -> None:
         """Report that the configuration's file was rejected, or (None) is active."""
         self._status.report(CONFIG, why)
+        self._rejected = why
+        if not self._writing:
+            return
         active = msgspec.json.encode(self._config, enc_hook=str).decode()
         rejected = RejectedConfig(str(self._settings.config_file), why, active) if why else None
         try:
@@ -232,24 +225,28 @@ class Agent:
             fields = {"file": str(self._status_path.parent), "err": error.strerror}
             say(logging.WARNING, "Could not note which configuration is active", fields)
 
-    def _take_role(self) -> None:
-        before, self._writing = self._writing, self._election.is_writer()
+    def _take_lock(self) -> None:
+        """Become the node's writer as soon as no other process is: one that was started manually."""
+        before = self._writing
+        try:
+            self._writing = self._lock.try_acquire()
+            reason = (
+                "" if self._writing else f"process {self._lock.owner} has the node's lock, {self._lock.path}"
+            )
+        except (ApplyError, OSError) as error:
+            self._writing, reason = False, str(error)
+        self._status.waits_for = reason
+        self._log.problems("Waiting; nothing is changed", {reason: reason} if reason else {}, "reason")
         if self._writing and not before:
             _LOG.info("Became the writer")
-            self._status.became(Role.WRITER)
+            self._status_file.start()
+            self._report_config(self._rejected)
             self._reporter.start_again()
             self._begin()
-        if self._writing:
-            return
-        reason = self._election.standby_reason
-        if before:
-            say(logging.INFO, "Another process is to write; this one is on standby", {"reason": reason})
+        if before and not self._writing:
             self._reconciler.stop_watching()
-            self._reporter.report_watches(None)
             self._verifier.want({})
-            self._components.relay.release()
-        if before or reason:  # before another is seen, this process is starting
-            self._status.became(Role.STANDBY, reason)
+            self._components.relay.reserve(Desired())
 
     def seconds_until_pass(self) -> float:
         """Return how long there is no reason for a pass, or how long it must wait; 0 or less: one is due."""
@@ -283,8 +280,8 @@ class Agent:
         """Leave the node as it is, so that a restart or an upgrade drops nothing; or clean it up."""
         self._cluster.stop()
         self._reconciler.stop_watching()
-        # Before its first turn, it has no role, but an earlier pod's agent may have left something to remove.
-        if (self._writing or self._election.is_writer()) and self._is_leaving_for_good():
+        # Also before its first turn: an earlier pod's agent may have left something to remove.
+        if self._is_writer() and self._is_leaving_for_good():
             done = clean_up(self._components)
             for component, change in done.changes:
                 for line in change.text.splitlines():
@@ -304,7 +301,12 @@ class Agent:
         self._verifier.stop()
         self.service.close()
         self._status_file.close()
-        self._election.stop()
+        self._lock.leave()
+
+    def _is_writer(self) -> bool:
+        with suppress(ApplyError, OSError):
+            return self._lock.try_acquire()
+        return False
 
     def _begin(self) -> None:
         """Have the next pass know nothing of earlier ones."""
@@ -341,14 +343,3 @@ class Agent:
         if going:
             say(logging.INFO, "Cleaning up because the DaemonSet was deleted", {"daemonset": str(daemonset)})
         return going
-
-    def _drain_relay(self) -> None:
-        """Stay for the connections of this pod's relay, if that ends, too. Another agent may write by now."""
-        if self._settings.daemonset is None or self._config.relay.kind != "node":
-            return
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        for progress in self._components.relay.drain():
-            if progress.closed:
-                fields: Fields = {"closed": progress.closed, "left": progress.left}
-                say(logging.INFO, "Closed idle connections of the ending relay", fields)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from nodeagent.agent.convergence import ALL, NodePass
 from nodeagent.agent.reconciler import Reconciler
@@ -10,6 +11,7 @@ from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.observe.event_recorder import EventRecorder, pending_events
 from nodeagent.observe.metrics import AgentMetrics
+from nodeagent.observe.status import RelayStatus
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
@@ -30,7 +32,7 @@ class Reporter:
         self._log = TransitionLog()
 
     def start_again(self) -> None:
-        """Report everything in the next pass: this agent has just become the node's writer."""
+        """Report everything in the next pass: this process has just become the node's writer."""
         self._log.start_again()
 
     def report_pass(self, done: NodePass, reconciler: Reconciler, event_at: float | None) -> None:
@@ -75,16 +77,17 @@ class Reporter:
                 metrics.event_to_applied.observe(time.monotonic() - event_at)
         self.report_watches(reconciler)
 
-    def report_watches(self, reconciler: Reconciler | None) -> None:
-        """Report which components are not watched, and what is unexpected of the relay; None on standby."""
-        unwatched: dict[str, str] = {}
+    def report_watches(self, reconciler: Reconciler) -> None:
+        """Report which components are not watched, which HAProxy serves, and what is unexpected of it."""
+        unwatched: dict[str, str] = {
+            name: error for name in COMPONENTS if (error := reconciler.actual[name].error)
+        }
         notes: dict[str, str] = {}
-        if reconciler is not None:
-            unwatched = {name: error for name in COMPONENTS if (error := reconciler.actual[name].error)}
-            try:
-                notes = {note: note for note in reconciler.actual.relay.state().notes}
-            except ApplyError:  # an error of the pass
-                notes = {}
+        with suppress(ApplyError):  # an error of the pass
+            relay = reconciler.actual.relay.state()
+            notes = {note: note for note in relay.notes}
+            serving = relay.serving
+            self._status.relay = RelayStatus(serving.pod, serving.version) if serving else RelayStatus()
         late = "Could not watch a component; it is read every ten seconds"
         self._log.problems(late, unwatched, "component", ended="Watched a component again")
         self._log.problems("Found the relay in an unexpected state", notes)

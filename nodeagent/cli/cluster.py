@@ -74,7 +74,7 @@ _COLOURS: Mapping[NodeState, str] = {
 Overall = Literal["in-sync", "cannot-tell", "affected"]
 _OVERALL: tuple[Overall, ...] = ("in-sync", "cannot-tell", "affected")
 """By exit code."""
-_TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "LBS", "HOSTNAMES", "LAST SYNC", "WHY")
+_TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "RELAY", "LBS", "HOSTNAMES", "LAST SYNC", "WHY")
 
 
 class FleetDocument(Struct, frozen=True, rename="camel"):
@@ -117,6 +117,7 @@ def _cells(row: NodeRow) -> tuple[str | Styled, ...]:
         Styled(row.state, _COLOURS[row.state]),
         ", ".join(row.components) or "-",
         row.version or "-",
+        row.relay_version or "-",
         _served(row.load_balancers),
         _served(row.hostnames),
         "-" if row.last_sync_seconds is None else age(row.last_sync_seconds),
@@ -173,7 +174,7 @@ def bundle(
     members: dict[str, bytes] = {}
     with connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
-        pods = {row.node: object_path(ObjectRef("Pod", namespace, row.pod)) for row in rows if row.pod}
+        pods = {row.node: row for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
             known = ", ".join([*pods][:_SHOWN]) or "none"
             raise NodeagentError(
@@ -185,7 +186,7 @@ def bundle(
         for node, name in product(nodes or list(pods)[:_WORST], (*_COMMANDS, *_LOGS)):
             path = f"nodes/{node}/{name}"
             try:
-                members[path] = _read(connection, pods[node], name, timeout)
+                members[path] = _read(connection, namespace, pods[node], name, timeout)
                 contents.append(f"  {path} ({len(members[path])} bytes)")
             except NodeagentError as error:
                 contents.append(f"  {path}: not available: {one_line(str(error))}")
@@ -194,7 +195,11 @@ def bundle(
     return 0
 
 
-def _read(connection: Connection, pod: str, name: str, timeout: float) -> bytes:
+def _read(connection: Connection, namespace: str, row: NodeRow, name: str, timeout: float) -> bytes:
+    chosen = row.relay_pod if _LOGS.get(name) == RELAY else row.pod
+    if not chosen:
+        raise NodeagentError("no relay pod on this node")
+    pod = object_path(ObjectRef("Pod", namespace, chosen))
     if name in _LOGS:
         query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
         return connection.get_text(f"{pod}/log", query, timeout)
@@ -230,6 +235,13 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
 @cluster_options
 @object_option("--daemonset", "DaemonSet", "nodeagent/nodeagent", "The agents' DaemonSet.")
 @object_option(
+    "--relay-daemonset",
+    "DaemonSet",
+    "nodeagent/nodeagent-relay",
+    "The relays' DaemonSet; empty if not installed.",
+    optional=True,
+)
+@object_option(
     "--coredns-deployment",
     "Deployment",
     "nodeagent/nodeagent-coredns",
@@ -239,18 +251,20 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
 @seconds_option(
     "--timeout", 1, 86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection."
 )
-def uninstall(
+def uninstall(  # noqa: PLR0913 - the options
     *,
     config: Path | None,
     kubeconfig: Path | None,
     daemonset: ObjectRef,
+    relay_daemonset: ObjectRef | None,
     coredns_deployment: ObjectRef | None,
     timeout: float,
 ) -> int:
     """Remove nodeagent from the cluster and its nodes, in order.
 
-    First nodeagent's entries in CoreDNS, then the DaemonSet: each agent cleans up its node while its
-    permissions still exist. Returns when the last pod has ended. Then delete the other objects.
+    First nodeagent's entries in CoreDNS, then the agents: each cleans up its node while its permissions still
+    exist. Then the relays, to which nothing leads any more. Returns when the last pod has ended. Then delete
+    the other objects.
 
     Exit code 0: done. 1: something is left; run it again.
     """
@@ -273,6 +287,8 @@ def uninstall(
             if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
                 what = "deleted; its pods have ended"
             report(f"{daemonset}: {what}")
+            if relay_daemonset and delete_and_wait(connection, relay_daemonset, deadline - time.monotonic()):
+                report(f"{relay_daemonset}: deleted; its pods have ended")
         except SourceError as error:
             left = "the rest is left: run it again" if removed else "nothing was removed"
             context = click.get_current_context().meta[CONTEXT_KEY] or "the current one"

@@ -99,12 +99,6 @@ adopt_option = option(
 any_machine_option = option(
     "--any-machine", is_flag=True, help="Act even if none of the Node's addresses is on this machine."
 )
-status_file_option = option(
-    "--status-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="File in which the running agent says how it is; default: one in relay.runDir.",
-)
 
 
 _LOG_FORMAT = option(

@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from nodeagent.agent.status_file import status_path
-from nodeagent.cli.command_options import common_options, connect, option, output_option, status_file_option
+from nodeagent.cli.command_options import common_options, connect, option, output_option
 from nodeagent.cli.invocation import Invocation, invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
@@ -57,14 +57,12 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
     help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
 @output_option("doctor-v1")
-@status_file_option
 def doctor(
     *,
     output: str,
     host: str,
     origin: str,
     policy: bool,
-    status_file: Path | None,
     **options: Any,  # noqa: ANN401 - click's own
 ) -> int:
     """Say if this node or cluster is affected, and the best fix.
@@ -94,8 +92,7 @@ def doctor(
         elsewhere = "only manifests were read"
     agent, served = None, 0
     if not elsewhere:
-        file = status_file or status_path(Path(call.config.relay.run_dir))
-        agent = _own_agent(call, view.facts, file)
+        agent = _own_agent(call, view.facts, status_path(Path(call.config.relay.run_dir)))
     elif call.manifests is None:
         agent, served = _fleet(call)
     findings = Examination(

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
+from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.agent.status_file import keep_rejected, remove_status, status_path
-from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import (
     PENDING,
     adopt_option,

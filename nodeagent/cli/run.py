@@ -15,7 +15,6 @@ from nodeagent.cli.command_options import (
     log_options,
     object_option,
     running_options,
-    status_file_option,
     telemetry_option,
 )
 from nodeagent.cli.invocation import refuse_other_machine
@@ -44,7 +43,6 @@ _LOG = logging.getLogger("nodeagent")
     "The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
     optional=True,
 )
-@status_file_option
 @adopt_option
 @any_machine_option
 @telemetry_option
@@ -53,7 +51,6 @@ def run(  # noqa: PLR0913 - the options
     log_format: Any,  # noqa: ANN401 - one of the words above
     log_level: Any,  # noqa: ANN401 - the same
     daemonset: ObjectRef | None,
-    status_file: Path | None,
     telemetry_listen: ListenAddress | None,
     config: Path | None,
     kubeconfig: Path | None,
@@ -80,7 +77,6 @@ def run(  # noqa: PLR0913 - the options
             daemonset,
             telemetry_listen or options.telemetry.listen,
             adopt,
-            status_file,
         )
         with connect(kubeconfig) as connection:
             server = f"{connection.server[0]}:{connection.server[1]}"

@@ -9,11 +9,14 @@ remove in reverse.
 from collections.abc import Mapping
 from typing import Literal, Protocol, TypeVar
 
+from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 
 ComponentName = Literal["addresses", "relay", "dnat", "hosts"]
 COMPONENTS: tuple[ComponentName, ...] = ("addresses", "relay", "dnat", "hosts")
 """In the order in which they add: each may point only at what the earlier ones provide."""
+PROVIDERS: tuple[ComponentName, ...] = ("addresses", "relay")
+"""Those that provide what the others point at."""
 TITLES: Mapping[ComponentName, str] = {
     "addresses": "Relay addresses",
     "relay": "Relay (HAProxy)",
@@ -93,7 +96,7 @@ DiffT = TypeVar("DiffT", bound=Diff)
 
 
 class Component(Protocol[StateT, DiffT]):
-    """One component of the node."""
+    """One component of the node. A base class: what has a body below is right for most of them."""
 
     def read(self) -> StateT:
         """Read the actual state; change nothing.
@@ -127,3 +130,23 @@ class Component(Protocol[StateT, DiffT]):
         Raises:
             OSError: the kernel gives none.
         """
+
+    def reserve(self, desired: Desired) -> None:  # noqa: ARG002 - for one that has something to keep
+        """Keep for this process what the desired state needs and another program could take. Idempotent.
+
+        Raises:
+            ApplyError: that is not possible; nothing was changed.
+        """
+        return
+
+    def ready(self, actual: StateT, desired: Desired) -> frozenset[Endpoint]:  # noqa: ARG002 - for those that provide
+        """Return those of the listeners' endpoints of which this component's part works now."""
+        return frozenset(listener.bind for listener in desired.listeners)
+
+    def leave(self) -> None:
+        """Remove what is left when nothing is desired any more, and release what is reserved. Idempotent.
+
+        Raises:
+            ApplyError: something is left; the text says what.
+        """
+        return

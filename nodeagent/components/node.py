@@ -1,6 +1,7 @@
 """The components that a configuration requires, their actual state, and the status of listeners."""
 
 import math
+import operator
 import platform
 import time
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing import Generic, cast
 from msgspec import Struct
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.component import (
+    PROVIDERS,
     Component,
     ComponentName,
     Diff,
@@ -25,7 +26,6 @@ from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Unreachable
-from nodeagent.components.relay.state import RelayState
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -129,6 +129,18 @@ class CachedState(Generic[StateT, DiffT]):
         """Return the difference from the desired state; raises ApplyError."""
         return self._component.diff(self.state(), desired, keep=keep)
 
+    def ready(self, desired: Desired) -> frozenset[Endpoint]:
+        """Return the listeners of which the component's part works; raises ApplyError."""
+        return self._component.ready(self.state(), desired)
+
+    def reserve(self, desired: Desired) -> None:
+        """Reserve what the desired state needs; raises ApplyError."""
+        self._component.reserve(desired)
+
+    def leave(self) -> None:
+        """Remove what is left; raises ApplyError."""
+        self._component.leave()
+
     def apply(self, desired: Desired, *, keep: bool = False) -> Applied:
         """Apply the difference from the desired state, and read what it left.
 
@@ -231,32 +243,30 @@ class ActualState:
         self.relay = CachedState(components.relay, clock)
         self.dnat = CachedState(components.dnat, clock)
         self.hosts = CachedState(components.hosts, clock)
-        self._ready_of: tuple[AddressState, RelayState, tuple[Listener, ...]] | None = None
-        self._ready: frozenset[Endpoint] = frozenset()
+        self._ready_of: tuple[list[State], tuple[Listener, ...]] | None = None
 
     def __getitem__(self, name: ComponentName) -> CachedState[State, Diff]:
         return cast("CachedState[State, Diff]", getattr(self, name))
 
     def ready(self, desired: Desired) -> frozenset[Endpoint]:
-        """Return the listeners that are HAProxy's own, and whose relay address the node has.
+        """Return the listeners that work: their address is on the node, and HAProxy listens there.
 
-        A listening socket outlives the address to which it is bound: then nothing reaches it. Once all are
-        ready, that holds as long as the two states do, and the same value is returned.
+        Once all are ready, that holds as long as the states do.
         """
+        wanted = frozenset(listener.bind for listener in desired.listeners)
         try:
-            addresses, relay = self.addresses.state(), self.relay.state()
+            states = [self[name].state() for name in PROVIDERS]
         except ApplyError:
             return frozenset()
         if self._ready_of is not None:
-            known_addresses, known_relay, listeners = self._ready_of
-            if known_addresses is addresses and known_relay is relay and listeners == desired.listeners:
-                return self._ready
-        held = {one.address for one in addresses.ours}
-        ready = self.components.relay.ready(desired.listeners)
-        self._ready = frozenset(bind for bind in ready if bind.address in held)
-        complete = len(self._ready) == len(desired.listeners)
-        self._ready_of = (addresses, relay, desired.listeners) if complete else None
-        return self._ready
+            known, listeners = self._ready_of
+            if all(map(operator.is_, known, states)) and listeners == desired.listeners:
+                return wanted
+        ready = wanted
+        for name in PROVIDERS:
+            ready &= self[name].ready(desired)
+        self._ready_of = (states, desired.listeners) if ready == wanted else None
+        return ready
 
 
 class ListenerStatus(Struct, frozen=True, rename="camel"):

@@ -92,23 +92,18 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
 
     Attributes:
         kind: `node`: HAProxy on this node. `service`: an existing relay Service.
-        launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise,
-            nodeagent uses the sidecar's, whose master socket is in `haproxyDir`.
+        launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise, those
+            of the DaemonSet `nodeagent-relay` serve, whose directories are in `runDir`/relay.
         interface: The dummy device that holds the relay addresses; `lo` if the kernel has no such devices.
         ipv4: Range of the relay addresses, /16 to /29: the same on every node, used by nothing else.
         ipv6: The same for IPv6, /64 to /125.
-        run_dir: The agent's state. All agents of a node (an upgrade's two pods) share it.
-        haproxy_dir: Holds haproxy.cfg and HAProxy's sockets, so each HAProxy needs its own; default:
-            `runDir`.
+        run_dir: The agent's state, and the directories of relay pods.
         service: With `kind: service`: the relay Service.
         max_connections: Of all clients together. An eighth is reserved for the node itself, and half of that
             for its root. Each takes two of HAProxy's file descriptors, and up to 33 kB.
         max_connections_per_listener: Of these, for one port of a load balancer; beyond that, only the node
             gets more. Of both, a client address (a pod) can have an eighth of what is free.
         threads: HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four.
-        idle_seconds: When a pod of the DaemonSet ends: connections that were idle for this long are closed.
-        drain_seconds: When a pod of the DaemonSet ends: how long connections in use can continue. The pod's
-            `terminationGracePeriodSeconds` must be 30 s longer.
     """
 
     kind: Literal["node", "service"] = "node"
@@ -117,18 +112,10 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     ipv4: RelayRange4 = RelayRange4("169.254.66.0/24")
     ipv6: RelayRange6 = RelayRange6("fd68:6169:7270::/112")
     run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
-    haproxy_dir: AbsolutePath | None = None
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
     max_connections: Annotated[int, Meta(ge=100, le=500_000)] = 8000
     max_connections_per_listener: Annotated[int, Meta(ge=1, le=500_000)] = 4000
     threads: Annotated[int, Meta(ge=0, le=64)] = 0
-    idle_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 270
-
-    @property
-    def haproxy_directory(self) -> AbsolutePath:
-        """Return the directory of haproxy.cfg and HAProxy's sockets."""
-        return self.haproxy_dir or self.run_dir
 
     @property
     def existing_service(self) -> tuple[str, str] | None:

@@ -173,7 +173,6 @@ AGENT = FixedOptions(
         "relay.launch",
         "relay.interface",
         "relay.runDir",
-        "relay.haproxyDir",
         "hosts.file",
         "telemetry.listen",
     ),

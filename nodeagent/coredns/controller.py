@@ -26,7 +26,7 @@ from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
 from nodeagent.observe.event_recorder import EventRecorder, name_events
 from nodeagent.observe.metrics import Metrics
-from nodeagent.observe.status import Role, Status
+from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import Cluster
@@ -120,7 +120,6 @@ class Controller:
         self._cluster.start()  # first: once started, it can be stopped
         self.service.start()
         self._events.start()
-        self._status.became(Role.WRITER)
 
     def stop(self) -> None:
         """End the threads; CoreDNS keeps what it has."""

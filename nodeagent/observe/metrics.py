@@ -21,7 +21,7 @@ from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
 from nodeagent.model.desired import Decision
 from nodeagent.model.facts import DnsOutcome
-from nodeagent.observe.status import Role, Status
+from nodeagent.observe.status import Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
 
@@ -161,11 +161,6 @@ class AgentMetrics(Metrics):
             "version",
         )
         yield self.family(
-            "writer",
-            "1 if this agent is the writer on its node, otherwise 0.",
-            {(): status.role is Role.WRITER},
-        )
-        yield self.family(
             "drift_conflict",
             "1 while another program keeps reverting the component and repairs are delayed, otherwise 0.",
             {(name,): name in status.conflicts for name in COMPONENTS},
@@ -247,6 +242,14 @@ class AgentMetrics(Metrics):
             "relay_up",
             "1 if the relay's HAProxy returned its statistics, otherwise 0.",
             {} if found is None else {(): not isinstance(found, Unreachable)},
+        )
+        relay = self.status.relay
+        yield self.family(
+            "relay_info",
+            "Always 1; the labels show the relay pod at which new connections arrive, and its HAProxy.",
+            {(relay.pod, relay.version): 1} if relay.version else {},
+            "pod",
+            "version",
         )
         servers: dict[str, list[ServerState]] = {}
         planned = {decision.load_balancer for decision in self.status.desired.load_balancers}

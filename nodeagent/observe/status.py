@@ -3,14 +3,13 @@
 Alive: the loop has begun a turn within two minutes; a component may wait for HAProxy. Nothing else counts:
 restarting an agent because the API is unavailable or a component fails would not help.
 
-Ready: this process, as the writer, has once applied everything; or it is on standby and says so. A component
+Ready: this process has once applied everything, and none that it waits for has the node. A component
 that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and metrics
 and logs report it. The answer's lines show each component's state in either case.
 """
 
 import time
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -26,14 +25,6 @@ LONGEST_TURN_SECONDS = 120.0
 AGENT_STATUS_SCHEMA_VERSION: Final = "1"
 """Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
 _LONGEST_REASON = 1000
-
-
-class Role(StrEnum):
-    """What the process is: of an agent, on its node."""
-
-    STARTING = "starting"
-    WRITER = "writer"
-    STANDBY = "standby"
 
 
 class Page(Struct, frozen=True):
@@ -65,26 +56,32 @@ class ComponentStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
         return "ok" if self.state == "ok" else "not yet"
 
 
+class RelayStatus(Struct, frozen=True, rename="camel"):
+    """The HAProxy at which new connections arrive: its pod, empty without one, and its version."""
+
+    pod: str = ""
+    version: str = ""
+
+
 class AgentStatus(Struct, frozen=True, rename="camel"):
     """The status as a document.
 
-    `role` is the agent's: what it says about the node is up to date if it is the writer. `writtenAt` is in
-    seconds since the node's boot (/proc/uptime); `lastSyncSeconds` is how long before that everything was
-    applied last, null for never. `components` are those of the page /readyz; `conflicts` are those whose
-    repairs another program undoes.
+    `writtenAt` is in seconds since the node's boot (/proc/uptime); `lastSyncSeconds` is how long before that
+    everything was applied last, null for never. `components` are those of the page /readyz; `conflicts` are
+    those whose repairs another program undoes.
     """
 
     schema_version: Literal["1"]
     kind: Literal["AgentStatus"]
     node: str
     version: str
-    role: Role
     written_at: float
     last_sync_seconds: float | None
     components: dict[str, ComponentStatus]
     conflicts: list[str] = field(default_factory=list)
     load_balancers: DecisionCounts = DecisionCounts()
     names: DecisionCounts = DecisionCounts()
+    relay: RelayStatus = RelayStatus()
 
 
 class Status:
@@ -93,10 +90,11 @@ class Status:
     Each attribute is written as one value, so that no reader waits, or sees a part of one.
 
     Attributes:
-        role: What the process is.
+        waits_for: What must end before this process may write; empty: it writes.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
         conflicts: The components that another program keeps reverting.
         desired: The last plan.
+        relay: The HAProxy that serves.
 
     Args:
         components: Those whose state is shown: the components and others such as `api`.
@@ -107,11 +105,11 @@ class Status:
         self._clock = clock
         self._components = {name: ComponentStatus() for name in components}
         self._failing_since: dict[str, float] = {}
-        self.role = Role.STARTING
+        self.waits_for = ""
         self.synced_at: float | None = None
         self.conflicts: frozenset[str] = frozenset()
         self.desired = Desired()
-        self._role_note = ""
+        self.relay = RelayStatus()
         self._turn_at = clock()
 
     def heartbeat(self) -> None:
@@ -140,10 +138,6 @@ class Status:
             reason = printable("; ".join(filter(None, map(str.strip, error.splitlines()))))
             self._components[component] = ComponentStatus("failed", reason[:_LONGEST_REASON])
 
-    def became(self, role: Role, note: str = "") -> None:
-        """Note the role; of a standby, `note` says which other process writes."""
-        self._role_note, self.role = note, role
-
     def synced(self) -> None:
         """Note that this process has applied everything at this moment."""
         self.synced_at = self._clock()
@@ -156,12 +150,12 @@ class Status:
         return Page(ok, f"{'alive' if ok else 'stuck'}: last report {age:.0f} s ago ({limit})\n")
 
     def ready(self) -> Page:
-        """Return the answer of /readyz: yes once all is applied, or on standby; with all components."""
-        ok = self.role is Role.STANDBY or self.synced_at is not None
-        first = "ready" if ok else "not ready: this process has not applied all components yet"
-        role = f"role: {self.role}" + (f": {printable(self._role_note)}" if self._role_note else "")
+        """Return the answer of /readyz: yes once all is applied; with all components."""
+        waits = printable(self.waits_for) or (
+            "" if self.synced_at is not None else "this process has not applied all components yet"
+        )
         components = (f"{name}: {component}" for name, component in self.components.items())
-        return Page(ok, "\n".join((first, role, *components, "")))
+        return Page(not waits, "\n".join((f"not ready: {waits}" if waits else "ready", *components, "")))
 
     def document(self, node: str, uptime: float) -> AgentStatus:
         """Return the status as a document; `uptime` is in seconds since the node's boot."""
@@ -171,13 +165,13 @@ class Status:
             kind="AgentStatus",
             node=node,
             version=__version__,
-            role=self.role,
             written_at=round(uptime, 2),
             last_sync_seconds=None if synced_at is None else round(self._clock() - synced_at, 2),
             components=self.components,
             conflicts=sorted(self.conflicts),
             load_balancers=_counts(self.desired.load_balancers),
             names=_counts(self.desired.names),
+            relay=self.relay,
         )
 
 
@@ -193,4 +187,4 @@ def parse_status(text: bytes) -> AgentStatus:
         msgspec.MsgspecError: it is not such a file.
         RecursionError: it is nested too deeply.
     """
-    return from_json(text.partition(b"\n")[2], AgentStatus)
+    return from_json(text, AgentStatus)

@@ -10,7 +10,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.metrics import AgentMetrics
-from nodeagent.observe.status import Role, Status
+from nodeagent.observe.status import RelayStatus, Status
 from nodeagent.sources.kubernetes.cluster import ResourceState
 
 COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
@@ -46,12 +46,12 @@ def new_metrics() -> AgentMetrics:
 def everything() -> AgentMetrics:
     """A plan, and a relay that answers; all other series exist from the start."""
     metrics = new_metrics()
-    metrics.status.became(Role.WRITER)
     metrics.resources = lambda: [ResourceState("services", synced=True, objects=3)]
     metrics.status.desired = Desired(
         load_balancers=(LoadBalancerDecision(BLUE, Conclusion(DecisionStatus.SERVED, "Listed", "because")),),
         names=(name("shop.example.com", DecisionStatus.REFUSED, "NotVerified"),),
         unreadable=(Unreadable("Service ingress/odd", "no name"),),
     )
+    metrics.status.relay = RelayStatus("nodeagent-relay-a", "3.0.11")
     metrics.statistics = lambda: (server(BLUE, 443, up=True),)
     return metrics

@@ -1,6 +1,7 @@
 """The agent against a live API, turn by turn, with a hosts file of its own."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 
 from nodeagent.agent import status_file
 from nodeagent.agent.loop import Agent, AgentSettings
+from nodeagent.agent.node_lock import exclusive
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.status_file import status_path
-from nodeagent.agent.writer_election import WriterElection
 from nodeagent.cli.main import run
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
@@ -46,13 +47,18 @@ class Node:
         self.configure()
         self.connection = connect(api.write_kubeconfig(folder / "kubeconfig"))
         self.agent = self._agent()
-        self.election = WriterElection(folder / "run")
         self._ended = False
 
     def _agent(self, *, adopt: bool = False) -> Agent:
         own = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
         settings = AgentSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
         return Agent(settings, read_config(self.config), self.connection)
+
+    def another(self) -> Agent:
+        """Start one more, as an administrator may."""
+        second = self._agent()
+        second.start()
+        return second
 
     def restart(self, *, adopt: bool = False) -> None:
         """Replace the agent by a new one."""
@@ -135,12 +141,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 def test_it_writes_what_the_cluster_asks_for_and_says_so(node: Node) -> None:
     assert node.hosts.read_text().startswith(_USERS)
-    assert node.page("/readyz").startswith("ready\nrole: writer\n")
+    assert node.page("/readyz").startswith("ready\n")
     node.add("more", "more.example.test")
     node.turn_until(node.has("site.example.test", "more.example.test"), "one more")
     node.api.store.delete("ingresses", "site", "default")
     node.turn_until(node.has("more.example.test"), "one less")
-    assert node.metric("nodeagent_writer") == 1
     wait_until(lambda: status_path(node.folder / "run").exists(), "the status document")
     assert parse_status(status_path(node.folder / "run").read_bytes()).node == "n1"
 
@@ -183,18 +188,31 @@ def test_many_events_are_few_passes(node: Node) -> None:
     assert (node.metric(counted, component="hosts") or 0) - before <= 6
 
 
-def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
-    newer = node.election
-    newer.start()
-    node.turn()
-    assert newer.is_writer()
-    node.add("more", "more.example.test")
-    node.api.traffic.wait_for_requests("watch", "*/ingresses")
-    for _ in range(5):
+def test_a_second_agent_waits_and_says_for_whom(node: Node) -> None:
+    second = node.another()
+    try:
+        second.turn()
+        page = get(second.service.bound, "/readyz", headers="Host: localhost\r\n").body
+        assert page.startswith(f"not ready: process {os.getpid()} has the node's lock")
+        node.add("more", "more.example.test")
+        second.turn()
+        assert node.names() == {"site.example.test"}
+        node.turn_until(node.has("site.example.test", "more.example.test"), "the first one's work")
+    finally:
+        second.stop()
+    assert status_path(node.folder / "run").exists(), "the first one's"
+
+
+def test_an_agent_that_loses_the_lock_stops_to_write_and_goes_on_later(node: Node) -> None:
+    (node.folder / "run" / "lock").unlink()
+    with exclusive(node.folder / "run", 1.0):
         node.turn()
-    assert node.page("/readyz").startswith("ready\nrole: standby: another agent writes")
-    assert node.names() == {"site.example.test"}
-    newer.stop()
+        assert node.page("/readyz").startswith("not ready: process")
+        node.add("more", "more.example.test")
+        node.api.traffic.wait_for_requests("watch", "*/ingresses")
+        for _ in range(5):
+            node.turn()
+        assert node.names() == {"site.example.test"}
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came meanwhile")
 
 
@@ -334,7 +352,7 @@ _NO_SUCH_API = (
 @pytest.mark.parametrize(
     "fault",
     [
-        *(None, faults.Hold(), faults.Answer(403), faults.Disconnect()),
+        *(None, faults.Hold(), faults.Answer(500), faults.Disconnect(), faults.html_page(403)),
         # Of a proxy, of a server that is starting, and of one that does not serve this API.
         *(faults.html_page(404), faults.Answer(404, body=b"404 page not found\n", content_type="text/plain")),
         faults.Answer(404, body=_NO_SUCH_API),
@@ -346,7 +364,7 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An API that is away, silent or forbids the question is no reason to clean up."""
+    """An API that is away, silent or that another program answers for is no reason to clean up."""
     monkeypatch.setattr(single_requests, "GOING_SECONDS", 0.0)
     monkeypatch.setattr(single_requests, "_ATTEMPT_SECONDS", 0.3)
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
@@ -355,6 +373,33 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     node.end()
     assert node.names() == {"site.example.test"}
     assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refusals_for_twenty_seconds_mean_that_it_was_uninstalled(
+    node: Node, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `kubectl delete -k` deletes the agent's rights first."""
+    monkeypatch.setattr(single_requests, "GOING_SECONDS", 1.0)
+    monkeypatch.setattr(single_requests, "_BETWEEN_LOOKS", 0.3)
+    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
+    node.api.faults.add(faults.Answer(status), path=_DAEMON_SETS, times=None)
+    node.end()
+    assert node.hosts.read_text() == _USERS
+
+
+@pytest.mark.parametrize("later", [None, faults.Disconnect()], ids=["it answers", "it is away"])
+def test_an_api_server_that_refuses_while_it_starts_takes_nothing(
+    node: Node, later: faults.RequestFault | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_requests, "GOING_SECONDS", 1.0)
+    monkeypatch.setattr(single_requests, "_BETWEEN_LOOKS", 0.3)
+    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
+    node.api.faults.add(faults.Answer(403), path=_DAEMON_SETS, times=2)
+    if later:
+        node.api.faults.add(later, path=_DAEMON_SETS, times=None)
+    node.end()
+    assert node.names() == {"site.example.test"}
 
 
 @pytest.mark.parametrize("finalizers", [[], ["foregroundDeletion"]], ids=["deleted", "its pods are ending"])

@@ -17,6 +17,7 @@ OF_DECISIONS_THE_API_AND_THE_RELAY = {
     "nodeagent_resource_coverage",
     "nodeagent_load_balancers",
     "nodeagent_names",
+    "nodeagent_relay_info",
     "nodeagent_relay_up",
     "nodeagent_relay_upstream_up",
     "nodeagent_relay_connections",

@@ -13,7 +13,7 @@ from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.loop import Pace
 from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.components.component import COMPONENTS
+from nodeagent.components.component import COMPONENTS, Component
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
@@ -55,7 +55,7 @@ class Lines:
         return f"wrote {self.after}" if self else ""
 
 
-class Part:
+class Part(Component[Lines, Lines]):
     """A component in memory. What other programs do to it rings, as the kernel's notifications do."""
 
     def __init__(self, part: Callable[[Desired], object]) -> None:
@@ -66,9 +66,8 @@ class Part:
         self.reads = 0
         self.seconds = 600.0
         self._rung = ""
-        # What the table asks of the relay: it holds no port, steers none, and has none.
-        self.hold_ports = self.steer = Mock()
-        self.ready, self.port_holders = Mock(return_value=frozenset()), Mock(return_value={})
+        # What the facts ask of the relay.
+        self.port_holders = Mock(return_value={})
 
     def read(self) -> Lines:
         """See `component.Component`."""

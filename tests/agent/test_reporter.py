@@ -15,7 +15,6 @@ from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import Unreadable
 from nodeagent.observe.event_recorder import EventRecorder
-from nodeagent.observe.status import Role
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
@@ -114,6 +113,7 @@ class _Component(SimpleNamespace):
 
     error: str = ""
     notes: tuple[str, ...] = ()
+    serving: None = None
 
     def state(self) -> "_Component":
         return self
@@ -169,7 +169,6 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     caplog.set_level(logging.INFO, "nodeagent")
     metrics = new_metrics()
     status = metrics.status
-    status.became(Role.WRITER)
     status.synced()
     reporter, of = Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len))), reconciler()
     of.actual["hosts"].error = "Too many open files"

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from nodeagent import __version__
-from nodeagent.config.options import RelayOptions
 from release.schemas import CHART, VALUES_SCHEMA
 from tests.charts.rendering import (
     HOOK,
@@ -42,8 +41,9 @@ EVERYTHING: Values = {
     "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
     "relay": {
-        # Ignored: values of charts before there was one image may name it.
-        "image": {"repository": "ignored.example.com/haproxy", "tag": "3.0.12"},
+        "image": {"repository": "images.example.com/haproxy", "digest": DIGEST},
+        "drainSeconds": 60,
+        "updateStrategy": {"type": "OnDelete"},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
     },
     "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}],
@@ -110,9 +110,10 @@ def test_no_object_is_rendered_twice(namespace: str) -> None:
 def test_every_value_has_its_effect() -> None:
     found = objects(EVERYTHING)
     spec = pod(found)
-    agent, relay = containers(spec)["agent"], containers(spec)["relay"]
+    agent = containers(spec)["agent"]
+    relay = containers(pod(found, name="nodeagent-relay"))["relay"]
     assert agent["image"] == f"images.example.com/nodeagent@{DIGEST}"
-    assert {one["image"] for one in containers(spec).values()} == {agent["image"]}
+    assert relay["image"] == f"images.example.com/haproxy@{DIGEST}"
     assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "Always")
     assert agent["resources"] == EVERYTHING["agent"]["resources"]
     assert relay["resources"] == EVERYTHING["relay"]["resources"]
@@ -150,9 +151,10 @@ def test_the_controller_of_coredns_can_be_placed_as_the_agents_can() -> None:
 
 
 def test_what_is_set_in_part_leaves_the_rest() -> None:
-    found = pod(objects({"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}))
+    values = {"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}
+    found = pod(objects(values), name="nodeagent-relay")
     assert containers(found)["relay"]["resources"] == {
-        "requests": {"cpu": "10m", "memory": "48Mi"},
+        "requests": {"cpu": "10m", "memory": "32Mi"},
         "limits": {"memory": "2Gi"},
     }
     assert found["tolerations"] == []
@@ -185,9 +187,16 @@ def test_alerts_can_be_left_out_and_routed() -> None:
     assert {one["spec"]["podMetricsEndpoints"][0]["interval"] for one in monitors} == {"1m"}
 
 
-def test_the_pod_lives_as_long_as_its_relay_drains() -> None:
-    assert pod(objects({"config": {"relay": {"drainSeconds": 600}}}))["terminationGracePeriodSeconds"] == 630
-    assert pod(objects({}))["terminationGracePeriodSeconds"] == RelayOptions().drain_seconds + 30
+def test_the_relay_has_values_of_its_own() -> None:
+    image = {"repository": "docker.io/library/haproxy", "tag": "3.0-alpine"}
+    strategy = {"type": "OnDelete"}
+    found = objects({"relay": {"image": image, "drainSeconds": 600, "updateStrategy": strategy}})
+    spec = pod(found, name="nodeagent-relay")
+    assert spec["terminationGracePeriodSeconds"] == 600
+    assert containers(spec)["relay"]["image"] == "docker.io/library/haproxy:3.0-alpine"
+    assert the(found, "DaemonSet", "nodeagent-relay")["spec"]["updateStrategy"] == strategy
+    assert containers(pod(found))["agent"]["image"] == f"nodeagent:{__version__}"
+    assert the(found, "DaemonSet")["spec"]["updateStrategy"]["type"] == "RollingUpdate"
 
 
 def test_an_image_of_ones_own_does_not_keep_the_released_digest() -> None:
@@ -293,7 +302,7 @@ def test_values_and_schema_know_the_same() -> None:
     schema = json.loads(VALUES_SCHEMA.read_text("utf-8"))
     values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
     # Accepted, so that values of earlier charts are, and because Helm adds it.
-    assert _known_to_one(schema, values) == {("relay", "image"), ("global",)}
+    assert _known_to_one(schema, values) == {("global",)}
 
 
 def test_the_notes_say_what_to_run_next() -> None:

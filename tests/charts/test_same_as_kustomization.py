@@ -12,7 +12,7 @@ import yaml
 from nodeagent.config.reading import parse_config
 from tests.charts.rendering import normal, objects
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, with_components
+from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, the, with_components
 
 Values = dict[str, Any]
 
@@ -69,7 +69,7 @@ def test_the_data_plane_alone_makes_its_overlay(data_plane: str, deployment: str
 
 def test_a_reference_to_a_variable_comes_after_the_variable() -> None:
     """The comparison above ignores the order of variables, which counts here."""
-    (daemonset,) = [one for one in objects(ADDED_BY["metrics"]) if one["kind"] == "DaemonSet"]
+    daemonset = the(objects(ADDED_BY["metrics"]), "DaemonSet")
     agent = daemonset["spec"]["template"]["spec"]["containers"][0]
     names = [one["name"] for one in agent["env"]]
     assert names.index("HOST_IP") < names.index("NODEAGENT_TELEMETRY_LISTEN")

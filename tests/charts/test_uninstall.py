@@ -125,11 +125,15 @@ class Cluster:
         self.api.store.patch("jobs", "nodeagent-uninstall", NAMESPACE, {"status": status})
 
     def end_well(self, job: subprocess.Popen[str], uninstalled: Future[Any]) -> None:
-        """Let the DaemonSet's pods, its Job and Helm come to a good end; nothing is left."""
+        """Let the pods of agents, then of relays, its Job and Helm come to a good end; nothing is left."""
         self.await_deletion("daemonsets", "nodeagent")
-        self.let_pods_end("daemonsets", "nodeagent")
+        relay = self.api.store.get("daemonsets", "nodeagent-relay", NAMESPACE)
+        assert "deletionTimestamp" not in relay["metadata"], "agents first"
+        for name in ("nodeagent", "nodeagent-relay"):
+            self.await_deletion("daemonsets", name)
+            self.let_pods_end("daemonsets", name)
         output, _ = job.communicate(timeout=60)
-        last = "DaemonSet nodeagent/nodeagent: deleted; its pods have ended"
+        last = "DaemonSet nodeagent/nodeagent-relay: deleted; its pods have ended"
         assert (job.returncode, last in output.splitlines()[-1]) == (0, True), output
         self.finish_job("Complete")
         uninstalled.result(timeout=60)

@@ -112,12 +112,12 @@ def _kill_often(agents: Agents, kills: int, dice: random.Random, tally: Tally, w
 
 
 def _is_in_first_pass(agent: RunningAgent) -> bool:
-    """Whether it says that it writes and has not applied everything yet; no if it serves no page yet."""
+    """Whether it writes and has not applied everything yet; no if it serves no page yet."""
     try:
         page = agent.page("/readyz")[1]
     except (FileNotFoundError, ConnectionRefusedError):
         return False
-    return page.startswith("not ready") and "role: writer" in page
+    return page.startswith("not ready: this process has not applied")
 
 
 def _assert_sound(node: Host, whole: str, start_seconds: float) -> int:

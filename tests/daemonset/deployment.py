@@ -66,6 +66,8 @@ class Deployment:
         self._kind, self._namespace, self._name = workload
         self._objects = render(kustomization)
         self._pods: list[Pod] = []
+        self.relays: list[Pod] = []
+        """The relay pods that were started and have not ended."""
         directory.mkdir()
         self.api = ClusterApi(world.lb, directory)
 
@@ -118,11 +120,24 @@ class Deployment:
         self._pods.append(pod)
         return pod
 
-    def ready_pod(self) -> Pod:
-        """Start a pod and wait until it is ready."""
-        pod = self.pod()
+    def relay_pod(self, node: Host | None = None, template: Object | None = None) -> Pod:
+        """Start a pod of the relay's DaemonSet."""
+        made = template or _template(the(self._objects, "DaemonSet", "nodeagent-relay"))
+        pod = self.pod(made, node)
+        pod.start()
+        self.relays.append(pod)
+        return pod
+
+    def ready_pod(self, node: Host | None = None) -> Pod:
+        """Start an agent's pod, and the relay's if there is none; returns the agent's, with both ready."""
+        node = node or self.node
+        if not any(each.node is node for each in self.relays):
+            self.relay_pod(node)
+        pod = self.pod(node=node)
         pod.start()
         pod.await_ready()
+        for relay in self.relays:
+            relay.await_ready()
         return pod
 
     def _config(self) -> str:
@@ -133,9 +148,9 @@ class Deployment:
         return yaml.safe_dump(document)
 
 
-def pod_template() -> Object:
-    """Read the template of the DaemonSet's pods, or of an overlay's."""
-    return _template(the(render(DAEMONSET), "DaemonSet"))
+def pod_template(name: str = "nodeagent") -> Object:
+    """Read the template of a DaemonSet's pods."""
+    return _template(the(render(DAEMONSET), "DaemonSet", name))
 
 
 def _template(workload: Object) -> Object:

@@ -139,9 +139,12 @@ def _merged_maps(old: Object, patch: Object) -> Object | None:
 
 def _merged_lists(old: list[Object], patch: list[Object], key: str) -> list[Object]:
     changes = {item[key]: item for item in patch}
-    kept = [_merged(item, changes.pop(item[key], {})) for item in old]
-    # kustomize puts what is new first.
-    return [*(deepcopy(item) for item in changes.values()), *(item for item in kept if item is not None)]
+    merged = {item[key]: _merged(item, changes.get(item[key], {})) for item in old}
+    if new := [name for name in changes if name not in merged]:
+        # kustomize puts what a patch names first, in its order, if anything of it is new.
+        merged = {**{name: merged.get(name) for name in changes}, **merged}
+        merged.update({name: deepcopy(changes[name]) for name in new})
+    return [item for item in merged.values() if item is not None]
 
 
 def _with_image(found: Object, image: Mapping[str, str]) -> Object:

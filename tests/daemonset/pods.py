@@ -177,8 +177,15 @@ class Container:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def probe(self, kind: str) -> Answer:
-        """Probe it as the kubelet does; `kind` is startupProbe."""
-        return self.execute(self.spec[kind]["exec"]["command"])
+        """Probe it as the kubelet does; `kind` is startupProbe, readinessProbe or livenessProbe."""
+        probe = self.spec[kind]
+        if "exec" in probe:
+            return self.execute(probe["exec"]["command"])
+        page = probe["httpGet"]
+        url = f"http://{page['host']}:{page['port']}{page['path']}"
+        asked = ["curl", "--silent", "--fail", "--max-time", str(probe["timeoutSeconds"]), url]
+        done = self.node.run(asked, check=False)
+        return Answer(done.returncode, done.stdout, done.stderr)
 
     def await_probe(self, kind: str, *, seconds: float = 30.0) -> None:
         """Wait until a probe succeeds."""
@@ -277,21 +284,21 @@ class Pod:
         """The container `relay`."""
         return self.containers["relay"]
 
-    def start(self, *, without: str = "") -> None:
-        """Make its volumes and start its containers, but for one that `restart` starts later."""
+    def start(self) -> None:
+        """Make its volumes and start its containers."""
         self._directory.mkdir()
         # As the kubelet has it on the node's network: what the node's file says when the pod starts.
         self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
         volumes = self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
         for spec in self.spec["containers"]:
-            if spec["name"] != without:
-                self.containers[spec["name"]] = self._container(spec, volumes)
+            self.containers[spec["name"]] = self._container(spec, volumes)
 
     def await_ready(self) -> None:
-        """Wait until every container's startup probe succeeds."""
+        """Wait until every container's probes succeed."""
         for container in self.containers.values():
-            if "startupProbe" in container.spec:
-                container.await_probe("startupProbe")
+            for kind in ("startupProbe", "readinessProbe"):
+                if kind in container.spec:
+                    container.await_probe(kind)
 
     def check_running(self) -> None:
         """Raise a `WorldError` with the end of its log when a container has ended."""
@@ -299,7 +306,7 @@ class Pod:
             container.process.check_running()
 
     def restart(self, name: str) -> Container:
-        """Start a container that has ended, or has not started yet: with the same volumes."""
+        """Start a container that has ended: with the same volumes."""
         spec = next(one for one in self.spec["containers"] if one["name"] == name)
         self.containers[name] = self._container(spec, self._volumes)
         return self.containers[name]
@@ -326,9 +333,14 @@ class Pod:
         root, from_image = self._image
         mounts = []
         for mount in spec["volumeMounts"]:
-            if unknown := mount.keys() - {"name", "mountPath", "readOnly"}:
+            if unknown := mount.keys() - {"name", "mountPath", "readOnly", "subPathExpr"}:
                 raise WorldError(f"{spec['name']}: {sorted(unknown)} of a mount is not imitated")
             source, directory = volumes[mount["name"]]
+            if "subPathExpr" in mount:
+                variables = self._environment(spec)
+                below = _REFERENCE.sub(lambda match: variables[match[1]], mount["subPathExpr"])  # noqa: B023
+                source = f"{source}/{below}"
+                self.node.run(["mkdir", "-p", "-m", "0755", source])
             mounts.append(Mount(source, mount["mountPath"], directory, not mount.get("readOnly", False)))
         mounts.append(Mount(str(self._hosts), "/etc/hosts", directory=False, writable=True))
         own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
@@ -350,6 +362,7 @@ class Pod:
             "spec.nodeName": self.node.name,
             "metadata.namespace": "nodeagent",
             "metadata.name": self.name,
+            "metadata.uid": self.name,
         }[path]
 
     def _make_volume(self, volume: Object) -> tuple[str, bool]:

@@ -12,8 +12,9 @@ from tests.testbed.addresses import SITE
 from tests.testbed.world import World
 
 _ADDED = [
-    (spec["name"], name)
-    for spec in pod_template()["spec"]["containers"]
+    (workload, name)
+    for workload in ("nodeagent", "nodeagent-relay")
+    for spec in pod_template(workload)["spec"]["containers"]
     for name in spec["securityContext"]["capabilities"].get("add", [])
 ]
 _WITHOUT = {
@@ -23,18 +24,20 @@ _WITHOUT = {
 """What the agent says when a capability is missing."""
 
 
-@pytest.mark.parametrize(("container", "capability"), _ADDED)
+@pytest.mark.parametrize(("workload", "capability"), _ADDED)
 def test_each_capability_is_needed(
-    world: World, deployment: Deployment, container: str, capability: str
+    world: World, deployment: Deployment, workload: str, capability: str
 ) -> None:
-    template = deployment.template
-    _capabilities(template, container).remove(capability)
-    pod = _started(deployment, template)
+    template = pod_template(workload)
+    _capabilities(template).remove(capability)
+    lacking = workload == "nodeagent-relay"
+    relay = deployment.relay_pod(template=template if lacking else None)
+    pod = _started(deployment, deployment.template if lacking else template)
     pod.agent.await_line(_WITHOUT[capability])
-    if container == "relay":
-        assert "cannot bind socket (Permission denied) for [169.254.66." in pod.relay.log()
+    if lacking:
+        assert "cannot bind socket (Permission denied) for [169.254.66." in relay.relay.log()
     # Nothing points at a relay that does not answer; the node is as it was without the agent.
-    assert pod.agent.probe("startupProbe").exit_code == 1
+    assert pod.agent.probe("readinessProbe").exit_code != 0
     assert read_managed_state(world.node1).names == {}
     assert read_managed_state(world.node1).redirects == {}
 
@@ -45,6 +48,7 @@ def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> N
     hosts = node.read_hosts()
     node.run(["chown", "1000:1000", "/etc/hosts"])
     try:
+        deployment.relay_pod()
         pod = _started(deployment, deployment.template)
         pod.agent.await_line(
             '"component": "hosts", "reason": "can\'t replace /host/etc/hosts: Operation not perm'
@@ -55,7 +59,7 @@ def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> N
         pod.remove()
 
         template = deployment.template
-        _capabilities(template, "agent").extend(["CHOWN", "FOWNER"])
+        _capabilities(template).extend(["CHOWN", "FOWNER"])
         pod = _started(deployment, template)
         pod.await_ready()
         assert SITE in names(node)
@@ -70,8 +74,8 @@ def _started(deployment: Deployment, template: Object) -> Pod:
     return pod
 
 
-def _capabilities(template: Object, container: str) -> list[str]:
-    """Return the list of what a container of a template adds, to be changed."""
-    (spec,) = (spec for spec in template["spec"]["containers"] if spec["name"] == container)
+def _capabilities(template: Object) -> list[str]:
+    """Return the list of what the container of a template adds, to be changed."""
+    (spec,) = template["spec"]["containers"]
     added: list[str] = spec["securityContext"]["capabilities"]["add"]
     return added

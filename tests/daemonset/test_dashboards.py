@@ -158,8 +158,10 @@ def test_monitors_and_alerts_name_what_is_deployed(tmp_path: Path) -> None:
         assert wanted.items() <= template["metadata"]["labels"].items()
         assert monitor["metadata"]["namespace"] == workload["metadata"]["namespace"]
         pattern = rf'namespace="([^"]+)",{kind.lower()}="([^"]+)"'
-        ((namespace, name),) = re.findall(pattern, " ".join(query for _, query in QUERIES))
-        assert the(deployed, kind, name)["metadata"]["namespace"] == namespace
+        named = re.findall(pattern, " ".join(query for _, query in QUERIES))
+        assert named
+        for namespace, name in named:
+            assert the(deployed, kind, name)["metadata"]["namespace"] == namespace
     # `job` is made of these two by the operator.
     job = f"{monitors[0]['metadata']['namespace']}/{monitors[0]['metadata']['name']}"
     assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)

@@ -58,6 +58,7 @@ def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
 ) -> None:
     """Never both: until then the overlay's rules go on to serve, and no others are made."""
     restore_legacy(world.node1, _LEFT)
+    deployment.relay_pod()
     pod = deployment.pod()
     pod.start()
     pod.agent.await_line(_NEEDS_RAW)

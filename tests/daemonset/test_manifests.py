@@ -9,6 +9,7 @@ import yaml
 
 from nodeagent.cli.coredns import run as controller
 from nodeagent.cli.run import run as agent
+from nodeagent.components.relay import haproxy_config
 from nodeagent.config.reading import parse_config
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, render
@@ -22,11 +23,9 @@ from tests.daemonset.manifests import (
     with_components,
 )
 
-_HOST_PATHS = {"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}
-_PYTHON = ["env", "--block-signal=TERM", "python", "-m"]
-_SUPERVISED = {
-    "agent": [*_PYTHON, "nodeagent.supervisor", "nodeagent", "run"],
-    "relay": [*_PYTHON, "nodeagent.components.sidecar", "/run/nodeagent-relay"],
+_HOST_PATHS = {
+    "nodeagent": {"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"},
+    "nodeagent-relay": {"/run/nodeagent/relay"},
 }
 
 
@@ -59,10 +58,9 @@ def test_the_agent_takes_the_configuration(deployment: str) -> None:
     mounts = {mount["mountPath"] for mount in containers(pod(objects))["agent"]["volumeMounts"]}
     assert str(config.relay.run_dir) in mounts
     assert str(config.hosts.file.parent) in mounts
-    if config.relay.kind == "node":
-        assert str(config.relay.haproxy_directory) in mounts
-        assert config.relay.haproxy_directory != config.relay.run_dir
-        assert not config.relay.launch
+    relays = [one for one in objects if one["metadata"]["name"] == "nodeagent-relay"]
+    assert len(relays) == (config.relay.kind == "node")
+    assert not config.relay.launch
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
@@ -96,18 +94,23 @@ def test_every_deployment_is_as_secure_as_it_can_be_and_components_keep_it_so(
 ) -> None:
     """Least privilege, container by container: these rights, and no others."""
     directory = with_components(tmp_path, "base", name) if name in COMPONENTS else DAEMONSET / name
-    spec = pod(render(directory))
-    added = {"agent": ["NET_ADMIN"], "relay": ["NET_BIND_SERVICE"]}
+    objects = render(directory)
+    added = {"nodeagent": ["NET_ADMIN"], "nodeagent-relay": ["NET_BIND_SERVICE"]}
     if name == "overlays/existing-relay":
-        del added["relay"]
+        del added["nodeagent-relay"]
     elif name == "overlays/iptables":
-        added["agent"].append("NET_RAW")
-    assert containers(spec).keys() == added.keys()
-    assert not {"hostPID", "hostIPC", "shareProcessNamespace"} & spec.keys()
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
-    assert {one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one} <= _HOST_PATHS
-    for of, container in containers(spec).items():
+        added["nodeagent"].append("NET_RAW")
+    found = {one["metadata"]["name"]: one for one in objects if one["kind"] == "DaemonSet"}
+    assert found.keys() == added.keys()
+    for workload, capabilities in added.items():
+        spec = pod(objects, name=workload)
+        assert not {"hostPID", "hostIPC", "shareProcessNamespace"} & spec.keys()
+        assert spec["automountServiceAccountToken"] is False
+        assert ("serviceAccountName" in spec) is (workload == "nodeagent")
+        assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+        paths = {one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+        assert paths <= _HOST_PATHS[workload]
+        (container,) = containers(spec).values()
         context = dict(container["securityContext"])
         assert context.pop("seLinuxOptions", {"type": "spc_t"}) == {"type": "spc_t"}
         assert context == {
@@ -115,13 +118,24 @@ def test_every_deployment_is_as_secure_as_it_can_be_and_components_keep_it_so(
             "runAsGroup": 0,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"], "add": added[of]},
+            "capabilities": {"drop": ["ALL"], "add": capabilities},
         }
         assert "ports" not in container, "it would be the host's"
         assert container["resources"]["limits"]["memory"]
-        assert container["command"] == _SUPERVISED[of], "or nothing starts it again"
+        assert {"startupProbe", "livenessProbe"} <= container.keys()
         mounted = {one["name"] for one in container["volumeMounts"]}
-        assert {"config", "token"} <= mounted if of == "agent" else mounted == {"relay"}
+        assert {"config", "token"} <= mounted if workload == "nodeagent" else mounted == {"run"}
+
+
+def test_the_liveness_probe_asks_where_haproxy_answers_before_and_after_the_agent_has_configured_it() -> None:
+    (relay,) = containers(pod(render(DAEMONSET / "base"), name="nodeagent-relay")).values()
+    page = relay["livenessProbe"]["httpGet"]
+    bind = f"    bind {page['host']}:{page['port']}\n    "
+    base = next(one["value"] for one in relay["env"] if one["name"] == "BASE")
+    for text in (base, haproxy_config.render([])):
+        health = text.partition("frontend health\n")[2].partition("\n\n")[0]
+        assert bind in f"{health}\n    "
+        assert f"monitor-uri {page['path']}" in health
 
 
 def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) -> None:
@@ -142,12 +156,13 @@ def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) 
 
 
 def test_every_capability_and_host_path_has_its_reason_in_the_documentation() -> None:
-    spec = pod(render(DAEMONSET / "base"))
+    objects = render(DAEMONSET / "base")
     page = (DAEMONSET.parent / "docs" / "security.md").read_text("utf-8")
     table = page.partition("## Privileges, and why")[2].partition("\n## ")[0]
-    for container in containers(spec).values():
-        for capability in container["securityContext"]["capabilities"].get("add", []):
-            assert f"`{capability}`" in table
-    for volume in spec["volumes"]:
-        if "hostPath" in volume:
-            assert f"`{volume['hostPath']['path']}`" in table
+    for spec in (pod(objects), pod(objects, name="nodeagent-relay")):
+        for container in containers(spec).values():
+            for capability in container["securityContext"]["capabilities"].get("add", []):
+                assert f"`{capability}`" in table
+        for volume in spec["volumes"]:
+            if "hostPath" in volume:
+                assert f"`{volume['hostPath']['path']}`" in table

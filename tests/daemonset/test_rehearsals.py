@@ -12,7 +12,7 @@ from tests.daemon.managed_state import ManagedState, names, read_managed_state, 
 from tests.daemonset.deployment import OPTIONS, Deployment
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.pods import Pod
-from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.addresses import SITE
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -22,7 +22,6 @@ _PER_SECOND = 200
 _CONNECTIONS_OF_A_SOAK = 100_000
 _DOWNLOADS = 5
 """From each of them."""
-_IDLE_SECONDS = 3
 
 
 @pytest.mark.long
@@ -32,10 +31,10 @@ def test_rollouts_lose_no_connection_and_no_download(
     soak: bool,  # noqa: FBT001 - a fixture
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One after the other, without a setting of the node's: docs/install.md.
+    """Of the agent and of the relay in turn, without a setting of the node's: docs/install.md.
 
-    Downloads last over the first: the old relay takes no more connections, but stays for them, and the agent
-    with it.
+    A connection that is open outlives any number of the agent's. Downloads last over a rollout of the relay:
+    the old one takes no more connections, but stays for them.
     """
     users = (world.node1, world.pod1)
     image = world.push_image(16)
@@ -46,24 +45,30 @@ def test_rollouts_lose_no_connection_and_no_download(
     with ExitStack() as stack:
         loads = [stack.enter_context(new_connections(user, _PER_SECOND)) for user in users]
         began = time.monotonic()
-        downloads = [SlowDownload(user, image) for user in users for _ in range(_DOWNLOADS)]
         while rollouts == 0 or (soak and sum(load.answered for load in loads) < _CONNECTIONS_OF_A_SOAK):
-            old, pod = pod, deployment.ready_pod()
-            pod.agent.await_line("Became the writer")
-            old.agent.await_line("Another process is to write")
-            pod.agent.await_line("Steered new connections")
-            _read_all(downloads)
+            downloads = [SlowDownload(user, image) for user in users for _ in range(_DOWNLOADS)]
+            kept = living_processes(world.node1, "haproxy")
+            for _ in range(3):
+                pod.terminate()
+                assert pod.agent.wait(seconds=20) == 0
+                pod.remove()
+                pod = deployment.ready_pod()
+                _read_all(downloads)
+            assert '"message": "Applied a change"' not in pod.agent.log()
+            assert [line.split()[0] for line in living_processes(world.node1, "haproxy")] == [
+                line.split()[0] for line in kept
+            ]
+            old, new = deployment.relays.pop(), deployment.relay_pod()
+            new.await_ready()
             old.terminate()
-            old.agent.await_line("Stopping; the node is left as it is")
             for load in loads:
                 load.await_more(2 * _PER_SECOND)
             _read_all(downloads)
-            assert old.relay.running or not downloads
-            while downloads:
-                downloads.pop().finish()
+            assert old.relay.running
+            for download in downloads:
+                download.finish()
             # That was within the grace period; nothing was killed.
             assert old.relay.wait(seconds=60) == 0
-            assert old.agent.wait(seconds=60) == 0
             old.remove()
             rollouts += 1
         for load in loads:
@@ -75,8 +80,9 @@ def test_rollouts_lose_no_connection_and_no_download(
     assert not (soak and late), f"of {total} took more than 250 ms: {late}"
     with capsys.disabled():
         print(
-            f"\n{rollouts} rollouts: {total} new connections ({total / seconds:.0f}/s) and {_DOWNLOADS * 2} "
-            f"downloads, none failed; the slowest took {max(load.longest_seconds for load in loads):.3f} s; "
+            f"\n{3 * rollouts} rollouts of the agent, {rollouts} of the relay: {total} new connections "
+            f"({total / seconds:.0f}/s) and {_DOWNLOADS * 2} downloads, none failed; the slowest took "
+            f"{max(load.longest_seconds for load in loads):.3f} s; "
             f"more than 250 ms took: {', '.join(late) or 'none'}"
         )
     assert total / seconds >= _PER_SECOND
@@ -84,44 +90,45 @@ def test_rollouts_lose_no_connection_and_no_download(
     _uninstall(deployment, pod)
 
 
-@pytest.mark.long
-def test_a_rollout_does_not_wait_for_an_idle_connection(
-    world: World, image: ImageRoot, tmp_path: Path
+def test_a_new_relay_without_an_agent_is_not_ready_and_takes_nothing_away(
+    world: World, deployment: Deployment
 ) -> None:
-    """But for downloads, as above. By default, relay.idleSeconds is 30."""
-    node = world.node1
-    options = {**OPTIONS, "relay": {"idleSeconds": _IDLE_SECONDS}}
-    with Deployment(world, image, tmp_path / "deployment", options=options) as deployment:
-        old = deployment.ready_pod()
-        # Used and kept, as containerd keeps its own.
-        with node.connect(LOAD_BALANCER_IP, 80) as idle:
-            idle.sendall(f"GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n".encode())
-            assert idle.recv(65536).startswith(b"HTTP/1.1 200")
-            new = deployment.ready_pod()
-            new.agent.await_line("Became the writer")
-            old.terminate()
-            idle.settimeout(_IDLE_SECONDS + 5)
-            assert idle.recv(65536) == b""
-        _await_gone(old)
-        assert node.curl(f"https://{SITE}/").ok
-
-
-def test_a_new_pod_whose_relay_is_late_takes_nothing_away(world: World, deployment: Deployment) -> None:
-    """Its agent writes by then; what points at the older pod's relay stays."""
-    old, new = deployment.ready_pod(), deployment.pod()
-    with new_connections(world.node1), new_connections(world.node1, target=SITE):
-        new.start(without="relay")
-        new.agent.await_line("HAProxy does not listen on")
-        new.restart("relay")
+    """A rollout of relays waits for each node's agent."""
+    pod = deployment.ready_pod()
+    pod.terminate()
+    assert pod.agent.wait(seconds=20) == 0
+    with new_connections(world.node1), new_connections(world.node1, target=SITE) as load:
+        new = deployment.relay_pod()
+        new.relay.await_probe("livenessProbe")
+        load.await_more(_PER_SECOND)
+        assert new.relay.probe("startupProbe").exit_code != 0
+        pod.restart("agent")
         new.await_ready()
+        old = deployment.relays.pop(0)
         old.terminate()
-        _await_gone(old)
+        assert old.relay.wait(seconds=20) == 0
+        load.await_more(_PER_SECOND)
+    _check_served(world)
+
+
+def test_kubectl_delete_takes_the_agents_rights_first_and_leaves_nothing(
+    world: World, deployment: Deployment
+) -> None:
+    """Of `kubectl delete -k` or of a namespace: refusals for 20 seconds."""
+    pod = deployment.ready_pod()
+    deployment.api.access.allow_only([], "system:serviceaccount:nodeagent:nodeagent")
+    for each in (pod, *deployment.relays):
+        each.terminate()
+    assert pod.agent.wait(seconds=50) == 0
+    assert names(world.node1) == {}
+    assert relay_addresses(world.node1) == frozenset()
+    assert "nodeagent" not in world.node1.run(["nft", "list", "tables"]).stdout
 
 
 def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     """Until the agent runs, the hosts file has an address that does not exist; then all is well by itself."""
     node = world.node1
-    before = _shut_down_and_boot(deployment.ready_pod())
+    before = _shut_down_and_boot(deployment, deployment.ready_pod())
     # Of what a gateway can do with such packets, the worst.
     unrouted = ["blackhole", "169.254.0.0/16"]
     world.lb.run(["ip", "route", "add", *unrouted])
@@ -130,6 +137,7 @@ def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixt
         request = node.curl(f"https://{SITE}/", timeout=3)
         seconds = time.monotonic() - began
         assert not request.ok
+        deployment.relay_pod()
         pod = deployment.pod()
         began = time.monotonic()
         pod.start()
@@ -181,23 +189,18 @@ def _is_served(pod: Pod) -> bool:
     return pod.node.curl(f"https://{SITE}/", timeout=5).ok
 
 
-def _shut_down_and_boot(pod: Pod) -> ManagedState:
+def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
     """Cut the power of a node that a pod serves; returns the state before. The hosts file stays."""
     node = pod.node
     before = read_managed_state(node)
-    pod.remove()
+    for each in (pod, deployment.relays.pop()):
+        each.remove()
     for address in before.addresses:
         node.run(["ip", "address", "del", f"{address}/32", "dev", "lo"])
     node.run(["nft", "delete", "table", "inet", "nodeagent"])
     node.run(["rm", "-r", "/run/nodeagent"])
     assert names(node) == before.names
     return before
-
-
-def _await_gone(pod: Pod) -> None:
-    for container in (pod.relay, pod.agent):
-        assert container.wait(seconds=20) == 0
-    pod.remove()
 
 
 def _read_all(downloads: list[SlowDownload]) -> None:
@@ -217,11 +220,16 @@ def _uninstall(deployment: Deployment, pod: Pod) -> None:
     deployment.delete()
     pod.terminate()
     assert pod.agent.wait() == 0, pod.agent.log()
-    assert pod.relay.wait() == 0, pod.relay.log()
+    for relay in deployment.relays:
+        relay.terminate()
+        assert relay.relay.wait() == 0, relay.relay.log()
+        relay.remove()
     pod.remove()
     assert "Could not clean up a component" not in pod.agent.log()
     assert names(node) == {}
     assert relay_addresses(node) == frozenset()
     assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout
     assert living_processes(node, "haproxy") == []
+    # The next boot removes what the relay pods left.
+    node.run(["rm", "-r", "/run/nodeagent/relay"])
     assert node.run(["ls", "-A", "/run/nodeagent"]).stdout == ""

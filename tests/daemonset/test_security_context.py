@@ -1,24 +1,36 @@
 """The containers with the DaemonSet's own security context: what they can do with it, and what they can't."""
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.managed_state import metadata_of, names, read_managed_state
-from tests.daemonset.deployment import pod_template
-from tests.daemonset.pods import Pod
+from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.pods import Container
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
 _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 """linux/capability.h."""
-_CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
+_CONTAINERS = ("agent", "relay")
 
 
-def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:
-    node = world.node1
+@pytest.fixture(scope="module")
+def containers(
+    world: World, image: ImageRoot, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Container]]:
+    """Those of both pods of a node, ready; work stealing may run some tests later, with others."""
+    with Deployment(world, image, tmp_path_factory.mktemp("pods") / "deployment") as deployed:
+        pod = deployed.ready_pod()
+        yield {"agent": pod.agent, "relay": deployed.relays[0].relay}
+
+
+def test_it_suffices_to_serve_and_to_repair(world: World, containers: Mapping[str, Container]) -> None:
+    node, agent = world.node1, containers["agent"]
     for user in (node, world.pod1):
         for scheme in ("http", "https"):
             answer = user.curl(f"{scheme}://{SITE}/")
@@ -27,21 +39,23 @@ def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:
     relay = stands.names[SITE]
     assert stands.addresses == {relay}
     assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
-    assert pod.agent.probe("startupProbe").exit_code == 0
-    assert '"level": "ERROR"' not in pod.agent.log()
-    assert '"level": "WARNING"' not in pod.agent.log()
+    assert agent.probe("livenessProbe").exit_code == 0
+    assert '"level": "ERROR"' not in agent.log()
+    assert '"level": "WARNING"' not in agent.log()
     # The directory is mounted and not the file: the agent replaces it; and sees that a tool of the node did.
-    assert "hosts written (rename)" in pod.agent.log()
+    assert "hosts written (rename)" in agent.log()
     assert metadata_of(node, "/etc/hosts").startswith("644 0:0")
     assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
     node.run(["sh", "-c", "grep -v example.test /etc/hosts >/etc/hosts.new; mv /etc/hosts.new /etc/hosts"])
     wait_until(lambda: SITE in names(node), "the name standing again")
-    pod.await_ready()
+    agent.await_probe("readinessProbe")
 
 
 @pytest.mark.parametrize("name", _CONTAINERS)
-def test_a_container_holds_what_is_written_and_no_more(pod: Pod, name: str) -> None:
-    container = pod.containers[name]
+def test_a_container_holds_what_is_written_and_no_more(
+    containers: Mapping[str, Container], name: str
+) -> None:
+    container = containers[name]
     status = Path(f"/proc/{container.pid}/status").read_text(encoding="ascii")
     fields = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
     added = container.spec["securityContext"]["capabilities"].get("add", [])
@@ -52,8 +66,8 @@ def test_a_container_holds_what_is_written_and_no_more(pod: Pod, name: str) -> N
 
 
 @pytest.mark.parametrize("name", _CONTAINERS)
-def test_a_container_can_write_to_its_volumes_alone(pod: Pod, name: str) -> None:
-    container = pod.containers[name]
+def test_a_container_can_write_to_its_volumes_alone(containers: Mapping[str, Container], name: str) -> None:
+    container = containers[name]
     for place in ("/", "/var/lib", "/usr/bin", "/etc"):
         answer = container.execute(["touch", f"{place}/written"])
         assert "Read-only file system" in answer.stderr, place

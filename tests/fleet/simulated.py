@@ -7,7 +7,7 @@ import msgspec
 
 from nodeagent import __version__
 from nodeagent.agent.status_file import IN_POD
-from nodeagent.observe.status import AgentStatus, ComponentStatus, DecisionCounts, Role
+from nodeagent.observe.status import AgentStatus, ComponentStatus, DecisionCounts, RelayStatus
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 
@@ -25,12 +25,12 @@ def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an Age
         "AgentStatus",
         node,
         __version__,
-        Role.WRITER,
         UPTIME - 2,
         40.0,
         {component: ComponentStatus("ok") for component in ("api", "plan", "dnat", "hosts")},
         load_balancers=DecisionCounts(served=3, skipped=1),
         names=DecisionCounts(served=40),
+        relay=RelayStatus("nodeagent-relay-x", "3.0.11"),
     )
     return msgspec.structs.replace(found, **fields)
 
@@ -46,7 +46,7 @@ def answering(document: AgentStatus | bytes) -> Answer:
 
     def program(command: Sequence[str]) -> Ended:
         if list(command) == _DOCUMENT:
-            return Ended(0, f"{UPTIME} 400000.00\n99998 alive ready\n".encode() + text)
+            return Ended(0, f"{UPTIME} 400000.00\n".encode() + text)
         return Ended(127, stderr=f"not found: {command}".encode())
 
     return program
@@ -100,7 +100,7 @@ class Fleet:
                 },
                 "spec": {
                     "nodeName": node,
-                    "containers": [{"name": "agent", "image": "nodeagent:0.1.0"}, {"name": "relay"}],
+                    "containers": [{"name": "agent", "image": "nodeagent:0.1.0"}],
                 },
                 "status": {
                     "phase": "Running",
@@ -116,6 +116,25 @@ class Fleet:
             }
         )
         self.api.containers.run(NAMESPACE, name, "agent", answer)
+        return name
+
+    def set_relay(self, node: str, *, ready: bool = True) -> str:
+        """Make or change a node's relay pod; returns its name."""
+        name = f"nodeagent-relay-{node}"
+        status = {"name": "relay", "ready": ready, "state": {"running": {}}}
+        self.api.store.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "namespace": NAMESPACE,
+                    "name": name,
+                    "labels": {"app.kubernetes.io/name": "nodeagent-relay"},
+                },
+                "spec": {"nodeName": node, "containers": [{"name": "relay"}]},
+                "status": {"phase": "Running", "containerStatuses": [status]},
+            }
+        )
         return name
 
     def silence(self, node: str) -> None:

@@ -84,16 +84,17 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     fleet.silence("gone")
     fleet.add("newer", answering(b'{"schemaVersion":"2"}'))
     fleet.add("garbage", answering(b"\xff\x00{"))
-    fleet.add("waiting", answering(status("waiting", role="standby")))
+    fleet.add("late", answering(status("late")))
+    fleet.set_relay("late", ready=False)
     fleet.add("without", lambda _: Ended(1, stderr=b"cat: No such file or directory\n"))
     code, nodes = _nodes(ask)
     assert code == 2
     assert {name: node["state"] for name, node in nodes.items()} == {
         "bare": "no-pod",
         "crashing": "not-ready",
+        "late": "not-ready",
         "starting": "not-ready",
         "stuck": "not-ready",
-        "waiting": "not-ready",
         "broken": "drifted",
         "conflict": "drifted",
         "gone": "not-answering",
@@ -103,7 +104,7 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
         "node000": "in-sync",
         "node001": "in-sync",
     }
-    assert list(nodes)[:4] == ["bare", "crashing", "starting", "stuck"]
+    assert list(nodes)[:4] == ["bare", "crashing", "late", "starting"]
     assert nodes["broken"]["components"] == ["hosts"]
     assert nodes["broken"]["reason"] == "hosts: failed for 63 s: read-only file system"
     assert nodes["conflict"]["reason"] == "dnat: another program keeps reverting repairs"
@@ -113,7 +114,7 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     assert (
         "this version of nodeagent can't read its status: Invalid enum value '2'" in nodes["newer"]["reason"]
     )
-    assert nodes["waiting"]["reason"].endswith("its role is standby")
+    assert nodes["late"]["reason"] == "nodeagent-relay-late: container relay is not ready"
     assert nodes["without"]["reason"].endswith("can't be read: cat: No such file or directory")
     summary = ask("fleet").stdout.splitlines()[-1]
     assert summary == (
@@ -157,10 +158,9 @@ def test_one_object_that_can_not_be_read_hides_no_node(api: ApiServer, ask: Ask)
 
 
 def test_during_a_rollout_the_agent_that_is_ready_is_asked(api: ApiServer, ask: Ask) -> None:
-    """The other one may not run yet, or wait for its turn."""
+    """The other one may not run yet."""
     fleet = Fleet(api, 1)
     fleet.set_pod("node000", lambda _: Ended(1), running=False, suffix="-new")
-    fleet.set_pod("node000", answering(status("node000", role="standby")), ready=False, suffix="-newer")
     code, nodes = _nodes(ask)
     assert (code, nodes["node000"]["pod"]) == (0, "nodeagent-node000")
 
@@ -293,10 +293,17 @@ def test_the_doctor_reads_this_nodes_own_agent_from_its_file(
     assert unreadable is not None
     assert unreadable.state == "unreadable"
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    file.write_bytes(
-        b"1 alive ready\n" + msgspec.json.encode(status("node1", written_at=now - age, **fields))
-    )
+    file.write_bytes(msgspec.json.encode(status("node1", written_at=now - age, **fields)))
     found = read_own("node1", file)
     assert found is not None
     assert found.state == state
     assert bool(found.reason) is (state != "in-sync")
+
+
+def test_each_row_has_the_node_s_relay(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 2)
+    relay = fleet.set_relay("node000")
+    _, nodes = _nodes(ask)
+    assert (nodes["node000"]["relayPod"], nodes["node000"]["relayVersion"]) == (relay, "3.0.11")
+    assert nodes["node001"]["relayPod"] == ""
+    assert "RELAY" in ask("fleet").stdout.splitlines()[0]

@@ -1,6 +1,6 @@
 """Alive and ready: the answer to a probe, moment by moment."""
 
-from nodeagent.observe.status import Role, Status
+from nodeagent.observe.status import Status
 from tests.clock import Clock
 
 
@@ -24,22 +24,20 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
     assert health.alive().ok
 
 
-def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
+def test_an_agent_is_ready_after_its_first_sync_and_stays_ready() -> None:
     """Until then, the answer has the reasons."""
     health, clock = board("api", "hosts", "dnat")
     assert not health.ready().ok
     assert health.ready().text == (
         "not ready: this process has not applied all components yet\n"
-        "role: starting\napi: not yet\nhosts: not yet\ndnat: not yet\n"
+        "api: not yet\nhosts: not yet\ndnat: not yet\n"
     )
 
-    health.became(Role.WRITER)
     health.report("api", "connection refused")
     clock.now += 12
     assert not health.ready().ok
     assert health.ready().text == (
         "not ready: this process has not applied all components yet\n"
-        "role: writer\n"
         "api: failed since 12 s: connection refused\n"
         "hosts: not yet\n"
         "dnat: not yet\n"
@@ -49,7 +47,7 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
         health.report(component, None)
     health.synced()
     assert health.ready().ok
-    assert health.ready().text == "ready\nrole: writer\napi: ok\nhosts: ok\ndnat: ok\n"
+    assert health.ready().text == "ready\napi: ok\nhosts: ok\ndnat: ok\n"
 
     health.report("dnat", "nft: Operation not permitted")
     assert health.ready().ok
@@ -75,12 +73,11 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")
     health.report("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
-    health.became(Role.STANDBY, "evil\nhosts: ok")
+    health.waits_for = "evil\nhosts: ok"
 
     lines = health.ready().text.splitlines()
     assert lines == [
-        "ready",
-        "role: standby: evil\\nhosts: ok",
+        "not ready: evil\\nhosts: ok",
         "dnat: failed since 0 s: nft says:; bad; hosts: ok\\x1b[2J\\u202e",
         "hosts: not yet",
     ]

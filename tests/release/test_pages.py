@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+import yaml
 
 from nodeagent.cli.main import nodeagent
 from nodeagent.config.options import Config
@@ -146,6 +147,8 @@ def test_every_path_and_option_on_a_page_exists() -> None:
         for name, section in sections.items()
         for field in msgspec.structs.fields(section)
     }
+    values = yaml.safe_load((_ROOT / "charts/nodeagent/values.yaml").read_text("utf-8"))
+    options |= {f"{name}.{key}" for name in sections.keys() & values.keys() for key in values[name]}
     folders = {*_folders(_ROOT), *_folders(_ROOT / "nodeagent")}
     wrong = []
     for page in [*_PAGES, *(_ROOT / "docs" / "decisions").glob("*.md"), _ROOT / "CONTRIBUTING.md"]:

@@ -71,9 +71,6 @@ kustomization can't differ in what neither of them is asked to change.
 {{- fail (printf "dataPlane: %s contradicts config.dnat.backend: %s, config.coredns.servesPods: %t or coredns.enabled: %t; it sets all three, so leave them out, or leave out dataPlane to choose them yourself" .Values.dataPlane $backend $serves $enabled) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq (dig "relay" "kind" "node" $config) "service" -}}
-{{- $_ := unset $config.relay "haproxyDir" -}}
-{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -92,5 +89,10 @@ kustomization can't differ in what neither of them is asked to change.
 {{- $own := or $wanted.repository $wanted.tag -}}
 {{- $digest := $wanted.digest | default (ternary "" (dig "digest" "" $known) (not (empty $own))) -}}
 {{- $tag := $wanted.tag | default (dig "newTag" .Chart.AppVersion $known) -}}
-{{- if $digest -}}{{- printf "%s@%s" $repository $digest -}}{{- else -}}{{- printf "%s:%s" $repository $tag -}}{{- end -}}
+{{- include "nodeagent.imageOf" (dict "repository" $repository "tag" $tag "digest" $digest) -}}
+{{- end -}}
+
+{{/* An image by its repository, tag and digest. */}}
+{{- define "nodeagent.imageOf" -}}
+{{- if .digest -}}{{- printf "%s@%s" .repository .digest -}}{{- else -}}{{- printf "%s:%s" .repository .tag -}}{{- end -}}
 {{- end -}}

@@ -18,6 +18,7 @@ from nodeagent.components.addresses.state import (
     label_on_lo,
     owned,
 )
+from nodeagent.components.component import Component
 from nodeagent.linux.netlink import (
     ADDRESS_GROUPS,
     Link,
@@ -27,7 +28,7 @@ from nodeagent.linux.netlink import (
     address_socket,
     opened,
 )
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 
 
@@ -70,7 +71,7 @@ class AddressWatch(Notifications):
         return f"the device {self._interface} was changed"
 
 
-class Addresses:
+class Addresses(Component[AddressState, AddressDiff]):
     """Implements `component.Component`: relay addresses on a device of their own, or on `lo`.
 
     They are on `lo` if the kernel can't make such a device. One address's failure does not affect the others.
@@ -111,6 +112,14 @@ class Addresses:
     def watch(self) -> AddressWatch:
         """Return notifications about the relay addresses and their device. Raises OSError."""
         return AddressWatch(self._interface, self._ranges)
+
+    def ready(self, actual: AddressState, desired: Desired) -> frozenset[Endpoint]:
+        """Return those whose address the node has; see `component.Component`.
+
+        A listening socket outlives the address to which it is bound: then nothing reaches it.
+        """
+        held = {one.address for one in actual.ours}
+        return frozenset(each.bind for each in desired.listeners if each.bind.address in held)
 
     def _add(self, netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
         """Return the addresses that could not be added, and why."""

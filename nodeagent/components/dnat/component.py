@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import Watch
+from nodeagent.components.component import Component, Watch
 from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
 from nodeagent.components.dnat.nft_script import TABLE, replacement
 from nodeagent.components.dnat.nftables import (
@@ -35,7 +35,7 @@ _LOG = logging.getLogger("nodeagent")
 Option = Literal["auto", "nftables", "iptables", "none"]
 
 
-class Dnat:
+class Dnat(Component[DnatState, DnatChange]):
     """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
     Each reading looks again for a backend that is not available: a module may still be loaded. Until it is

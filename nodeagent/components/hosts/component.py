@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from nodeagent.components.component import Diff
+from nodeagent.components.component import Component, Diff
 from nodeagent.components.hosts.block import (
     BlockLines,
     HostsFile,
@@ -142,7 +142,7 @@ class HostsDiff(Diff):
         return f"{self.before.path} written ({self.before.how}): {text}"
 
 
-class Hosts:
+class Hosts(Component[HostsState, HostsDiff]):
     """Implements `component.Component`: the managed block of one hosts file.
 
     Args:

@@ -1,119 +1,29 @@
-"""HAProxy's run directory, and how it runs the configuration there: by a reload, or a start. EFFECTS."""
+"""How a HAProxy comes to run the configuration of its directory: by a reload, or a start. EFFECTS."""
 
 import os
 import shutil
 import time
-from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
-from pathlib import Path
-from stat import S_IMODE, S_ISREG
 
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
     Processes,
     Silence,
     Unreachable,
-    read_digest,
+    Worker,
     read_processes,
+    read_worker,
     reload_haproxy,
 )
 from nodeagent.components.relay.ports import unbindable
+from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
-from nodeagent.linux.atomic_file import remove_drafts, replace_file
 from nodeagent.model.desired import Listener
-
-_WRITABLE_BY_OTHERS = 0o022
-_LARGEST = 16 * 1024 * 1024
-"""Bytes of a configuration that are read into memory: fifty times those of 10,000 listeners."""
-_NOT_A_FILE = {ENOENT, ENOTDIR, ELOOP, EISDIR, ENXIO}
-
-
-class RunDirectory:
-    """The directory of the relay's configuration and sockets.
-
-    Args:
-        path: absolute; it need not exist yet.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.config = path / "haproxy.cfg"
-        self.master_socket = path / "master.sock"
-        self.stats_socket = path / "relay.sock"
-
-    def read(self) -> str | None:
-        """Return the configuration as it is, or None if there is none.
-
-        The relay's container can write here. A link, a FIFO or a file without end is not nodeagent's, and
-        counts as none: it is neither followed nor waited for, and the next `install` replaces it.
-
-        Raises:
-            ApplyError: it exists, but can't be read.
-        """
-        try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            with open(os.open(self.config, flags), "rb") as file:  # noqa: PTH123 - pathlib has no such flags
-                if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                content = file.read(_LARGEST + 1)
-            # HAProxy reads bytes; invalid UTF-8 is certainly not nodeagent's, and differs from it in any
-            # case.
-            return None if len(content) > _LARGEST else content.decode(errors="replace")
-        except OSError as error:
-            if error.errno in _NOT_A_FILE:
-                return None
-            raise ApplyError(
-                f"{self.config} can't be read: {error.strerror}. Run as root to see the actual state."
-            ) from error
-
-    def install(self, text: str) -> None:
-        """Replace the configuration whole: after a crash, the file is the old or the new one. Idempotent.
-
-        Raises:
-            ApplyError: the directory is not safe to use, or the file can't be written; the old one stays.
-        """
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self.path.stat()
-            if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
-                raise ApplyError(
-                    f"{self.path} belongs to user {status.st_uid} with mode {S_IMODE(status.st_mode):04o}: "
-                    "others could change HAProxy's configuration. The relay was left as it was. Make the "
-                    f"directory writable by this user alone (chown {os.geteuid()}, chmod 0700), "
-                    "or set relay.runDir or relay.haproxyDir."
-                )
-            replace_file(self.config, text.encode(), durable=True)
-        except OSError as error:
-            raise ApplyError(
-                f"{self.config} can't be written: {error}. The relay was left as it was."
-            ) from error
-
-    def remove(self) -> None:
-        """Remove the relay's files, and the directory if it is then empty and not a mount point. Idempotent.
-
-        Raises:
-            ApplyError: a file can't be removed.
-        """
-        try:
-            # HAProxy makes a unix socket under another name first (relay.sock.123.tmp); a crash may leave it.
-            sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))
-            for file in (self.config, *sockets):
-                file.unlink(missing_ok=True)
-            if not self.path.is_dir():
-                return
-            remove_drafts(self.config)
-            if not self.path.is_mount() and not any(self.path.iterdir()):
-                self.path.rmdir()
-        except OSError as error:
-            raise ApplyError(f"the relay's files in {self.path} can't all be removed: {error}.") from error
-
 
 _ASK_SECONDS = 2.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
 _RELOAD_SECONDS = 15.0
 # HAProxy binds for two seconds before it gives up, so a failure shows well within this.
 _ACTIVE_SECONDS = 10.0
-# A sidecar that waits for its configuration starts at once; a missing one never does.
-_SIDECAR_SECONDS = 3.0
 _PAUSE_SECONDS = 0.002
 
 
@@ -148,7 +58,7 @@ class Activation:
                 "Install it (apt-get install haproxy)."
             )
         before = read_processes(self._directory.master_socket, _ASK_SECONDS)
-        if isinstance(before, Unreachable) and haproxy is not None:
+        if self._launch and isinstance(before, Unreachable) and haproxy is not None:
             process.check(text, haproxy)
         previous = self._directory.read()
         if text != previous:
@@ -163,15 +73,15 @@ class Activation:
                 # It hangs, and would continue to take its share of the new connections.
                 process.stop(self._directory.config, self._drain_seconds)
             self._start(haproxy, text)
-        elif listeners and not self._await_active(text, _SIDECAR_SECONDS):
+        elif listeners:
             raise ApplyError(
-                f"no HAProxy answers at {before}. Nothing new is relayed. The configuration is in "
-                f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
-                "or set relay.launch: true so that nodeagent starts HAProxy itself."
+                f"no HAProxy answers at {before}. Its configuration is in {self._directory.config}, and it "
+                "runs it when it starts."
             )
 
     def _serves(self, text: str) -> bool:
-        return read_digest(self._directory.stats_socket, _ASK_SECONDS) == haproxy_config.digest(text)
+        worker = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+        return isinstance(worker, Worker) and worker.digest == haproxy_config.digest(text)
 
     def stop(self) -> None:
         """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""
@@ -234,11 +144,12 @@ class Activation:
         """
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
-        serving: str | Unreachable = ""
+        serving: Worker | Unreachable = Unreachable(str(self._directory.stats_socket), Silence.ABSENT)
         while time.monotonic() < deadline:
-            serving = read_digest(self._directory.stats_socket, _ASK_SECONDS)
+            serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-            if serving == digest and not isinstance(found, Unreachable):
+            served = isinstance(serving, Worker) and serving.digest == digest
+            if served and not isinstance(found, Unreachable):
                 return True
             if reloads is not None and _has_failed(found, reloads):
                 return False

@@ -10,7 +10,7 @@ Why these limits:
   listener (its socket and its check), and some per thread: see `descriptors`. HAProxy raises its own soft
   limit but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB per connection
   with both buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no
-  buffers. The processes that reloads left have at most as many together (draining.trim).
+  buffers. The processes that reloads left have at most as many together (trimming.trim).
 * `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. A client may have
@@ -27,9 +27,8 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import pairwise
-from pathlib import PurePath
 
 from msgspec.structs import replace
 
@@ -72,7 +71,8 @@ global
     httpclient.ssl.verify none
     .endif
     .endif
-    stats socket {run_dir}/relay.sock mode 600 level admin expose-fd listeners
+    # In the working directory, HAProxy's own: see run_directory.py.
+    stats socket unix@relay.sock mode 600 level admin expose-fd listeners
 
 defaults
     mode tcp
@@ -97,20 +97,22 @@ defaults
     option splice-request
     option splice-response
 
-frontend metrics
-    mode http
-    bind {run_dir}/metrics.sock mode 600
-    timeout client 10s
-    timeout http-request 5s
-    monitor-uri /healthz
-    http-request use-service prometheus-exporter if {{ path /metrics }}
-    http-request return status 404
-
-# Connections of others than the node: by client, and in all (one entry).
+{health}# Connections of others than the node: by client, and in all (one entry).
 backend clients
     stick-table type ipv6 size 100k expire 10m store conn_cur
 backend everyone
     stick-table type integer size 1 expire 10m store conn_cur
+"""
+HEALTH = Endpoint(IPv4Address("127.0.0.1"), 9468)
+"""Where a relay pod's HAProxy answers the kubelet's liveness probe (daemonset/base/relay.yaml)."""
+_HEALTH = f"""\
+frontend health
+    mode http
+    bind {HEALTH}
+    timeout client 10s
+    timeout http-request 5s
+    monitor-uri /healthz
+
 """
 _PIPES = 256
 _SOCKET_BUFFER = 131_072
@@ -172,8 +174,6 @@ _MAX_PORT = 65535
 # A namespace and a Service's name never have an underscore (RFC 1035 labels), so it separates the proxy's
 # name. HAProxy allows letters, digits, and - _ . : in it (4, "All proxy names").
 _LABEL = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
-# Spaces, commas, quotes and dollars have a meaning in haproxy.cfg (2.2, 2.3) or in the -S option.
-_PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTILINE)
 _SERVER = re.compile(rf"^    server {SERVER_NAME} (\S+) (.+?) inter ", re.MULTILINE)
 _NODE = re.compile(r" set-src ipv[46]\(([^)\s]+)\) ")
@@ -190,15 +190,14 @@ def descriptors(listeners: int, options: RelayOptions) -> int:
     return 2 * options.max_connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
 
 
-def render(listeners: Iterable[Listener], run_dir: PurePath, options: RelayOptions | None = None) -> str:
-    """Return the whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
+def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -> str:
+    """Return the whole haproxy.cfg for these listeners; for none, only HAProxy's own sockets.
 
     A connection that the node makes directly to the relay address has that address as its source, so
     `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one.
 
     Args:
         listeners: in any order; their order does not change the text.
-        run_dir: the directory of the sockets that HAProxy makes.
         options: the relay's; the defaults if there are none.
 
     Returns:
@@ -206,26 +205,21 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, options: RelayOptio
         returns it: this shows which configuration is active.
 
     Raises:
-        ApplyError: a listener or the path can't be written in HAProxy's syntax, or two listeners clash.
+        ApplyError: a listener can't be written in HAProxy's syntax, or two listeners clash.
     """
-    if not _PATH.fullmatch(str(run_dir)):
-        raise ApplyError(
-            f"relay.runDir or relay.haproxyDir: {str(run_dir)!r} can't be used in HAProxy's configuration. "
-            "The relay was left as it was. Use an absolute path of letters, digits, '.', '_' and '-'."
-        )
     ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())
     for earlier, later in pairwise(ordered):
         if earlier.bind == later.bind:
             raise _refusal(later, f"{earlier.load_balancer} already listens there")
     options = options or RelayOptions()
     head = _GLOBAL_AND_DEFAULTS.format(
-        run_dir=run_dir,
         connections=options.max_connections,
         threads=options.threads or 1,
         pipes=_PIPES,
         buffer=_SOCKET_BUFFER,
         idle=IDLE_SECONDS,
         fin=FIN_SECONDS,
+        health="" if options.launch else _HEALTH,
         # How many reloads a process may outlive, so that all that do take 384 MiB of memory at most.
         reloads=max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + len(ordered) // 40)),
     )

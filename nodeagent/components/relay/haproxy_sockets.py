@@ -5,7 +5,6 @@ for the statistics socket of the worker.
 """
 
 import csv
-import math
 import re
 import socket
 import time
@@ -19,6 +18,7 @@ from msgspec import Struct
 from nodeagent.components.relay.haproxy_config import SERVER_NAME, parse_proxy_name
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import printable
 
 _CHUNK = 65536
 _Parsed = TypeVar("_Parsed")
@@ -199,6 +199,7 @@ _FRONTEND = "FRONTEND"
 _MOST_STATISTICS = 1 << 24
 """Bytes: those of 10,000 listeners. The container of HAProxy may be an intruder's."""
 _MOST_ROWS, _MOST_COLUMNS = 50_000, 500
+_LONGEST_VERSION = 40
 
 
 class ServerState(Struct, frozen=True):
@@ -218,19 +219,28 @@ class ServerState(Struct, frozen=True):
     rejected: int = 0
 
 
-def read_digest(path: PurePath, timeout: float) -> str | Unreachable:
-    """Return the digest of the configuration that the worker behind the socket runs; `timeout` in seconds.
+class Worker(Struct, frozen=True):
+    """The worker that serves.
 
-    It is in the description: empty without one, and no digest if that is not nodeagent's.
+    `digest` is that of the configuration that it runs, which is in the description: empty without one, and no
+    digest if that is not nodeagent's.
     """
-    return _parsed(path, "show info", timeout, _digest)
+
+    digest: str
+    version: str
 
 
-def _digest(answer: str) -> str:
+def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
+    """Return the worker behind the statistics socket at `path`; `timeout` in seconds."""
+    return _parsed(path, "show info", timeout, _worker)
+
+
+def _worker(answer: str) -> Worker:
     fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
-    if "Version" not in fields:
-        raise ValueError("not an answer of HAProxy's")
-    return fields.get("description", "").removeprefix("nodeagent-")
+    version = fields["Version"].partition("-")[0]
+    return Worker(
+        fields.get("description", "").removeprefix("nodeagent-"), printable(version[:_LONGEST_VERSION])
+    )
 
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
@@ -268,72 +278,3 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
         )
         found.append(state)
     return tuple(sorted(found, key=lambda state: state.bind.sort_key()))
-
-
-_RETURN_SECONDS = 0.3
-"""How long HAProxy may not answer before it counts as ended: a reload takes a fraction of it."""
-_AGAIN_SECONDS = 0.01
-_CONNECT_SECONDS = 0.2
-_ABSENT_SECONDS = 0.5
-"""Between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
-
-
-class RelayWatch:
-    """Implements `component.Watch`: HAProxy ended, was started or reloaded, or answers again.
-
-    By a connection to its master's socket, which ends with the master. It works for a sidecar in another pid
-    namespace, where pidfd_open(2) does not. HAProxy 2.6 does this: the master never times out an idle
-    connection (held for 500 s; the statistics socket would after 10); it ends when its worker dies
-    (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a reload
-    closes the connection, since the master executes itself again.
-    """
-
-    def __init__(self, master_socket: PurePath) -> None:
-        self._path = master_socket
-        self._why = ""
-        self._connection = self._connected()
-
-    @property
-    def seconds(self) -> float:
-        """Until the next attempt to connect."""
-        return _ABSENT_SECONDS if self._connection is None else math.inf
-
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return -1 if self._connection is None else self._connection.fileno()
-
-    def close(self) -> None:
-        """See `component.Watch`."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def drain(self) -> str:
-        """See `component.Watch`. If the connection has ended, wait as long as a reload takes."""
-        if self._connection is None:
-            self._connection = self._connected()
-            return "" if self._connection is None else "HAProxy answers again"
-        try:
-            if self._connection.recv(_CHUNK):
-                return ""
-        except BlockingIOError:
-            return ""
-        except OSError:
-            pass  # it was reset
-        self.close()
-        deadline = time.monotonic() + _RETURN_SECONDS
-        while (found := self._connected()) is None and time.monotonic() < deadline:
-            time.sleep(_AGAIN_SECONDS)
-        self._connection = found
-        return "HAProxy stopped, or was reloaded" if found else f"HAProxy stopped: {self._why}"
-
-    def _connected(self) -> socket.socket | None:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_CONNECT_SECONDS)
-        try:
-            connection.connect(str(self._path))
-        except OSError as error:
-            self._why = f"{self._path}: {error.strerror or error}"
-            connection.close()
-            return None
-        connection.settimeout(0)  # recv() would wait that long, whatever its flags
-        return connection

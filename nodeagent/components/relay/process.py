@@ -7,6 +7,7 @@ process, and a HAProxy whose run directory was deleted is still found.
 """
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -25,6 +26,8 @@ _START_SECONDS = 15.0
 _TERMINATE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.005
 _STDIN = "/proc/self/fd/0"
+# A comma has a meaning in the -S option.
+_PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 
 
 def check(text: str, haproxy: str) -> None:
@@ -49,7 +52,7 @@ def check(text: str, haproxy: str) -> None:
 def check_descriptors(connections: int, listeners: int, needed: int) -> None:
     """Check that the limit of descriptors allows as many as needed, or HAProxy refuses to start.
 
-    It says `Cannot raise FD limit` then. A sidecar's limit is not this process's, but it
+    It says `Cannot raise FD limit` then. A relay pod's limit is not this process's, but it
     comes from the same container runtime.
 
     Raises:
@@ -72,7 +75,13 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
     Raises:
         ApplyError: it did not start; the text has HAProxy's own words.
     """
-    command = [haproxy, "-W", "-D", "-S", f"{master_socket},mode,600", "-f", str(config)]
+    if not _PATH.fullmatch(str(config.parent)):
+        raise ApplyError(
+            f"relay.runDir: {str(config.parent)!r} can't be used in HAProxy's options. The relay was left as "
+            "it was. Use an absolute path of letters, digits, '.', '_' and '-'."
+        )
+    directory = str(config.parent)
+    command = [haproxy, "-W", "-D", "-C", directory, "-S", f"{master_socket},mode,600", "-f", str(config)]
     with tempfile.TemporaryFile() as log:
         try:
             done = run_program(command, _START_SECONDS, output=log)
@@ -93,11 +102,6 @@ def running(config: Path) -> tuple[int, ...]:
     """Return the process ids of all of nodeagent's HAProxy processes, masters and workers, also old ones."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return tuple(pid for pid in pids if _is_ours(pid, config))
-
-
-def launched(config: Path) -> bool:
-    """Whether one of our HAProxy processes is a daemon, as `start` makes it; a sidecar is none."""
-    return any(b"-D" in _arguments(pid) for pid in running(config))
 
 
 def drain(pids: tuple[int, ...], config: Path) -> None:

@@ -1,33 +1,36 @@
 """The actual state of the relay, and a change of it: values, and the comparison of them. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Literal
 
 from nodeagent.components.component import Diff
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 
-Action = Literal["none", "start", "reload", "stop"]
+Action = Literal["none", "start", "reload", "steer", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
-class RelayState:
-    """The relay's actual state.
+class HaproxyState:
+    """One HAProxy of this node: a relay pod's, or the one that nodeagent launches.
 
-    `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not
-    readable). `running` says whether nodeagent's HAProxy answers; `active_digest` is the digest of the
-    configuration that its worker runs. `stray` is true if none answers but processes that nodeagent
-    launched are left. `notes` say what could not be read, or is not as expected. `unreadable` is the reason
-    why this user can't ask HAProxy, otherwise empty.
+    `directory` is its own; `pod` is the name of its pod, empty for a launched one. `listeners` are in the
+    configuration file, whose digest is `file_digest` (None: no file, or not readable). `running` says
+    whether its master answers; `active_digest` is the digest of the configuration that its worker runs, and
+    `started` when the worker began. `mark` is what the agent noted when it last became ready.
     """
 
+    directory: PurePath
+    pod: str = ""
     listeners: tuple[Listener, ...] = ()
     file_digest: str | None = None
     running: bool = False
     active_digest: str | None = None
-    stray: bool = False
-    notes: tuple[str, ...] = ()
-    unreadable: str = ""
+    started: int = 0
+    mark: str = ""
+    version: str = ""
 
     @property
     def current(self) -> bool:
@@ -36,57 +39,131 @@ class RelayState:
 
 
 @dataclass(frozen=True, slots=True)
+class RelayState:
+    """The relay's actual state.
+
+    `haproxies` are those that may serve, the youngest last: those of the pods that are not ending, or the
+    launched one. `gone` are the directories of pods of which no process is left. `stray` is true if
+    processes that nodeagent launched are left although their master does not answer, or pods are to serve.
+    `notes` say what could not be read, or is not as expected. `unreadable` is the reason why this user can't
+    ask HAProxy, otherwise empty.
+    """
+
+    haproxies: tuple[HaproxyState, ...] = ()
+    gone: tuple[PurePath, ...] = ()
+    stray: bool = False
+    notes: tuple[str, ...] = ()
+    unreadable: str = ""
+
+    @property
+    def serving(self) -> HaproxyState | None:
+        """The HAProxy at which new connections are to arrive: the youngest that runs its file."""
+        return next((each for each in reversed(self.haproxies) if each.current), None)
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """All that any of them has in its file, the youngest's first for each endpoint."""
+        found = {one.bind: one for each in self.haproxies for one in each.listeners}
+        return tuple(sorted(found.values(), key=lambda listener: listener.bind.sort_key()))
+
+    @property
+    def expected_mark(self) -> str:
+        """What `mark` of the serving one says when new connections arrive there."""
+        running = [each for each in self.haproxies if each.running]
+        group = [str(each.started) for each in running] if len(running) > 1 else []
+        digest = self.serving.active_digest if self.serving else None
+        return " ".join((digest or "", *group))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done with one HAProxy, and why, if its listeners alone don't say it."""
+
+    haproxy: HaproxyState
+    action: Action
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RelayChange(Diff):
     """After it, the relay serves `listeners`.
 
-    `reason` says why, if the listeners alone don't. `leaving` are the endpoints of those that will be removed
-    later.
+    `leaving` are the endpoints of those that will be removed later; `gone` the directories to remove.
     """
 
     before: RelayState = field(repr=False)
     listeners: tuple[Listener, ...]
-    action: Action
-    reason: str = ""
+    steps: tuple[Step, ...] = ()
     leaving: frozenset[Endpoint] = frozenset()
+    gone: tuple[PurePath, ...] = ()
+    awaited: bool = False
+    """Whether it needs a HAProxy, and there is none."""
 
     def __bool__(self) -> bool:
-        return self.action != "none"
+        return bool(self.steps or self.gone or self.awaited)
 
     def __str__(self) -> str:
-        """Return one line per listener, as in a diff, then the action; empty if there is nothing to do."""
-        if not self:
-            return ""
-        before = {listener.bind: listener for listener in self.before.listeners}
-        after = {listener.bind for listener in self.listeners}
-        lines = [f"- {_line(listener)}" for bind, listener in before.items() if bind not in after]
-        for new in self.listeners:
-            old = before.get(new.bind)
-            if old is not None and old != new:
-                lines += [f"- {_line(old)}", f"+ {_line(new)}"]
-        lines += [f"+ {_line(listener)}" for listener in self.listeners if listener.bind not in before]
-        lines.append(f"{self.action} HAProxy" + (f": {self.reason}" if self.reason else ""))
-        return "\n".join(lines)
+        """Return one line per listener, as in a diff, then what is done; empty if there is nothing to do."""
+        return "\n".join(dict.fromkeys(self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        befores = [step.haproxy.listeners for step in self.steps if step.action != "steer"]
+        for listeners in befores or ([()] if self.awaited else []):
+            before = {listener.bind: listener for listener in listeners}
+            after = {listener.bind for listener in self.listeners}
+            yield from (f"- {_line(listener)}" for bind, listener in before.items() if bind not in after)
+            for new in self.listeners:
+                old = before.get(new.bind)
+                if old is not None and old != new:
+                    yield from (f"- {_line(old)}", f"+ {_line(new)}")
+            yield from (f"+ {_line(each)}" for each in self.listeners if each.bind not in before)
+        for step in self.steps:
+            pod = f" of {step.haproxy.pod}" if step.haproxy.pod else ""
+            what = (
+                f"steer new connections to HAProxy{pod}"
+                if step.action == "steer"
+                else f"{step.action} HAProxy{pod}"
+            )
+            yield what + (f": {step.reason}" if step.reason else "")
+        if self.awaited:
+            yield "wait for a relay pod"
+        yield from (f"- {path}: its pod has ended" for path in self.gone)
 
 
-def action_towards(
-    state: RelayState, wanted: tuple[Listener, ...], desired_digest: str, *, launch: bool
-) -> tuple[Action, str]:
-    """Return what leads from `state` to the listeners, and why, if they alone don't say it.
+def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, launch: bool) -> RelayChange:
+    """Return what leads from `state` to the listeners, of which `digest` is that of the rendering.
 
-    `desired_digest` is that of their rendering. With `launch`, nodeagent starts and stops HAProxy.
+    With `launch`, nodeagent starts and stops HAProxy.
     """
+    steps = []
+    for haproxy in state.haproxies:
+        action, reason = _towards(state, haproxy, wanted, digest, launch=launch)
+        if action != "none":
+            steps.append(Step(haproxy, action, reason))
+    serving = state.serving
+    if not launch:
+        if state.stray and not wanted:
+            steps.append(Step(HaproxyState(PurePath()), "stop", "nodeagent launched it"))
+        if not steps and serving is not None and serving.mark != state.expected_mark:
+            steps.append(Step(serving, "steer"))
+    awaited = bool(wanted) and not any(each.running for each in state.haproxies) and not launch
+    return RelayChange(state, wanted, tuple(steps), gone=state.gone, awaited=awaited)
+
+
+def _towards(
+    state: RelayState, haproxy: HaproxyState, wanted: tuple[Listener, ...], digest: str, *, launch: bool
+) -> tuple[Action, str]:
     if not wanted and launch:
-        exists = state.running or state.stray or state.file_digest is not None
+        exists = haproxy.running or state.stray or haproxy.file_digest is not None
         return ("stop", "nothing is to be relayed") if exists else ("none", "")
-    if not state.running:
-        # A missing sidecar relays nothing, as desired.
-        needed = wanted or state.listeners
-        return ("start" if launch else "reload", "no HAProxy answers") if needed else ("none", "")
-    if state.active_digest == desired_digest == state.file_digest:
+    if not haproxy.running:
+        # A pod's HAProxy that does not answer is started again by the pod, and no concern of the agent's.
+        return ("start", "no HAProxy answers") if launch else ("none", "")
+    if haproxy.active_digest == digest == haproxy.file_digest:
         return "none", ""
-    if set(state.listeners) != set(wanted):
+    if set(haproxy.listeners) != set(wanted):
         return "reload", ""
-    if state.file_digest == desired_digest:
+    if haproxy.file_digest == digest:
         return "reload", "the process does not run the file's configuration"
     return "reload", "the file is not as nodeagent writes it"
 

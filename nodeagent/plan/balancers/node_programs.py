@@ -84,8 +84,8 @@ NODE_PORTS: Mapping[int, str] = {
     9100: "node exporter",
     # kubernetes/node-problem-detector, cmd/options.
     **dict.fromkeys((20256, 20257), "node problem detector"),
-    # docs/runbook.md.
-    9467: "nodeagent",
+    # daemonset/base: agent and relay.
+    **dict.fromkeys((9467, 9468), "nodeagent"),
 }
 """Ports that the daemons of a node bind, each with what listens there by default.
 

@@ -29,7 +29,10 @@ class ApiError(SourceError):
 
     Attributes:
         retry_after: seconds that the server asks to wait before the next attempt; None if it says nothing.
+        by_api_server: whether the answer is one of an API server's, and not of a proxy in front of it.
     """
+
+    by_api_server = False
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -185,8 +188,10 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     Returns:
         The error, to be raised.
     """
+    by_api_server = False
     try:
         told = from_json(body, Status)
+        by_api_server = told.status == "Failure"
     except msgspec.MsgspecError:
         told = Status()  # For example, a proxy's page: then only the HTTP status decides.
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
@@ -208,6 +213,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     words += _NEXT_STEP.get(status // 100 if status >= _SERVER_FAILED else status, "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
+    error.by_api_server = by_api_server
     if isinstance(error, NotFoundError) and told.reason == "NotFound":
         error.object_name = details.name
     return error

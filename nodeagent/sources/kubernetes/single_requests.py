@@ -17,9 +17,11 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
+    ApiError,
     ForbiddenError,
     NotFoundError,
     ServerTroubleError,
+    UnauthorizedError,
     UnreachableError,
 )
 from nodeagent.sources.kubernetes.resources import object_path, served_plurals, unread_kinds
@@ -175,27 +177,32 @@ _BETWEEN_LOOKS = 1.0
 def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
-    Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
-    starting, may answer 404 to everything. Each attempt is made over a new connection.
+    `kubectl delete -k` takes the right to ask before, or at the same time; an upgrade never does. So refusals
+    in a row for 20 seconds mean that, too: an API server that is just starting refuses for less. But an
+    attempt that the API server itself does not answer (a proxy in front of it may) is none, and then nothing
+    is known. Each attempt is made over a new connection.
 
     Raises:
         SourceError: the API did not answer within 20 seconds; RBAC: get this DaemonSet by name.
     """
     deadline = time.monotonic() + GOING_SECONDS
+    only_refused = True
     while True:
         # The other end of a kept connection may have died without a word.
         connection.close()
         try:
             answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
             return from_json(answer, api.Head).metadata.deletionTimestamp is not None
-        except NotFoundError as error:
-            if error.object_name != daemonset.name:
-                raise
-            return True
         except msgspec.MsgspecError as error:
             raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
-        except (UnreachableError, ServerTroubleError):
+        except ApiError as error:
+            if isinstance(error, NotFoundError) and error.object_name == daemonset.name:
+                return True
+            refused = isinstance(error, UnauthorizedError | ForbiddenError) and error.by_api_server
+            only_refused = only_refused and refused
             if time.monotonic() + _BETWEEN_LOOKS > deadline:
+                if only_refused:
+                    return True
                 raise
         time.sleep(_BETWEEN_LOOKS)
 

@@ -1,6 +1,7 @@
 """Listeners of a relay, and a world for a test of it: namespaces of its own with addresses on `lo`."""
 
 import functools
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,19 +11,22 @@ from typing import ParamSpec
 
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
-from nodeagent.components.relay.state import RelayChange
+from nodeagent.components.relay.run_directory import RunDirectory
+from nodeagent.components.relay.state import HaproxyState, RelayChange
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests import isolation
 from tests.components.converging import converge, remove
+from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.manifests import pod
 from tests.testbed.squatter import command
 
 P = ParamSpec("P")
 
 RUN = Path("/run/nodeagent")
-LAUNCHED, SIDECAR = RelayOptions(launch=True), RelayOptions()
+LAUNCHED, PODS = RelayOptions(launch=True), RelayOptions()
 CONFIG, MASTER = RUN / "haproxy.cfg", RUN / "master.sock"
 RELAY, RELAY_2, RELAY_6 = "169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"
 SERVICE, SERVICE_6 = "10.96.0.10", "fd00:96::10"
@@ -71,10 +75,34 @@ def listener(  # noqa: PLR0913 - each names one field
 A, B, C = listener(RELAY), listener(RELAY_2), listener(RELAY_6, server=SERVICE_6)
 
 
-def start_sidecar() -> "subprocess.Popen[bytes]":
-    """HAProxy in a process of its own, as the relay's container runs it; it waits for its configuration."""
-    command = f"until [ -e {CONFIG} ]; do :; done; exec haproxy -W -db -S {MASTER},mode,600 -f {CONFIG}"
-    return subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+def pod_directory(uid: str) -> RunDirectory:
+    """The directory of a relay pod."""
+    return RunDirectory(RUN / "relay" / uid, of_pod=True)
+
+
+def start_pod(uid: str) -> "subprocess.Popen[bytes]":
+    """A relay pod by its manifest: its container's command, with a directory as a kubelet mounts it."""
+    (container,) = pod(render(DAEMONSET / "base"), name="nodeagent-relay")["containers"]
+    (mount,) = container["volumeMounts"]
+    assert mount["subPathExpr"] == "$(POD_UID)"
+    path, inside = pod_directory(uid).path, mount["mountPath"]
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    Path(inside).mkdir(exist_ok=True)
+    base = next(one["value"] for one in container["env"] if one["name"] == "BASE")
+    return subprocess.Popen(
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            f'mount --bind {path} {inside}; exec "$@"',
+            "sh",
+            *container["command"],
+        ],
+        env={**os.environ, "POD_NAME": f"nodeagent-relay-{uid}", "BASE": base},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 @contextmanager
@@ -120,6 +148,15 @@ class KeptRelay(Relay):
         """Leave nothing of it."""
         remove(self, Desired())
         self.leave()
+
+    def ready_of(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
+        """Those of the listeners that are ready now."""
+        return self.ready(self.read(), Desired(listeners=tuple(listeners)))
+
+    def state(self) -> HaproxyState:
+        """The only HAProxy's, or the one that serves."""
+        read = self.read()
+        return read.serving or read.haproxies[-1]
 
     def servers(self) -> dict[Endpoint, ServerState]:
         """What HAProxy reports about each listener, by where it listens."""

@@ -12,9 +12,9 @@ from nodeagent.components.relay.haproxy_sockets import (
     Silence,
     Unreachable,
     ask,
-    read_digest,
     read_processes,
     read_servers,
+    read_worker,
     reload_haproxy,
 )
 from tests.components.relay.answering import ANSWERS, Answer, answering, hangs, says
@@ -91,7 +91,7 @@ web_site_169.254.66.6_443,service,0,,,UP,L4OK,Layer4 check passed,,
 
 
 @pytest.mark.parametrize(
-    ("read", "answer"), [(read_digest, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
+    ("read", "answer"), [(read_worker, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
 )
 def test_a_part_of_an_answer_is_no_answer(
     tmp_path: Path, read: Callable[[Path, float], object], answer: str
@@ -105,7 +105,7 @@ def test_a_part_of_an_answer_is_no_answer(
 
 
 @ANSWERS
-@pytest.mark.parametrize("read", [read_digest, read_servers, read_processes])
+@pytest.mark.parametrize("read", [read_worker, read_servers, read_processes])
 def test_an_unusable_answer_is_none(
     tmp_path: Path, read: Callable[[Path, float], object], answer: Answer
 ) -> None:

@@ -25,7 +25,7 @@ def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) 
     )
     relays.serve([A])
     state = relays.read()
-    assert state.current
+    assert state.haproxies[0].current
     assert state.listeners == (A,)
     assert not state.notes
     assert CONFIG.stat().st_mode & 0o7777 == 0o600
@@ -61,7 +61,7 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
             shutil.rmtree(RUN)
             relays.serve([A])
             assert echoes(connection)
-            assert relays.read().current
+            assert relays.state().current
         wait_until(lambda: not set(alive("haproxy")) & set(old), "the end of the old one", seconds=20)
         assert who(A.bind) == f"v1 {RELAY}"
     relays.clean_up()
@@ -79,7 +79,7 @@ def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
         os.kill(pid, signal.SIGSTOP)
     assert any("no answer in time" in note for note in relays.read().notes)
     relays.serve([A])
-    assert relays.read().current
+    assert relays.state().current
     assert not set(alive("haproxy")) & set(hung)
 
 
@@ -107,7 +107,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
     relays.serve([A])
     text = CONFIG.read_text()
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
-    command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
+    command = ["unshare", "--net", "haproxy", "-C", str(RUN), "-f", str(CONFIG)]
     foreign = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     wait_until((RUN / "other.sock").exists, "its socket", seconds=20)
     CONFIG.write_text(text)
@@ -151,11 +151,11 @@ def test_a_run_directory_that_others_may_write_is_refused(relays: KeptRelay) -> 
 def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -> None:
     absent = listener(port=9)
     many = [listener(port=port) for port in range(2000, 2300)]
-    assert relays.ready([A, C, absent]) == frozenset()
+    assert relays.ready_of([A, C, absent]) == frozenset()
     relays.serve([A, C, *many])
     expected = {each.bind for each in (A, C, *many)}
-    assert relays.ready([A, C, absent, *many]) == expected
+    assert relays.ready_of([A, C, absent, *many]) == expected
     # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.
     with socket.create_server((RELAY, 9)):
-        assert relays.ready([absent]) == frozenset()
-    assert relays.ready([replace(A, load_balancer=replace(A.load_balancer, name="other"))]) == frozenset()
+        assert relays.ready_of([absent]) == frozenset()
+    assert relays.ready_of([replace(A, load_balancer=replace(A.load_balancer, name="other"))]) == frozenset()

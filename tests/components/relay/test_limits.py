@@ -116,10 +116,10 @@ def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched(relays:
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):
         relays.serve([A])
-    assert not relays.read().running
+    assert not relays.state().running
     fewer = KeptRelay(RelayOptions(launch=True, max_connections=1000))
     fewer.serve([A])
-    assert fewer.ready([A]) == {A.bind}
+    assert fewer.ready_of([A]) == {A.bind}
 
 
 _COUNTED = """\
@@ -150,7 +150,7 @@ def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other
     assert 0 < (_syns() - before) / _SECONDS < 65
     # The others' are a hundred a second, in all.
     assert "inter 10s fastinter 4s downinter 4s" in CONFIG.read_text()
-    assert relays.ready([A, *dead]) == {each.bind for each in (A, *dead)}
+    assert relays.ready_of([A, *dead]) == {each.bind for each in (A, *dead)}
 
 
 def _syns() -> int:

@@ -50,7 +50,7 @@ def test_a_master_that_executes_itself_does_not_count_as_ended() -> None:
             desired = Desired(listeners=wanted)
             add(relay, desired)
             # The old worker, which does not have all of them, may still answer.
-            assert relay.ready(wanted) == {each.bind for each in wanted}
+            assert relay.ready_of(wanted) == {each.bind for each in wanted}
             remove(relay, desired)
             # As other commands and the watch do, which know nothing of the reload.
             processes()
@@ -79,7 +79,7 @@ def test_a_connection_through_a_removed_listener_goes_on() -> None:
         with pytest.raises(ConnectionRefusedError):
             connect(B.bind)
         assert echoes(connection)
-        assert relays.ready([A, B]) == {A.bind}
+        assert relays.ready_of([A, B]) == {A.bind}
 
 
 @isolated
@@ -117,11 +117,11 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
             with pytest.raises(KeyboardInterrupt):
                 relays.serve([A, B])
         assert relays.read().listeners == (A, B)
-        assert not relays.read().current
+        assert not relays.state().current
         expected = "reload HAProxy: the process does not run the file's configuration"
         assert relays.difference([A, B]).text == expected
         relays.serve([A, B])
-        assert relays.read().current
+        assert relays.state().current
         assert who(B.bind) == f"v1 {RELAY_2}"
 
 

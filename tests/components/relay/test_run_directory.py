@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay.activation import RunDirectory
+from nodeagent.components.relay.run_directory import RunDirectory
 
 
 def _link(path: Path) -> None:

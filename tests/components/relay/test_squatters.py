@@ -30,12 +30,12 @@ def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user(relays: 
         assert done.text.startswith("+ listen 169.254.66.5:443 ")
         assert str(B.bind) not in done.text
         assert relays.read().listeners == (A,)
-        assert relays.ready([A, B]) == {A.bind}
+        assert relays.ready_of([A, B]) == {A.bind}
         assert who(A.bind) == f"v1 {RELAY}"
         assert relays.port_holders() == {B.bind: 65534}
     assert relays.port_holders() == {}
     relays.serve([A, B])
-    assert relays.ready([A, B]) == {A.bind, B.bind}
+    assert relays.ready_of([A, B]) == {A.bind, B.bind}
 
 
 @isolated
@@ -43,7 +43,7 @@ def test_a_wildcard_counts_too(relays: KeptRelay) -> None:
     with squatter(5000, "::") as bound:
         assert bound
         assert relays.serve_what_it_can([A, B]) == _TAKEN
-        assert relays.ready([A, B]) == {A.bind}
+        assert relays.ready_of([A, B]) == {A.bind}
 
 
 def _taken(port: int) -> set[tuple[str, ...]]:
@@ -65,7 +65,7 @@ def _kill_haproxy() -> None:
 
 @isolated
 def test_while_haproxy_is_dead_no_other_user_gets_a_port(relays: KeptRelay) -> None:
-    """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
+    """Neither while one agent runs nor while the one after it does; then HAProxy gets it."""
     with backend(B.server):
         relays.serve([A, B])
         # Who leaves first keeps the port for a minute (TIME_WAIT).
@@ -73,14 +73,14 @@ def test_while_haproxy_is_dead_no_other_user_gets_a_port(relays: KeptRelay) -> N
             pass
         later = KeptRelay()
         assert not later.difference([A, B])
-        assert later.hold_ports([A, B]) == {}
+        later.reserve(Desired(listeners=(A, B)))
         _kill_haproxy()
         assert _taken(5000) == set()
-        assert later.ready([A, B]) == frozenset()
-        relays.release()
+        assert later.ready_of([A, B]) == frozenset()
+        relays.reserve(Desired())
         assert _taken(5000) == set()
         later.serve([A, B])
-        assert later.ready([A, B]) == {A.bind, B.bind}
+        assert later.ready_of([A, B]) == {A.bind, B.bind}
         assert who(B.bind) == f"v1 {RELAY}"
 
 
@@ -119,12 +119,12 @@ def test_too_few_descriptors_to_hold_the_ports_are_reported(relays: KeptRelay) -
     """And what runs keeps running."""
     many = [listener(port=port) for port in range(5000, 5400)]
     relays.serve(many)
-    relays.release()
+    relays.reserve(Desired())
     resource.setrlimit(resource.RLIMIT_NOFILE, (1100, 1100))
     with pytest.raises(ApplyError, match="could not be held"):
-        relays.hold_ports(many)
-    relays.release()
-    assert len(relays.ready(many)) == 400
+        relays.reserve(Desired(listeners=tuple(many)))
+    relays.reserve(Desired())
+    assert len(relays.ready_of(many)) == 400
 
 
 @isolated

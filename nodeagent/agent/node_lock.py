@@ -1,0 +1,144 @@
+"""One writer per node: a lock (flock(2)) that the agent keeps, and that each command takes which writes.
+
+The DaemonSet starts one agent per node, which never has to wait for it. One that was started manually beside
+it does, as `nodeagent apply` does. The kernel releases the lock with its process, however that ends: agents
+may run in different PID namespaces, so that no process id shows whether one is alive.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nodeagent.errors import ApplyError
+
+LOCK = "lock"
+LOCK_SECONDS = 10.0
+"""How long a command waits for another writer."""
+_PAUSE_SECONDS = 0.05
+
+
+def _made(path: Path) -> int:
+    """Open the lock file, make it and its directory if needed. Raises ApplyError."""
+    tries = 100
+    while True:
+        tries -= 1
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and tries:
+                continue  # an agent that left removed the empty directory
+            raise ApplyError(
+                f"{path.parent}: {error.strerror}: could not take the node lock there; nothing was changed. "
+                "Run as root."
+            ) from error
+
+
+class NodeLock:
+    """The node's lock: flock(2) on the file `lock` in the run directory, which holds its owner's process id.
+
+    Attributes:
+        path: The file.
+
+    Args:
+        run_dir: The run directory; made (0700) if needed.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.path = run_dir / LOCK
+        self._descriptor = -1
+        """Of the locked file; -1: not held."""
+
+    def try_acquire(self) -> bool:
+        """Take the lock if no process has it, and return whether it is held now; never wait.
+
+        A lock file that was removed keeps no process out: it is made again.
+
+        Raises:
+            ApplyError: the directory or the file can't be made.
+        """
+        if self._descriptor >= 0 and not self._is_current(self._descriptor):
+            self.release()
+        while self._descriptor < 0:
+            descriptor = _made(self.path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            if not self._is_current(descriptor):
+                os.close(descriptor)  # its last owner removed it meanwhile
+                continue
+            self._descriptor = descriptor
+            # Only other processes' messages name it: a full file system must not keep the node without
+            # its writer.
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return True
+
+    @property
+    def owner(self) -> str:
+        """The process id that the lock's owner wrote, as that process sees itself."""
+        with suppress(OSError):
+            return self.path.read_text("ascii", "replace").strip() or "unknown"
+        return "unknown"
+
+    def release(self) -> None:
+        """Release the lock, if it is held; idempotent."""
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child that has it open
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def leave(self) -> None:
+        """Release the lock for good; remove it if at most relay pods use the directory, else with it.
+
+        If no process has the lock, it is taken for that: its last owner may have left it to an agent that
+        ended before it was its turn.
+        """
+        held = False
+        with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
+            held = self.try_acquire()
+        if held and {entry.name for entry in self._run_dir.iterdir()} <= {LOCK, "relay"}:
+            self.path.unlink()
+            with suppress(OSError):  # relay pods are there, or another process has just begun
+                self._run_dir.rmdir()
+        self.release()
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Whether the open file is still the one in the directory."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+
+@contextmanager
+def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
+    """Hold the node's lock while the block runs; make `run_dir` (0700) if needed.
+
+    Waits up to `timeout` seconds for another writer. A run directory that has only the lock when the block
+    ends is removed with it: no trace is left on a node that was cleaned up.
+
+    Raises:
+        ApplyError: another process holds the lock, or the directory can't be made. Nothing was changed.
+    """
+    lock = NodeLock(run_dir)
+    deadline = time.monotonic() + timeout
+    try:
+        while not lock.try_acquire():
+            if time.monotonic() >= deadline:
+                raise ApplyError(
+                    f"{run_dir / LOCK}: process {lock.owner} holds the node lock (nodeagent run, or "
+                    "another apply; the process number in a container differs from that on the host); "
+                    "nothing was changed. Wait for it, or stop it."
+                )
+            time.sleep(_PAUSE_SECONDS)
+        yield
+    finally:
+        lock.leave()

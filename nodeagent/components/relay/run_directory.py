@@ -1,0 +1,198 @@
+"""The directory of one HAProxy: its configuration and sockets, and, of a relay pod, its files. EFFECTS.
+
+With `relay.launch` it is `relay.runDir`. A relay pod (daemonset/base/relay.yaml) has one of its own below
+`relay.runDir`/relay, named by the pod's uid:
+
+| file | written by | what it says |
+|---|---|---|
+| haproxy.cfg | the pod once, then the agent | the whole configuration |
+| master.sock, relay.sock | HAProxy | the master process; the worker that serves |
+| lock | the pod | locked (flock) by each of the pod's processes; its time is when the pod started |
+| pod | the pod | its name |
+| ending | the pod | it got SIGTERM: its HAProxy serves only the connections that it has |
+| ready | the agent | it serves, and new connections arrive at it: what the pod's startup probe waits for |
+"""
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
+from pathlib import Path
+from stat import S_IMODE, S_ISREG
+
+from nodeagent.errors import ApplyError
+from nodeagent.linux.atomic_file import remove_drafts, replace_file
+from nodeagent.printable import printable
+
+_WRITABLE_BY_OTHERS = 0o022
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a configuration that are read into memory: fifty times those of 10,000 listeners."""
+_LONGEST_LINE = 1024
+_NOT_A_FILE = {ENOENT, ENOTDIR, ELOOP, EISDIR, ENXIO}
+_STARTING_SECONDS = 60.0
+"""A directory without a lock is a starting pod's for this long."""
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class RunDirectory:
+    """A directory of HAProxy's.
+
+    Args:
+        path: absolute; it need not exist yet.
+        of_pod: whether it is a relay pod's.
+    """
+
+    def __init__(self, path: Path, *, of_pod: bool = False) -> None:
+        self.path = path
+        self._of_pod = of_pod
+        self.config = path / "haproxy.cfg"
+        self.master_socket = path / "master.sock"
+        self.stats_socket = path / "relay.sock"
+        self._ready = path / "ready"
+
+    def read(self) -> str | None:
+        """Return the configuration as it is, or None if there is none.
+
+        The relay's container can write here. A link, a FIFO or a file without end is not nodeagent's, and
+        counts as none: it is neither followed nor waited for, and the next `install` replaces it.
+
+        Raises:
+            ApplyError: it exists, but can't be read.
+        """
+        try:
+            content = _content(self.config, _LARGEST)
+        except OSError as error:
+            raise ApplyError(
+                f"{self.config} can't be read: {error.strerror}. Run as root to see the actual state."
+            ) from error
+        # HAProxy reads bytes; invalid UTF-8 is certainly not nodeagent's, and differs from it in any case.
+        return None if content is None else content.decode(errors="replace")
+
+    def install(self, text: str) -> None:
+        """Replace the configuration whole: after a crash, the file is the old or the new one. Idempotent.
+
+        Raises:
+            ApplyError: the directory is not safe to use, or the file can't be written; the old one stays.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.path.stat()
+            if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
+                raise ApplyError(
+                    f"{self.path} belongs to user {status.st_uid} with mode {S_IMODE(status.st_mode):04o}: "
+                    "others could change HAProxy's configuration. The relay was left as it was. Make the "
+                    f"directory writable by this user alone (chown {os.geteuid()}, chmod 0700), "
+                    "or set relay.runDir."
+                )
+            replace_file(self.config, text.encode(), durable=True)
+        except OSError as error:
+            raise ApplyError(
+                f"{self.config} can't be written: {error}. The relay was left as it was."
+            ) from error
+
+    def remove(self) -> None:
+        """Remove the relay's files, and the directory if it is then empty. Idempotent.
+
+        Raises:
+            ApplyError: a file can't be removed.
+        """
+        try:
+            # HAProxy makes a unix socket under another name first (relay.sock.123.tmp); a crash may leave it.
+            sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))
+            pods = (self.path / name for name in ("pod", "ending", "ready", "lock"))
+            for file in (self.config, *sockets, *(pods if self._of_pod else ())):
+                file.unlink(missing_ok=True)
+            if self.path.is_dir():
+                remove_drafts(self.config)
+                if not any(self.path.iterdir()):
+                    self.path.rmdir()
+        except OSError as error:
+            raise ApplyError(f"the relay's files in {self.path} can't all be removed: {error}.") from error
+
+    @property
+    def pod(self) -> str:
+        """The name of the relay pod; without its file, that of the directory. Empty if it is no pod's."""
+        return (_line(self.path / "pod") or self.path.name) if self._of_pod else ""
+
+    @property
+    def mark(self) -> str:
+        """What `mark_ready` wrote; empty if that is not known."""
+        return _line(self._ready)
+
+    def mark_ready(self, mark: str) -> None:
+        """Have the pod's startup probe succeed. Raises OSError."""
+        replace_file(self._ready, mark.encode(), durable=False)
+
+    def is_ending(self) -> bool:
+        """Whether the pod got its signal to end."""
+        return (self.path / "ending").exists()
+
+    def is_gone(self) -> bool:
+        """Whether no process of the pod is left; False if that can't be said."""
+        try:
+            descriptor = os.open(self.path / "lock", _OPEN)
+        except FileNotFoundError:
+            with suppress(OSError):
+                empty = not any(self.path.iterdir())
+                return empty and time.time() - self.path.stat().st_mtime > _STARTING_SECONDS
+            return False
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(descriptor)
+
+    @property
+    def started(self) -> int:
+        """When HAProxy's worker made its socket: different after each start and reload. 0: there is none."""
+        try:
+            return self.stats_socket.lstat().st_mtime_ns
+        except OSError:
+            return 0
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """A key to sort pods by: the youngest last."""
+        try:
+            return (self.path / "lock").lstat().st_mtime_ns, self.path.name
+        except OSError:
+            return 0, self.path.name
+
+
+_PODS = "relay"
+
+
+def pod_directories(run_dir: Path) -> list[RunDirectory]:
+    """Return the directories of all relay pods that are or were on this node, the youngest last."""
+    try:
+        with os.scandir(run_dir / _PODS) as entries:
+            paths = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted((RunDirectory(each, of_pod=True) for each in paths), key=lambda directory: directory.age)
+
+
+def _content(path: Path, most: int) -> bytes | None:
+    """Return a regular file's content; None if there is none, or it is longer. Raises OSError."""
+    try:
+        with open(os.open(path, _OPEN), "rb") as file:  # noqa: PTH123 - pathlib has no such flags
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(most + 1)
+            return None if len(content) > most else content
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return None
+        raise
+
+
+def _line(path: Path) -> str:
+    with suppress(OSError):
+        return printable((_content(path, _LONGEST_LINE) or b"").decode(errors="replace").strip())
+    return ""

@@ -1,0 +1,304 @@
+"""Relay pods by their manifest: each has a HAProxy of its own, which the agent configures."""
+
+import os
+import shutil
+import signal
+import socket
+import time
+from contextlib import closing
+
+import pytest
+
+from nodeagent.components.relay.haproxy_config import HEALTH
+from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Desired
+from tests.components.relay.backend import backend, echo, echoes, who
+from tests.components.relay.namespace import (
+    NODE,
+    PODS,
+    RELAY,
+    RUN,
+    A,
+    B,
+    KeptRelay,
+    alive,
+    isolated,
+    listener,
+    pod_directory,
+    processes,
+    squatter,
+    start_pod,
+)
+from tests.testbed.processes import children
+from tests.testbed.waiting import wait_until
+
+
+def _runs(uid: str) -> bool:
+    return any(each.running and each.directory.name == uid for each in KeptRelay(PODS).read().haproxies)
+
+
+def _await_running(uid: str) -> None:
+    wait_until(lambda: _runs(uid), f"HAProxy of pod {uid}", seconds=20)
+
+
+def _is_healthy() -> bool:
+    """Whether the kubelet's liveness probe would succeed."""
+    try:
+        with socket.create_connection((str(HEALTH.address), HEALTH.port), 1) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            return b" 200 " in connection.recv(100)
+    except OSError:
+        return False
+
+
+@isolated
+def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it() -> None:
+    relays = KeptRelay(PODS)
+    started = start_pod("a")
+    _await_running("a")
+    assert _is_healthy()
+    ready = pod_directory("a").path / "ready"
+    assert not ready.exists()
+    relays.serve([A])
+    assert relays.ready_of([A]) == {A.bind}
+    assert (relays.state().pod, ready.exists()) == ("nodeagent-relay-a", True)
+    assert relays.state().version[:2] in {"2.", "3."}
+    assert not relays.difference([A])
+    assert _is_healthy()
+    before = processes(pod_directory("a").path)
+    later = KeptRelay(PODS)
+    assert not later.difference([A]), "another agent finds nothing to do"
+    assert processes(pod_directory("a").path) == before
+    assert not (RUN / "haproxy.cfg").exists()
+    started.kill()
+
+
+@isolated
+def test_no_pod_is_an_error_that_says_what_to_do() -> None:
+    relays = KeptRelay(PODS)
+    assert not relays.difference([])
+    with pytest.raises(ApplyError) as caught:
+        relays.serve([A])
+    for words in ("no relay pod's HAProxy answers in /run/nodeagent/relay", "relay.launch: true"):
+        assert words in str(caught.value)
+    assert relays.difference([A]).text.endswith("\nwait for a relay pod")
+    assert alive("haproxy") == []
+
+
+@isolated
+def test_a_port_that_the_pod_needs_and_another_program_has_is_named() -> None:
+    with squatter(HEALTH.port, str(HEALTH.address)) as taken:
+        assert taken
+        with pytest.raises(
+            ApplyError, match=r"127\.0\.0\.1:9468, which it needs, is held by a process of user"
+        ):
+            KeptRelay(PODS).serve([A])
+
+
+@isolated
+def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own() -> None:
+    relays = KeptRelay(PODS)
+    with backend(A.server):
+        old = start_pod("old")
+        _await_running("old")
+        relays.serve([A])
+        with echo(A.bind) as kept:
+            new = start_pod("new")
+            _await_running("new")
+            assert relays.ready_of([A]) == {A.bind}, "the old one serves until then"
+            assert "reload HAProxy of nodeagent-relay-new" in relays.difference([A]).text
+            relays.serve([A])
+            assert relays.state().pod == "nodeagent-relay-new"
+            assert (pod_directory("new").path / "ready").exists()
+            assert not relays.difference([A])
+            old.terminate()
+            wait_until(lambda: len(relays.read().haproxies) == 1, "the old one's end being known")
+            assert relays.ready_of([A]) == {A.bind}
+            assert {who(A.bind) for _ in range(20)} == {f"v1 {RELAY}"}
+            assert echoes(kept)
+            assert old.poll() is None
+        assert old.wait(20) == 0
+        relays.serve([A])
+        assert not pod_directory("old").path.exists(), "the agent removed what the pod left"
+        assert relays.ready_of([A]) == {A.bind}
+        new.terminate()
+        assert new.wait(20) == 0
+
+
+@isolated
+def test_one_that_is_started_again_while_two_serve_is_steered_anew() -> None:
+    relays = KeptRelay(PODS)
+    with backend(A.server):
+        for uid in ("old", "new"):
+            start_pod(uid)
+            _await_running(uid)
+            relays.serve([A])
+        os.kill(processes(pod_directory("new").path).workers[-1], signal.SIGKILL)
+        wait_until(lambda: bool(relays.difference([A])), "the difference", seconds=20)
+        wait_until(lambda: all(each.current for each in relays.read().haproxies), "both", seconds=20)
+        assert relays.difference([A]).text == "steer new connections to HAProxy of nodeagent-relay-new"
+        relays.serve([A])
+        assert not relays.difference([A])
+
+
+@isolated
+def test_whatever_prevents_steering_is_one_line_in_the_log_and_both_serve(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no index leads there")
+
+    monkeypatch.setattr("nodeagent.components.relay.component.steer", fail)
+    relays = KeptRelay(PODS)
+    with backend(A.server):
+        for uid in ("old", "new"):
+            start_pod(uid)
+            _await_running(uid)
+            caplog.clear()
+            relays.serve([A])
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+        assert {who(A.bind) for _ in range(20)} == {f"v1 {RELAY}"}
+        assert (pod_directory("new").path / "ready").exists()
+
+
+@isolated
+def test_the_older_pod_serves_while_the_younger_one_can_not() -> None:
+    relays = KeptRelay(PODS)
+    with backend(A.server):
+        start_pod("old")
+        _await_running("old")
+        relays.serve([A])
+        new = start_pod("new")
+        _await_running("new")
+        os.kill(processes(pod_directory("new").path).master, signal.SIGSTOP)
+        assert not relays.difference([A])
+        assert relays.ready_of([A]) == {A.bind}
+        assert relays.state().pod == "nodeagent-relay-old"
+        assert not (pod_directory("new").path / "ready").exists()
+        new.kill()
+
+
+@isolated
+def test_a_killed_haproxy_is_back_at_once_with_what_it_served() -> None:
+    relays = KeptRelay(PODS)
+    started = start_pod("a")
+    with backend(A.server):
+        _await_running("a")
+        relays.serve([A])
+        for victim in ("worker", "master", "worker"):
+            found = processes(pod_directory("a").path)
+            os.kill(found.master if victim == "master" else found.workers[-1], signal.SIGKILL)
+            wait_until(lambda: not relays.ready_of([A]), "its end", every=0.001)
+            began = time.monotonic()
+            wait_until(lambda: relays.ready_of([A]) == {A.bind}, "its return", seconds=20, every=0.01)
+            assert time.monotonic() - began < 3
+            wait_until(lambda: not relays.difference([A]), "nothing left to do")
+            assert who(A.bind) == f"v1 {RELAY}"
+    assert started.poll() is None
+
+
+@isolated
+def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again() -> None:
+    relays = KeptRelay(PODS)
+    start_pod("a")
+    _await_running("a")
+    gone = listener("169.254.66.99", port=80, node=NODE)
+    relays.serve([A])
+    config = pod_directory("a").config
+    config.write_text(config.read_text() + "\nlisten x\n    bind 169.254.66.99:80\n")
+    os.kill(processes(pod_directory("a").path).master, signal.SIGKILL)
+    wait_until(lambda: "169.254.66" not in config.read_text(), "the first configuration", seconds=20)
+    _await_running("a")
+    assert relays.serve_what_it_can([A, gone]) == (
+        "169.254.66.99:80: its address is not on this node; the others are served"
+    )
+    assert relays.ready_of([A]) == {A.bind}
+
+
+@isolated
+def test_a_pod_ends_although_haproxy_loses_the_signal_in_a_reload() -> None:
+    started = start_pod("a")
+    _await_running("a")
+    (master,) = (pid for pid in children(started.pid) if pid in alive("haproxy"))
+    os.kill(master, signal.SIGUSR2)
+    started.terminate()
+    assert started.wait(20) == 0
+
+
+@isolated
+def test_a_pod_that_can_not_run_haproxy_ends_with_an_error() -> None:
+    """So that the kubelet shows it, and waits longer and longer."""
+    with socket.create_server((str(HEALTH.address), HEALTH.port)):
+        started = start_pod("a")
+        assert started.wait(60) == 1
+
+
+@isolated
+def test_only_the_directory_of_a_pod_without_processes_is_gone() -> None:
+    relays = KeptRelay(PODS)
+    started = start_pod("a")
+    _await_running("a")
+    left, starting, stranger = (pod_directory(uid) for uid in ("left", "starting", "stranger"))
+    for directory in (left, starting, stranger):
+        directory.path.mkdir()
+    (left.path / "lock").touch()
+    (stranger.path / "file").touch()
+    os.utime(stranger.path, (1, 1))
+    relays.serve([A])
+    assert not left.path.exists()
+    assert starting.path.exists()
+    assert (stranger.path / "file").exists(), "nothing of nodeagent's"
+    shutil.rmtree(stranger.path)
+    relays.clean_up()
+    assert pod_directory("a").path.exists()
+    assert relays.read().listeners == ()
+    assert relays.state().current, "a pod keeps an empty configuration"
+    started.terminate()
+    assert started.wait(20) == 0
+    starting.path.rmdir()
+    relays.clean_up()
+    assert not RUN.exists()
+
+
+@isolated
+def test_a_haproxy_that_was_launched_with_an_earlier_configuration_is_stopped_at_the_end() -> None:
+    launched = KeptRelay()
+    launched.serve([A])
+    relays = KeptRelay(PODS)
+    assert relays.difference([]).text == "stop HAProxy: nodeagent launched it"
+    relays.clean_up()
+    assert alive("haproxy") == []
+    assert not RUN.exists()
+
+
+@isolated
+def test_the_watch_sees_pods_come_restart_and_go() -> None:
+    relays = KeptRelay(PODS)
+    with closing(relays.watch()) as watch:
+        assert watch.drain() == ""
+
+        def said(words: str) -> None:
+            wait_until(lambda: words in watch.drain(), words, seconds=20)
+
+        started = start_pod("a")
+        said("HAProxy of nodeagent-relay-a answers")
+        relays.serve([A])
+        said("HAProxy of nodeagent-relay-a stopped, or was reloaded")
+        os.kill(processes(pod_directory("a").path).workers[-1], signal.SIGKILL)
+        said("HAProxy of nodeagent-relay-a stopped")
+        started.terminate()
+        said("nodeagent-relay-a has ended")
+        assert watch.drain() == ""
+    relays.apply(relays.diff(relays.read(), Desired()))
+    assert not pod_directory("a").path.exists()
+
+
+@isolated
+def test_a_pod_is_steered_without_a_haproxy_program_beside_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    relays = KeptRelay(PODS)
+    start_pod("a")
+    _await_running("a")
+    relays.serve([A])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    relays.serve([A, B])
+    assert relays.ready_of([A, B]) == {A.bind, B.bind}
