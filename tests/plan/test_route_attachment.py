@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
-from nodeagent.plan.names.route_claims import common_hostnames, selects
+from nodeagent.plan.names.route_claims import Parents, common_hostnames, selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
 from tests.plan.made_up import Found, desired, ingress, of_name, service
 
@@ -211,3 +211,10 @@ def test_an_intersection_matches_exactly_the_names_of_both(one: str, other: str,
     in_both = stands_for(one, name) and stands_for(other, name)
     assert len(common) <= 1
     assert any(stands_for(each, name) for each in common) == in_both
+
+
+def test_a_route_costs_its_hostnames_times_the_listeners_of_its_parents() -> None:
+    """The bound of what one namespace's Routes may cost is counted in these."""
+    parents = Parents([gateway(listener("a.example.com"), listener("b.example.com", name="b"))])
+    assert parents.considered(route("a.example.com", "b.example.com", "c.example.com")).comparisons == 6
+    assert parents.considered(route(NAME, to=[parent("other")])).comparisons == 0
