@@ -81,7 +81,7 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
         if decision.load_balancer and decision.code in reported:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     return tuple(
-        PendingEvent(service, f"{_OF_NAMES}{code}", _about(refused[service, code]), uids.get(service, ""))
+        PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
         for service, code in sorted(refused)
     )
 
@@ -99,8 +99,8 @@ def _about(decisions: Iterable[NameDecision]) -> str:
 
 _HOUR, _MINUTE = 3600.0, 60.0
 _MOST_A_MINUTE = 20
-_OF_NAMES, _PATIENCE = "Name", 60.0
-"""Rejected hostnames have these seconds: DNS, or a new object's status, may need them."""
+_BY_DNS, _PATIENCE = frozenset({"NameNotVerified", "NameNoSuchName", "NameNoDnsAddress"}), 60.0
+"""A hostname has these seconds: a new record in DNS, or a new object's status, may need them."""
 _MOST_OF_A_NAMESPACE = 5
 """Of these, in a minute."""
 
@@ -140,7 +140,7 @@ class EventRecorder:
                 recent = {key: at for key, at in self._recorded.items() if now - at < _MINUTE}
                 used = Counter(service.namespace for service, _ in recent)
                 waiting = [
-                    (one, began + _PATIENCE * one.code.startswith(_OF_NAMES))
+                    (one, began + _PATIENCE * (one.code in _BY_DNS))
                     for key, (one, began) in self._pending.items()
                     if key not in self._recorded
                 ]
