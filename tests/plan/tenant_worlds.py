@@ -17,7 +17,7 @@ from nodeagent.config.options import (
     RelayOptions,
     ServiceName,
 )
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
 from nodeagent.model.objects import (
@@ -89,8 +89,16 @@ class World:
 
     @cached_property
     def after(self) -> Desired:
-        """plan(S + T)."""
-        return plan(self.both, self.facts, self.config)
+        """plan(S + T), on a node that serves plan(S): what it serves, it knows by its hosts file."""
+        return plan(self.both, replace(self.facts, standing_names=self.standing), self.config)
+
+    @cached_property
+    def standing(self) -> dict[str, frozenset[IPAddress]]:
+        """The addresses of the lines of plan(S), or those that the node has anyway."""
+        written: dict[str, frozenset[IPAddress]] = {}
+        for line in self.before.hosts:
+            written[line.name] = written.get(line.name, frozenset()) | {line.address}
+        return {**self.facts.standing_names, **written}
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,22 +254,6 @@ def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() 
         assert hosts(found) == [f"{relay} {NAME}"]
 
 
-@pytest.mark.parametrize("latest", [None, failed()])
-def test_an_existing_line_does_not_pass_to_another_namespace_with_the_relay_address(
-    latest: DnsReply | None,
-) -> None:
-    """An older Service that becomes a load balancer can take a relay address that it was named for."""
-    relay = relay_of(moving(None), "green")[4]
-    old = ingress(NAME, name="old", created=1)
-    new = ingress(NAME, name="new", namespace="tenant", created=2, points=(point("192.0.2.2"),))
-    facts = knowing(latest, None, [relay])
-    assert hosts(desired(service(), GREEN, old, new, facts=facts, options=DNS)) == []
-    kept = desired(service(), GREEN, new, facts=facts, options=DNS)
-    assert hosts(kept) == [f"{relay} {NAME}"]
-    proven = knowing(latest or failed(), told("192.0.2.2"), [relay])
-    assert hosts(desired(service(), GREEN, old, new, facts=proven, options=DNS)) == [f"{relay} {NAME}"]
-
-
 @pytest.mark.parametrize("why", ["plain", "pending", "no ClusterIP", "excluded", "unknown"])
 def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(why: str) -> None:
     """Whatever the reason: only what is asked can be confirmed."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.objects import EXCLUDE, ControllerRoute, IngressClass, ObjectRef
+from nodeagent.model.objects import EXCLUDE, ControllerRoute, ObjectRef
 from tests.plan.gateways import ALL, gateway, listener_set, parent, route
-from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
+from tests.plan.made_up import config, desired, hosts, of_name, point, relay_of, service
 
 NAME = "www.example.com"
 TRAEFIK = "traefik.io/ingress-controller"
@@ -39,15 +39,14 @@ def test_envoy_gateways_service_is_found_from_its_own_namespace() -> None:
     decision = of_name(
         desired(service(), made, elsewhere, route(NAME, to=[parent(namespace="ingress")])), NAME
     )
-    assert decision.load_balancer == service().ref
+    assert (decision.load_balancer, decision.code) == (None, "UnknownLoadBalancer")
 
 
 def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made_for() -> None:
     """The label holds within its namespace."""
     made = service("green", ips=("192.0.2.2",), gateway="public")
     decision = of_name(desired(service(), made, gateway(points=()), route(NAME)), NAME)
-    assert decision.load_balancer == service().ref
-    assert decision.reason.endswith("; Service ingress/blue, the first of several that send PROXY")
+    assert (decision.load_balancer, decision.code) == (None, "UnknownLoadBalancer")
 
 
 def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
@@ -84,17 +83,6 @@ def _ingress_route() -> ControllerRoute:
     return ControllerRoute(ObjectRef("IngressRoute", "web", "site"), TRAEFIK, hosts=(NAME,))
 
 
-def test_a_controllers_own_objects_are_served_by_what_its_class_is_known_to_have() -> None:
-    """By the only class of that controller."""
-    planned = desired(
-        *TWO,
-        IngressClass("traefik", TRAEFIK),
-        ingress("b.example.com", points=(point("192.0.2.2"),), ingress_class="traefik"),
-        _ingress_route(),
-    )
-    assert f"{relay_of(planned, 'green')[4]} {NAME}" in hosts(planned)
-
-
 @pytest.mark.parametrize("by", ["public", TRAEFIK])
 def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
     """By the class of their annotation, or by the controller."""
@@ -102,16 +90,3 @@ def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
     annotated = replace(_ingress_route(), annotations={"kubernetes.io/ingress.class": "public"})
     planned = desired(*TWO, annotated, options=options)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-
-
-def test_a_controllers_own_objects_do_not_go_to_another_controllers_load_balancer() -> None:
-    """Though it is the only one with PROXY."""
-    planned = desired(
-        service(),
-        IngressClass("nginx", "k8s.io/ingress-nginx"),
-        ingress("b.example.com", ingress_class="nginx"),
-        _ingress_route(),
-    )
-    decision = of_name(planned, NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "OtherClass")
-    assert f"serves class nginx and not {TRAEFIK}" in decision.reason

@@ -1,4 +1,4 @@
-"""Which load balancer an Ingress belongs to if its own status is empty: what its class shows."""
+"""Which load balancer an Ingress belongs to if its own status is empty: what its class is given to."""
 
 import pytest
 
@@ -54,30 +54,7 @@ def test_of_several_default_classes_none_is_the_default() -> None:
     """It is unknown which one was meant."""
     classes = (IngressClass("nginx", default=True), IngressClass("other", default=True))
     planned = two(new(None), *classes, options=WITH_CLASS % ("nginx", "green"))
-    assert served_by(planned) == "blue"
-
-
-def test_nothing_is_learned_from_ingresses_of_another_class_of_the_same_controller() -> None:
-    """Two deployments of one controller (public and internal, say) share its name and nothing else."""
-    internal = IngressClass("internal", "k8s.io/ingress-nginx")
-    other = ingress(OTHER, name="other", points=(GREEN,), ingress_class="internal", created=-1)
-    assert served_by(two(new(), other, NGINX, internal)) == "blue"
-
-
-def test_what_a_newer_ingress_reports_teaches_nothing() -> None:
-    """Else anyone who makes a controller report something could take away what is served."""
-    newer = ingress(OTHER, name="other", points=(GREEN,), ingress_class="nginx", created=1)
-    assert served_by(two(new(), newer)) == "blue"
-
-
-def test_of_two_load_balancers_of_a_class_the_first_report_counts() -> None:
-    """Unless DNS chooses the other one."""
-    planned = two(
-        new(),
-        ingress(OTHER, name="a", points=(GREEN,), ingress_class="nginx", created=-2),
-        ingress("third.example.com", name="b", ingress_class="nginx", created=-1),
-    )
-    assert served_by(planned) == "green"
+    assert of_name(planned, NAME).code == "UnknownLoadBalancer"
 
 
 def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> None:

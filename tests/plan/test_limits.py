@@ -193,16 +193,3 @@ def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_t
     after = desired(service(), early, later, taker, options=options)
     assert {line.split()[1] for line in hosts(after)} == {"a.example.com", "b.example.com"}
     assert of_name(after, "early.example.com").code.startswith("TooManyHostnames")
-
-
-def test_another_load_balancer_does_not_change_which_hostnames_a_namespace_over_its_limit_has() -> None:
-    """With one, the load balancer of an Ingress without a status seems known; with two it is a guess."""
-    told = ingress("a.example.com", "b.example.com", "c.example.com")
-    guessed = ingress("d.example.com", "e.example.com", name="guessed", points=(), created=2)
-    options = config("limits: {hostnamesPerNamespace: 3}")
-    before = desired(service(created=4), told, guessed, options=options)
-    after = desired(
-        service(created=4), service("green", ips=("192.0.2.2",), created=9), told, guessed, options=options
-    )
-    assert len(hosts(before)) == 3
-    assert hosts(after) == hosts(before)

@@ -1,10 +1,12 @@
 """Which load balancer an Ingress belongs to."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
 from nodeagent.model.desired import DecisionStatus
+from nodeagent.model.objects import PROXY_PROTOCOL
 from tests.plan.made_up import (
     FACTS,
     answered,
@@ -19,15 +21,43 @@ from tests.plan.made_up import (
 )
 
 NAME = "www.example.com"
+PROXY = {PROXY_PROTOCOL: "v1"}
 
 
-def test_an_empty_status_with_two_proxy_load_balancers_means_the_first_that_is_served() -> None:
-    """The oldest; a newer one, or an older one without an address, takes nothing away."""
-    older = service("green", points=(), created=-1)
-    planned = desired(
-        older, service(), service("red", ips=("192.0.2.3",), created=1), ingress(NAME, points=())
-    )
+def test_an_empty_status_with_several_proxy_load_balancers_is_left_to_dns() -> None:
+    """A trusted name as well: the administrator trusts the name, and nothing says whose it is."""
+    planned = desired(service(), service("green", ips=("192.0.2.2",), created=-1), ingress(NAME, points=()))
+    assert hosts(planned) == []
+    assert of_name(planned, NAME).code == "UnknownLoadBalancer"
+
+
+def test_of_several_the_only_listed_one_is_meant() -> None:
+    """Another namespace can't make a load balancer that an administrator listed."""
+    tenants = service("red", namespace="tenant", ips=("192.0.2.3",), created=-9, annotations=PROXY)
+    only = config(proxies=("blue",))
+    planned = desired(service(), tenants, ingress(NAME, points=()), options=only)
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+@pytest.mark.parametrize("edited", ["load balancer", "claim", "class"])
+def test_what_is_served_is_not_moved_by_what_others_create_edit_or_age(edited: str) -> None:
+    """A trusted name of an object without a status, and DNS does not confirm it."""
+    own = ingress(NAME, points=())
+    unlisted = config(proxies=())
+    first = service(annotations=PROXY)
+    before = desired(first, own, options=unlisted)
+    relay = relay_of(before)[4]
+    assert hosts(before) == [f"{relay} {NAME}"]
+    facts = replace(FACTS, standing_names={NAME: frozenset({ip_address(relay)})})
+    theirs = service("red", namespace="tenant", ips=("192.0.2.3",), created=-9, annotations=PROXY)
+    others = {
+        "load balancer": (),
+        "claim": (ingress(NAME, name="old", namespace="tenant", created=-8, points=(point("192.0.2.3"),)),),
+        "class": (ingress("x.example.com", namespace="tenant", created=-8, points=(point("192.0.2.3"),)),),
+    }[edited]
+    after = desired(first, own, theirs, *others, facts=facts, options=unlisted)
+    assert f"{relay} {NAME}" in hosts(after)
+    assert [line for line in hosts(after) if line.endswith(NAME)] == [f"{relay} {NAME}"]
 
 
 @pytest.mark.parametrize("mode", ["Proxy", None])
@@ -41,8 +71,7 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     facts = answered(NAME, "192.0.2.1") if asked else FACTS
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
     decision = of_name(planned, NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "LoadBalancerNotServed")
-    assert decision.load_balancer == older.ref
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
     assert not planned.hosts
     assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
     facts = answered(NAME, "192.0.2.2")
@@ -70,22 +99,11 @@ def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> N
 def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
-    assert of_name(planned, NAME).load_balancer == service().ref
+    assert of_name(planned, NAME).load_balancer is None
     assert planned.questions[NAME].addresses >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
     facts = answered(NAME, "192.0.2.2")
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-
-
-def test_the_reason_of_a_hostname_is_bounded_however_many_classes_there_are() -> None:
-    """Anyone can make up a class, and each hostname without a status has its reason."""
-    told = [
-        ingress(name=f"t{each}", ingress_class=f"{each}{'x' * 4000}", created=-1 - each) for each in range(50)
-    ]
-    planned = desired(service(), *told, ingress(NAME, points=(), ingress_class="nginx"))
-    decision = of_name(planned, NAME)
-    assert decision.code == "OtherClass"
-    assert len(decision.reason) < 1000
 
 
 def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:

@@ -31,6 +31,7 @@ class LoadBalancerPlan(Struct, frozen=True):
     Attributes:
         service: the Service.
         proxy: whether it sends the PROXY header, served or not.
+        listed: whether an administrator named it in loadBalancers.services.
         decision: what is done for it, and why.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
@@ -44,6 +45,7 @@ class LoadBalancerPlan(Struct, frozen=True):
 
     service: Service
     proxy: bool
+    listed: bool
     decision: LoadBalancerDecision
     rank: int
     own_addresses: tuple[IPAddress, ...] = ()
@@ -146,6 +148,7 @@ class _Decisions:
             identity.conclusion, (*service.problems, *identity.remarks)
         )
         relay = eligible if isinstance(eligible, Unserved) else self._planned(service, eligible)
+        listed = service.ref.path in self._listed
         decision = LoadBalancerDecision(
             service.ref,
             relay.conclusion if isinstance(relay, Unserved) else identity.conclusion,
@@ -156,7 +159,7 @@ class _Decisions:
             taken=some_notes(relay.taken),
         )
         if isinstance(relay, Unserved) or isinstance(eligible, Unserved):
-            return LoadBalancerPlan(service, identity.proxy, decision, rank)
+            return LoadBalancerPlan(service, identity.proxy, listed, decision, rank)
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
@@ -176,6 +179,7 @@ class _Decisions:
         return LoadBalancerPlan(
             service,
             proxy=True,
+            listed=listed,
             decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
             rank=rank,
             own_addresses=addresses if own_names else self._own(service, addresses),

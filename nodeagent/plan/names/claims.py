@@ -114,10 +114,10 @@ class MatchedClaim(Struct, frozen=True):
     def place(self) -> tuple[Any, ...]:
         """Return what sorts the hostnames of all claims for their places within the limits, before the names.
 
-        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
+        The later of two ages counts: the claim's and its load balancer's, if that is named.
         """
         plan, own = self.match.load_balancer, self.claim.age
-        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
+        age = max(own, by_age(plan.service)) if plan is not None and self.match.named else own
         return (age, self.order())
 
 
@@ -157,21 +157,16 @@ class ClaimPlanner:
     def plan(
         self, snapshot: Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
     ) -> tuple[ClaimsByName, Sequence[str]]:
-        """Return the claims by hostname, and a note on each namespace of which something is not considered.
-
-        A load balancer depends on the other claims only if the claim's own hints, and the configuration, say
-        nothing.
-        """
+        """Return the claims by hostname, and a note on each namespace of which something is left out."""
         lookup = self._lookup
         if load_balancers is not lookup.load_balancers:
             lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
         if snapshot is not self._snapshot or lookup is not self._lookup:
             claims, notes = self.collect(snapshot)
-            evidence = lookup.evidence(claims)
             matched = self._matched.results(
-                lambda _, claim: MatchedClaim(claim, lookup.match(claim, evidence)),
+                lambda _, claim: MatchedClaim(claim, lookup.match(claim.hints)),
                 _by_id(claims),
-                context=(lookup, evidence),
+                context=lookup,
             )
             self._planned = _by_name(matched.values()), notes
             self._snapshot, self._lookup = snapshot, lookup

@@ -7,7 +7,7 @@ hold for a load balancer at addresses of nodes (k3s' ServiceLB): hostnames of no
 Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
 the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
-differs, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
+differs.
 A line that a running agent wanted in its last pass counts as existing, too: it is no less verified if it was
 withdrawn because its relay did not answer, or if another program removed it.
 """
@@ -42,16 +42,10 @@ def allowed(name: str, options: HostsOptions) -> Conclusion | None:
     return served("Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
 
-def verify_by_dns(
-    name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, inherits: bool = True
-) -> Conclusion:
-    """Decide on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
-
-    `inherits`: an existing line may be this claim's. The line does not show for which load balancer it was
-    written: relay addresses can pass from one to another.
-    """
+def verify_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> Conclusion:
+    """Decide on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says."""
     standing = facts.standing_names.get(name, frozenset())
-    written = inherits and not standing.isdisjoint(load_balancer.hosts_addresses)
+    written = not standing.isdisjoint(load_balancer.hosts_addresses)
     answer = facts.dns.get(name)
     if answer is None or load_balancer.unresolved == "":
         return _KEPT_UNASKED if written else _NOT_ASKED_YET

@@ -28,14 +28,12 @@ from nodeagent.typed_values import intern
 class Contender(Struct, frozen=True):
     """One object claims one hostname, of a load balancer.
 
-    `blocked` is the conclusion that needs no DNS, if there is one. `inherits`: an existing line may be its
-    own.
+    `blocked` is the conclusion that needs no DNS, if there is one.
     """
 
     name: str
     matched: MatchedClaim
     blocked: Conclusion | None = None
-    inherits: bool = True
 
     @property
     def load_balancer(self) -> LoadBalancerPlan | None:
@@ -76,18 +74,13 @@ class Decided(Struct, frozen=True):
 def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Decided:
     """Decide which of the claims to one hostname (the oldest first) gets it.
 
-    DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A
-    hostname that is trusted without DNS (`hosts.allow`), or can't be looked up, belongs to the oldest claim
-    whose load balancer is known. So hostnames can move from one load balancer to another while the old object
-    still exists.
+    DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A hostname
+    that is trusted without DNS (`hosts.allow`) stays with the load balancer that has it; else it goes to the
+    oldest claim whose load balancer is known. So what is served is not moved by what others create or edit.
     """
-    contenders = _with_inheritors(_one_per_load_balancer(claimed)) if len(claimed) > 1 else claimed
+    contenders = _one_per_load_balancer(claimed) if len(claimed) > 1 else claimed
     asked = _asked(contenders, config)
-    winner, plan, conclusion = _confirmed(asked, facts) or (
-        contenders[0],
-        contenders[0].load_balancer,
-        _decide_alone(contenders[0], facts, config),
-    )
+    winner, plan, conclusion = _confirmed(asked, facts) or _by_trust(contenders, facts, config)
     path = plan.service.ref.path if plan else ""
     losers = [one for one in contenders if one is not winner and one.path != path]
     lost = (one.decided(_lost(one, winner, path, facts, config), one.load_balancer) for one in losers)
@@ -124,7 +117,7 @@ def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
     """
     found: dict[tuple[str, Choice | None], Contender] = {}
     for contender in claimed:
-        if contender.load_balancer is not None:
+        if contender.load_balancer is not None or contender.matched.match.choice is not None:
             key = (contender.path, contender.matched.match.choice)
             earlier = found.get(key)
             if earlier is None or (earlier.blocked and not contender.blocked):
@@ -133,18 +126,6 @@ def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
     left = [each for each in found.values() if not each.blocked or each.path not in led_to]
     left.sort(key=lambda each: (each.matched.match.conclusion is not None, each.matched.claim.age))
     return left or [claimed[0]]
-
-
-def _with_inheritors(contenders: Sequence[Contender]) -> Sequence[Contender]:
-    """Give an existing line to the oldest claim that can have one, or to another one of its namespace."""
-    first = next((contender for contender in contenders if contender.blocked is None), contenders[0])
-    namespace = first.matched.claim.ref.namespace
-    return [
-        contender
-        if contender.matched.claim.ref.namespace == namespace
-        else replace(contender, inherits=False)
-        for contender in contenders
-    ]
 
 
 def _asked(contenders: Sequence[Contender], config: Config) -> tuple[Contender, ...]:
@@ -163,7 +144,7 @@ def _confirmed(
     """Return the oldest claim that DNS confirms, with its load balancer; None if there is none."""
     for contender in sorted(asked, key=lambda each: each.matched.claim.age):
         for plan in _candidates(contender, facts):
-            conclusion = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+            conclusion = verify_by_dns(contender.name, plan, facts)
             if conclusion.status is DecisionStatus.SERVED:
                 return contender, plan, _told_how(conclusion, contender, plan)
     return None
@@ -187,21 +168,38 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     )
 
 
-def _decide_alone(contender: Contender, facts: Facts, config: Config) -> Conclusion:
+def _by_trust(
+    contenders: Sequence[Contender], facts: Facts, config: Config
+) -> tuple[Contender, LoadBalancerPlan | None, Conclusion]:
+    """Return who gets the hostname if DNS confirms none, and why it is served or not."""
+    first = contenders[0]
+    if allowed(first.name, config.hosts):
+        standing = facts.standing_names.get(first.name, frozenset())
+        for contender in (each for each in contenders if each.blocked is None):
+            for plan in _candidates(contender, facts):
+                if not standing.isdisjoint(plan.hosts_addresses):
+                    return contender, plan, _decide_alone(contender, plan, facts, config)
+    return first, first.load_balancer, _decide_alone(first, first.load_balancer, facts, config)
+
+
+def _decide_alone(
+    contender: Contender, plan: LoadBalancerPlan | None, facts: Facts, config: Config
+) -> Conclusion:
     """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
-    plan = contender.load_balancer
+    match = contender.matched.match
     if contender.blocked is not None:
         return contender.blocked
     if plan is None:
-        raise AssertionError(f"a claim of no load balancer is not blocked: {contender.matched.claim.ref}")
-    conclusion = _not_served(contender.matched.match.conclusion, plan) or plan.without_lines
+        return match.conclusion or skipped("UnknownLoadBalancer", "no load balancer is known to serve it")
+    own = plan is contender.load_balancer
+    conclusion = _not_served(match.conclusion if own else None, plan) or plan.without_lines
     if conclusion is not None:
         return conclusion
     conclusion = allowed(contender.name, config.hosts)
     if conclusion is None and config.hosts.verify == "allow":
         conclusion = NOT_ALLOWED
     if conclusion is None:
-        conclusion = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+        conclusion = verify_by_dns(contender.name, plan, facts)
     return _told_how(conclusion, contender, plan)
 
 
@@ -215,16 +213,16 @@ def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, conf
         reason = f"{winning.ref} is older and claims the hostname for Service {path}"
         return refused("Conflict", reason)
     if allowed(contender.name, config.hosts):
-        reason = f"{winning.ref} has the hostname, according to DNS, for Service {path}"
+        reason = f"{winning.ref} has the hostname already, or DNS says so, for Service {path}"
         return refused("Conflict", reason)
-    return _decide_alone(contender, facts, config)
+    return _decide_alone(contender, contender.load_balancer, facts, config)
 
 
 def _told_how(conclusion: Conclusion, contender: Contender, plan: LoadBalancerPlan) -> Conclusion:
     """Add how the load balancer was found."""
     how = contender.matched.match.how
     if plan is not contender.load_balancer:
-        how = f"{plan.service.ref}, according to DNS"
+        how = f"{plan.service.ref}, which has it or to which DNS leads"
     return intern(replace(conclusion, reason=bounded(f"{conclusion.reason}; {how}")) if how else conclusion)
 
 
@@ -252,13 +250,14 @@ def obstacle(
     if excluded:
         return skipped("ExcludedByAnnotation", excluded)
     plan = match.load_balancer
-    if plan is None:
+    if plan is None and match.choice is None:
         return match.conclusion
+    own = plan if match.choice is None else None
     return (
-        (_not_served(match.conclusion, plan) if match.choice is None else None)
+        (_not_served(match.conclusion, own) if own else None)
         or _wildcard(name, match, facts, config)
         or _by_options(name, match, config)
-        or (plan.without_lines if match.choice is None else None)
+        or (own.without_lines if own else None)
         or _user_line(name, facts, config)
     )
 

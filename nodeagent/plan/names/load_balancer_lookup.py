@@ -1,9 +1,8 @@
 """Which load balancer serves an object that claims hostnames (docs/decisions/0014-whose-name.md). Pure.
 
-The object's own status counts most. If it says nothing, its class counts: by the configuration, or because
-older Ingresses of the class report a load balancer. The controller writes a status, with rights that authors
-of Ingresses do not have. If several load balancers are left, DNS chooses among them.
-No newer object changes the answer for an older one: all that decides about an object is older than itself.
+It is known by the object's own status, by the class that the configuration gives to a Service, or because
+only one load balancer sends PROXY: the only one that is listed, if any is. Where there are several, DNS alone
+chooses. Nothing that another object says counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +15,9 @@ from msgspec.structs import astuple
 
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Conclusion, bounded, skipped
+from nodeagent.model.desired import Conclusion, skipped
 from nodeagent.model.objects import Age, LoadBalancerPoint, ObjectRef
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
-
-_SERVED_OTHERWISE = frozenset(
-    {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSupported", "AddressInUse", "PortTaken"}
-)
-"""Codes of load balancers that are reached without nodeagent, or on other nodes. A newer one that is served
-here must not get what is theirs; a pending one has nothing yet."""
-
 
 _MOST_REMEMBERED = 4096
 _Point = IPAddress | str
@@ -91,23 +83,18 @@ class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer of an object.
 
     Attributes:
-        load_balancer: the load balancer; None if there is none.
-        conclusion: why there is none, or why only DNS can say that it is that one.
+        load_balancer: the load balancer; None if there is none, or if only DNS can say which one it is.
+        conclusion: why there is none, or why only DNS can say it.
         how: how it was found, unless by the object's own status or as the only candidate.
-        guess: neither the object nor the configuration says it, so objects of others can change it.
-        choice: the others that DNS can choose instead.
+        named: whether the object or the configuration names it; else it is the only one.
+        choice: those that DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
     conclusion: Conclusion | None = None
     how: str = ""
-    guess: bool = False
+    named: bool = True
     choice: Choice | None = None
-
-
-Evidence = Mapping[tuple[str, str, str | None], Age]
-"""What objects with a class report: the path of a load balancer, with the class and the controller of those
-that report it, and the age of the oldest."""
 
 
 class LoadBalancerLookup:
@@ -115,7 +102,6 @@ class LoadBalancerLookup:
 
     Attributes:
         choice: the load balancers among which DNS chooses if nothing says which one it is.
-        choice_of_served: the same, if none of those that are served may be meant.
 
     Args:
         load_balancers: all of them.
@@ -139,35 +125,16 @@ class LoadBalancerLookup:
             if plan.service.gateway
         }
         proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
-        # The first that is served, here or without nodeagent; if none is, the first.
-        placed = (plan for plan in proxies if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
-        self._first = next(placed, proxies[0] if proxies else None)
+        listed = [plan for plan in proxies if plan.listed] or proxies
+        self._sole = listed[0] if len(listed) == 1 else None
+        self._any = bool(proxies)
         served = [plan for plan in proxies if plan.is_served]
-        others = any(plan is not self._first for plan in served)
+        others = any(plan is not self._sole for plan in served)
         self.choice: Choice | None = _choice_of(served if others else (), before.choice if before else None)
-        self.choice_of_served: Choice | None = _choice_of(served, before.choice_of_served if before else None)
         # Most objects say the same.
-        self._by_hints = lru_cache(_MOST_REMEMBERED)(self._find_by_hints)
+        self.match = lru_cache(_MOST_REMEMBERED)(self._find)
 
-    def evidence(self, claims: Iterable[Claim]) -> Evidence:
-        """Return which load balancers these report."""
-        oldest: dict[LoadBalancerHints, Age] = {}
-        for claim in claims:
-            if claim.age < oldest.setdefault(claim.hints, claim.age):
-                oldest[claim.hints] = claim.age
-        serves: dict[tuple[str, str, str | None], Age] = {}
-        for hints, age in oldest.items():
-            found = self._by_status(hints) if hints.ingress_class and hints.points else None
-            if found and found.load_balancer:
-                key = found.load_balancer.service.ref.path, hints.ingress_class or "", hints.controller
-                serves[key] = min(age, serves.get(key, age))
-        return serves
-
-    def match(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
-        """Return the load balancer of an object: what its hints say, or else what older objects show."""
-        return self._by_hints(claim.hints) or self._by_evidence(claim, evidence)
-
-    def _find_by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+    def _find(self, hints: LoadBalancerHints) -> LoadBalancerMatch:
         """Return what an object's own hints and the configuration say: the first that says something."""
         if hints.unattached:
             return LoadBalancerMatch(None, skipped("NotAttached", hints.unattached))
@@ -178,31 +145,22 @@ class LoadBalancerLookup:
             or self._by_gateway_name(hints.gateway)
             or _unusable_status(hints)
             or self._by_configured_class(hints)
+            or self._by_number(hints)
         )
 
-    def _by_evidence(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
-        """Return what older objects show for one whose hints say nothing.
-
-        Else the only one that sends PROXY; of several, the first with a place, or what DNS chooses.
-        """
-        if learned := self._by_learned_class(claim, evidence):
-            return learned
-        first = self._first
-        if first is None:
+    def _by_number(self, hints: LoadBalancerHints) -> LoadBalancerMatch:
+        """Return the only one that sends PROXY; of several, what DNS chooses."""
+        if self._sole is not None:
+            how = f"{self._sole.service.ref}, the only listed one" if self.choice else ""
+            return LoadBalancerMatch(self._sole, how=how, named=False, choice=self.choice)
+        if not self._any:
             reason = "no load balancer of this cluster sends PROXY"
             return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
-        others = _only_others(first.service.ref.path, evidence, claim)
-        if others:
-            hints = claim.hints
-            mine = hints.ingress_class or hints.controller
-            reason = (
-                f"{hints.status} is empty, and the first load balancer that sends PROXY, "
-                f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
-            )
-            conclusion = skipped("OtherClass", reason)
-            return LoadBalancerMatch(first, conclusion, guess=True, choice=self.choice_of_served)
-        how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
-        return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
+        reason = (
+            f"{hints.status} is empty, and several load balancers send PROXY: only DNS can say which one "
+            "serves it, or loadBalancers.ingressClasses"
+        )
+        return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason), choice=self.choice)
 
     def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
@@ -246,44 +204,6 @@ class LoadBalancerLookup:
             )
             return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
         return None
-
-    def _by_learned_class(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch | None:
-        """Return the load balancer that the first of older Ingresses of the class reports."""
-        ingress_class = claim.hints.ingress_class
-        older = sorted(
-            (age, path)
-            for (path, name, _), age in evidence.items()
-            if name == ingress_class and _is_evidence(age, claim)
-        )
-        if not older:
-            return None
-        plans = [self._by_path[path] for _, path in older]
-        how = bounded(f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report")
-        # Any older Ingress can be the source of that: DNS may know better.
-        choice = self.choice if plans[0].is_served else self.choice_of_served
-        return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
-
-
-def _only_others(path: str, evidence: Evidence, claim: Claim) -> str:
-    """Return the classes that a load balancer is known to serve, if the object has none of them."""
-    serves = [key[1:] for key, age in evidence.items() if key[0] == path and _is_evidence(age, claim)]
-    hints = claim.hints
-    if hints.ingress_class:
-        is_one = any(name == hints.ingress_class for name, _ in serves)
-    elif hints.controller:
-        is_one = any(controller in {hints.controller, None} for _, controller in serves)
-    else:
-        is_one = True
-    return "" if is_one else ", ".join(sorted(name for name, _ in serves))
-
-
-def _is_evidence(age: Age, claim: Claim) -> bool:
-    """Whether the report of an object of that age counts for a claim: a newer one changes nothing.
-
-    Objects in files have no ages: there, all of them count.
-    """
-    undated = age[0] and claim.age[0]
-    return undated or age < claim.age
 
 
 def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choice | None:
