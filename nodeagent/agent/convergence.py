@@ -77,7 +77,7 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
     if desired.dnat.guarded:
         return desired
     held = actual.dnat.state().rules
-    kept = replace(desired.dnat, guarded=held.guarded, admitted=held.admitted, users=held.users)
+    kept = replace(desired.dnat, guarded=held.guarded, admitted=held.admitted, leaving=True)
     return replace(desired, dnat=kept)
 
 

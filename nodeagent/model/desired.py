@@ -50,6 +50,9 @@ class DnatRules:
     neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
 
+    `leaving`: these rules are what is left for a moment, until the rest is removed as well. The options of
+    those that exist stay as they are.
+
     In a family without redirects `pods` mean nothing, in one without `guarded` ranges `admitted` and
     `balancers` mean nothing; without either, there are no rules at all and the value is false.
     """
@@ -60,11 +63,7 @@ class DnatRules:
     admitted: tuple[IPNetwork, ...] = ()
     balancers: tuple[IPNetwork, ...] = ()
     users: int = 0
-
-    @property
-    def ranges(self) -> dict[str, tuple[IPNetwork, ...]]:
-        """The fields of ranges, by name."""
-        return {name: getattr(self, name) for name in ("pods", "guarded", "admitted", "balancers")}
+    leaving: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.redirects or self.guarded)

@@ -62,16 +62,18 @@ class Dnat(Component[DnatState, DnatChange]):
             ApplyError: they contradict each other.
         """
         rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
-        change = difference(actual, grown(actual.rules, normalised(rules)) if keep else rules)
+        active, _ = self._backends()
+        change = difference(active, actual, grown(actual.rules, normalised(rules)) if keep else rules)
         off = "off, but for the guard; " if self._option == "none" else ""
         text = self.script(change) if change else ""
-        return replace(change, text=text, how=f"{off}{self._backends()[0].name} transaction")
+        return replace(change, text=text, how=f"{off}{active.name} transaction")
 
     def script(self, change: DnatChange) -> str:
         """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
         active, other = self._backends()
         left = change.before.leftover
-        return active.script(change) + (other.script(difference(left[1], NO_RULES)) if other and left else "")
+        removal = other.script(difference(other, left[1], NO_RULES)) if other and left else ""
+        return active.script(change) + removal
 
     def apply(self, diff: DnatChange) -> str:
         """Apply a change; see `component.Component`."""
@@ -80,11 +82,12 @@ class Dnat(Component[DnatState, DnatChange]):
         except ApplyError as error:
             if not diff.desired.users:
                 raise
+            active, _ = self._backends()
             without = replace(diff.desired, users=0)
-            problem = self.run(difference(self.read(), without))
+            problem = self.run(difference(active, self.read(), without))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self.run(difference(self.read(), diff.desired))
+                return self.run(difference(active, self.read(), diff.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limits_users = False
@@ -99,7 +102,7 @@ class Dnat(Component[DnatState, DnatChange]):
         active, other = self._backends()
         problem = active.run(change)
         if other and change.before.leftover:
-            other.run(difference(other.read(), NO_RULES))
+            other.run(difference(other, other.read(), NO_RULES))
         return problem
 
     def watch(self) -> Watch:
@@ -154,7 +157,7 @@ def _nft_obstacle(nft: NftablesBackend) -> ApplyError | None:
     """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
         scratch = replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
-        nft.execute(scratch, only_check=True)
+        nft.execute(scratch, "--check")
     except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:

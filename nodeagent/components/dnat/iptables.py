@@ -23,14 +23,17 @@ from nodeagent.components.dnat.xt_layout import (
     Key,
     Table,
     TableName,
+    XtState,
     layout,
     state_of,
 )
+from nodeagent.components.dnat.xt_layout import compared as xt_compared
 from nodeagent.components.dnat.xt_layout import script as xt_script
 from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
 from nodeagent.errors import ApplyError
 from nodeagent.linux.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import FAMILIES, Family
+from nodeagent.model.desired import DnatRules
 
 _LOOK_SECONDS = 10.0
 _REST_SECONDS = 0.3
@@ -83,6 +86,10 @@ class IptablesBackend:
             return state_of({key: self._state(*key) for key in self._tables})
         except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
+
+    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
+        """Return the state with the damage of its chains; see `DnatBackend.compared`. Pure."""
+        return xt_compared(state, desired) if isinstance(state, XtState) else state
 
     def script(self, change: DnatChange) -> str:
         """Return nodeagent's chains as iptables-restore takes them; see `DnatBackend.script`. Pure.

@@ -8,11 +8,10 @@ docs/iptables-porting.md). Whatever else differs, the whole table is replaced.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
-from nodeagent.model.addresses import FAMILIES, Endpoint
+from nodeagent.model.addresses import FAMILIES, Endpoint, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules
 
 TABLE = "nodeagent"
@@ -37,8 +36,8 @@ CHAINS = {
 }
 """Type, hook and priority of each; all have the policy `accept`."""
 
-RANGES = tuple(NO_RULES.ranges)
-"""Each is an interval set for each family, pods4 and pods6 for instance; the map is lb4 or lb6."""
+DIGEST = "digest"
+"""A chain without a hook, so that no packet sees it. The comment of its only rule is `mark`."""
 
 
 def script(change: DnatChange) -> str:
@@ -65,23 +64,25 @@ def replacement(desired: DnatRules) -> str:
     tracking's, and see neither.
     """
     head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-    return head + structure(desired.users)[0] + "".join(_additions(desired))
+    return head + structure(desired) + "".join(_additions(desired))
 
 
-def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
-    """Yield each range, after the name of its set."""
-    for name, networks in rules.ranges.items():
-        yield from ((f"{name}{network.version}", str(network)) for network in networks)
+def _ranges(rules: DnatRules) -> dict[str, tuple[IPNetwork, ...]]:
+    """Return the ranges by the first part of their sets' names, pods4 and pods6 for instance."""
+    return {
+        "pods": rules.pods,
+        "guarded": rules.guarded,
+        "admitted": rules.admitted,
+        "balancers": rules.balancers,
+    }
 
 
-_VERSION = "VERSION"
+RANGES = tuple(_ranges(NO_RULES))
+"""Each is an interval set for each family; the map is lb4 or lb6."""
 
 
-@cache
-def structure(users: int) -> tuple[str, Mapping[str, list[str]]]:
-    """Return the definition of the whole table without elements, and what a listing of such a table shows.
-
-    That is the kind and name of each object, of a chain with its rules' comments in order.
+def structure(desired: DnatRules) -> str:
+    """Return the definition of the whole table without elements: it depends on the options alone.
 
     `guard` sees packets before every translation, `guard_input` after them: a NodePort, or the address of a
     Service whose EndpointSlice names a relay address, would lead there as well, and HAProxy to itself.
@@ -95,9 +96,6 @@ def structure(users: int) -> tuple[str, Mapping[str, list[str]]]:
     The sets of ranges have `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of
     the namespace has a set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types
     do no harm.
-
-    Args:
-        users: How many connections each local user may have; 0: no limit.
     """
     lines: list[str] = []
     rules: dict[str, list[tuple[str, str]]] = {chain: [] for chain in CHAINS}
@@ -124,38 +122,34 @@ def structure(users: int) -> tuple[str, Mapping[str, list[str]]]:
         known = " ".join(f"ct original {ip} daddr != @{name}{family}" for name in ("guarded", "balancers"))
         led = "led to the relay by another translation"
         translated.append((f"ct state new {to_guarded} {known} drop", led))
-        if users:
-            limit = f"{to_guarded} meta skuid != 0 ct state new ct count over {users} drop"
-            rules["users"].append((limit, f"{_USERS}{users}"))
+        if desired.users:
+            limit = f"{to_guarded} meta skuid != 0 ct state new ct count over {desired.users} drop"
+            rules["users"].append((limit, "connections of each local user"))
     rules["output"] += kept
     rules["prerouting"] += kept
     rules["guard_input"] += translated
-    # One comment has the version of all that is written here, by which a table of another one is known.
-    first, words = rules["output"][0]
-    rules["output"][0] = first, f"{words} (rules {_VERSION})"
     for chain, (kind, hook, priority) in CHAINS.items():
         # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
         head = f"\ttype {kind} hook {hook} priority {priority}; policy accept;"
         texts = (f'\t{rule} comment "{comment}"' for rule, comment in rules[chain])
         lines += [f"chain {chain} {{", head, *texts, "}"]
-    text = "\n\t".join([f"table inet {TABLE} {{", *lines]) + "\n}\n"
-    version = hashlib.sha256(text.encode("ascii")).hexdigest()[:8]
-    shown: dict[str, list[str]] = {
-        f"chain {chain}": [comment.replace(_VERSION, version) for _, comment in its]
-        for chain, its in rules.items()
-    }
-    for family in FAMILIES:
-        shown |= {f"map lb{family}": [], **{f"set {name}{family}": [] for name in RANGES}}
-    return text.replace(_VERSION, version), shown
+    return "\n\t".join([f"table inet {TABLE} {{", *lines, f"chain {DIGEST} {{", "}"]) + "\n}\n"
 
 
-_USERS = "connections of each local user at most: "
+def mark(desired: DnatRules, listed: str) -> str:
+    """Return the comment of a table that was made for `desired`: the digests of what was given and listed.
+
+    Args:
+        desired: The rules that the table is made for.
+        listed: The digest of the structure as nft lists it; see nftables.py.
+    """
+    rendered = hashlib.sha256(structure(desired).encode("ascii")).hexdigest()[:8]
+    return f"rendered {rendered}, listed {listed}"
 
 
-def users_limit(comments: Iterable[str]) -> int:
-    """Return the limit that the comments of the chain `users` name; 0 for none."""
-    numbers = (comment.removeprefix(_USERS) for comment in comments if comment.startswith(_USERS))
-    return next((int(number) for number in numbers if number.isdecimal()), 0)
+def marking(desired: DnatRules, listed: str) -> str:
+    """Return the transaction that writes `mark` into a table that was just made."""
+    return f'add rule inet {TABLE} {DIGEST} return comment "{mark(desired, listed)}"\n'
 
 
 def _delta(change: DnatChange) -> str:
@@ -166,7 +160,7 @@ def _delta(change: DnatChange) -> str:
     keys = [(f"lb{one.match.address.version}", _endpoint(one.match)) for one in change.removed.redirects]
     gone = (
         f"delete element inet {TABLE} {where} {{ {key} }}\n"
-        for where, key in (*keys, *_ranges(change.removed))
+        for where, key in (*keys, *_elements(change.removed))
     )
     return "".join((*gone, *_additions(change.added)))
 
@@ -175,8 +169,14 @@ def _additions(rules: DnatRules) -> Iterator[str]:
     for one in rules.redirects:
         element = f'{_endpoint(one.match)} comment "{comment_of(one.load_balancer)}" : {_endpoint(one.to)}'
         yield f"add element inet {TABLE} lb{one.match.address.version} {{ {element} }}\n"
-    for where, element in _ranges(rules):
+    for where, element in _elements(rules):
         yield f"add element inet {TABLE} {where} {{ {element} }}\n"
+
+
+def _elements(rules: DnatRules) -> Iterator[tuple[str, str]]:
+    """Yield each range, after the name of its set."""
+    for name, networks in _ranges(rules).items():
+        yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
 
 def _endpoint(endpoint: Endpoint) -> str:

@@ -5,16 +5,18 @@ nodeagent's map (1.0.6). The exit code shows success, the first line of standard
 nft's messages have no translations, and with LC_ALL=C those of the C library have none either.
 """
 
+import hashlib
 import os
 import re
 import subprocess
+from dataclasses import dataclass, replace
 from errno import EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from ipaddress import ip_address, ip_network
 
 import msgspec
 from msgspec import Raw, Struct
 
-from nodeagent.components.dnat.nft_script import RANGES, TABLE, structure, users_limit
+from nodeagent.components.dnat.nft_script import DIGEST, RANGES, TABLE, mark, marking
 from nodeagent.components.dnat.nft_script import script as nft_script
 from nodeagent.components.dnat.state import DnatChange, DnatState, in_order, owner_of
 from nodeagent.errors import ApplyError
@@ -24,12 +26,9 @@ from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.typed_values import from_json
 
-# The listing's format is libnftables-json(5). Versions of nft print the same rule differently, so no rule is
-# compared by its expressions. The kernel numbers a table's chains, sets and rules from 1 in the order in
-# which they are made (nf_tables_alloc_handle()), and never gives a number twice: what was removed and added
-# again has another one. So a table is as one transaction made it if it has the names and comments of
-# nodeagent's structure and the numbers from 1 on. The comments have the structure's version. Only `nft
-# replace rule` keeps the number: such a rule is known by its comment, unless the program gave it nodeagent's.
+# The listing's format is libnftables-json(5). Versions of nft print the same table differently, so nothing of
+# it is compared with a text of nodeagent's. nft echoes each transaction as the kernel took it, in the format
+# of its listings: a digest of that, in a comment of the table, is what a listing's digest is compared with.
 
 
 class _Listing(Struct):
@@ -37,75 +36,103 @@ class _Listing(Struct):
 
 
 class _Item(Struct):
-    """A table, chain, map, set or rule: of each, what can change while its number stays."""
+    """A table, chain, map, set or rule: what is read of it, besides its digest."""
 
-    handle: int = 0
     name: str = ""
-    flags: str | list[str] = []
-    policy: str = "accept"
-    size: int = 0
     chain: str = ""
     comment: str = ""
     elem: Raw = Raw(b"[]")
 
 
-def state_of(listing: bytes) -> DnatState:
+_Items = list[tuple[str, Raw]]
+_NO_OBJECTS = {"metainfo", "delete", "element"}
+_NO_STRUCTURE = {"elem", "handle"}
+
+
+@dataclass(frozen=True, slots=True)
+class NftState(DnatState):
+    """A table as it was read, with its mark and the digest of its structure."""
+
+    mark: str = ""
+    listed: str = ""
+
+
+def _items(text: bytes) -> _Items:
+    """Return each object that a listing or an echo shows, after its kind."""
+    try:
+        items: _Items = []
+        for item in from_json(text, _Listing).nftables:
+            for kind, body in item.items():
+                # In an echo, each is below what was done with it.
+                items += from_json(body, dict[str, Raw]).items() if kind == "add" else [(kind, body)]
+        return [(kind, body) for kind, body in items if kind not in _NO_OBJECTS]
+    except msgspec.DecodeError as error:
+        raise _unknown_format(error) from error
+
+
+def _digest(items: _Items) -> str:
+    """Return the digest of all objects without elements: each chain's rules count in their order."""
+    objects: dict[str, object] = {}
+    rules: dict[str, list[object]] = {}
+    for kind, body in items:
+        fields = from_json(body, dict[str, Raw])
+        kept = sorted((name, bytes(fields[name]).decode()) for name in fields.keys() - _NO_STRUCTURE)
+        item = from_json(body, _Item)
+        if kind != "rule":
+            objects[f"{kind} {item.name}"] = kept
+        elif item.chain != DIGEST:
+            rules.setdefault(item.chain, []).append(kept)
+    whole = msgspec.json.encode([sorted(objects.items()), sorted(rules.items())])
+    return hashlib.sha256(whole).hexdigest()[:16]
+
+
+def _unknown_format(error: msgspec.DecodeError) -> ApplyError:
+    return ApplyError(
+        f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
+        "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
+    )
+
+
+def state_of(listing: bytes) -> NftState:
     """Return the state that a listing of nodeagent's table shows.
 
     Args:
         listing: The standard output of `nft -j list table inet nodeagent`.
 
     Returns:
-        The entries and ranges in order, and every way in which the structure is not nodeagent's.
+        The entries and ranges in order.
 
     Raises:
         ApplyError: this is not a listing of nft.
     """
-    try:
-        items = [
-            (kind, from_json(body, _Item))
-            for item in from_json(listing, _Listing).nftables
-            for kind, body in item.items()
-            if kind != "metainfo"  # nft's version, on which nothing here depends
-        ]
-    except msgspec.DecodeError as error:
-        raise ApplyError(
-            f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
-            "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
-        ) from error
-    shown: dict[str, list[str]] = {}
+    items = _items(listing)
     redirects: list[Redirect] = []
     ranges: dict[str, list[IPNetwork]] = {name: [] for name in RANGES}
+    marks: list[str] = []
     damage: list[str] = []
-    for kind, item in items:
-        what = f"{kind} {item.name}"
-        if item.policy != "accept" or item.size or (kind == "table" and item.flags):
-            damage.append(f"{what} has another policy, size or flag")
-        if kind == "rule":
-            shown.setdefault(f"chain {item.chain}", []).append(item.comment)
-        elif kind != "table":
-            shown.setdefault(what, [])
-        try:
-            if kind == "map":
-                redirects += map(_redirect, from_json(item.elem, list[tuple[object, object]]))
-            elif kind == "set":
-                networks = ranges.setdefault(item.name[:-1], [])
-                networks += map(_network, from_json(item.elem, list[object]))
-        except (msgspec.ValidationError, ValueError) as error:
-            damage.append(f"{what} has an element that can't be nodeagent's ({error})")
-    users = users_limit(shown.get("chain users", ()))
-    wanted = structure(users)[1]
-    different = [name for name in sorted({*shown, *wanted}) if shown.get(name) != wanted.get(name)]
-    damage += (f"{name} is missing, altered or not nodeagent's" for name in different)
-    number = len(wanted) + sum(map(len, wanted.values()))
-    if not different and {item.handle for kind, item in items if kind != "table"} != {*range(1, number + 1)}:
-        damage.append("a chain, set or rule was replaced")
+    try:
+        for kind, body in items:
+            item = from_json(body, _Item)
+            try:
+                if kind == "map":
+                    redirects += map(_redirect, from_json(item.elem, list[tuple[object, object]]))
+                elif kind == "set" and item.name[:-1] in ranges:
+                    ranges[item.name[:-1]] += map(_network, from_json(item.elem, list[object]))
+                elif kind == "rule" and item.chain == DIGEST:
+                    marks.append(item.comment)
+            except (msgspec.ValidationError, ValueError) as error:
+                damage.append(f"{kind} {item.name} has an element that can't be nodeagent's ({error})")
+        listed = _digest(items)
+    except msgspec.DecodeError as error:
+        raise _unknown_format(error) from error
     rules = DnatRules(
         tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
-        **{name: in_order(ranges[name]) for name in RANGES},
-        users=users,
+        in_order(ranges["pods"]),
+        in_order(ranges["guarded"]),
+        in_order(ranges["admitted"]),
+        in_order(ranges["balancers"]),
     )
-    return DnatState(rules, present=True, damage=tuple(damage))
+    return NftState(rules, present=True, damage=tuple(damage), mark="; ".join(marks), listed=listed)
 
 
 def _redirect(element: tuple[object, object]) -> Redirect:
@@ -219,13 +246,32 @@ class NftablesBackend:
             return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
         return DnatState() if listing is None else state_of(listing)
 
+    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
+        """Return the state with the damage of its structure; see `DnatBackend.compared`. Pure."""
+        if not isinstance(state, NftState) or state.mark == mark(desired, state.listed):
+            return state
+        altered = (
+            "a chain, rule, map or set was added, altered or removed, or another version of nft made it"
+            if not state.mark.endswith(state.listed)
+            else "it was made with other options, or by another version of nodeagent"
+        )
+        return replace(state, damage=(*state.damage, f"table inet {TABLE}: {altered}"))
+
     def script(self, change: DnatChange) -> str:
         """Return the transaction as `nft -f -` takes it; see `DnatBackend.script`. Pure."""
         return nft_script(change)
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change; see `DnatBackend.run`."""
-        if script := nft_script(change):
+        """Apply the change; see `DnatBackend.run`.
+
+        A new table gets its mark by a second transaction; one without it is replaced in the next pass.
+        """
+        if not (script := nft_script(change)):
+            return ""
+        if change.action in ("create", "repair"):
+            made = _digest(_items(self.execute(script, "-j", "-n", "--echo")))
+            self.execute(marking(change.desired, made))
+        else:
             self.execute(script)
         return ""
 
@@ -233,17 +279,18 @@ class NftablesBackend:
         """See `DnatBackend.watch`."""
         return NftablesWatch()
 
-    def execute(self, script: str, *, only_check: bool = False) -> None:
+    def execute(self, script: str, *options: str) -> bytes:
         """Run `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
 
-        With `only_check`, the kernel checks it and drops the result: nothing is made.
+        Returns:
+            What nft prints: with `--echo`, the objects that were made. With `--check`, nothing is made.
 
         Raises:
             NftError: it was rejected, or did not end in time.
             NftPermissionError: the process has no CAP_NET_ADMIN.
             NftMissingError: there is no nft.
         """
-        done = self._start([*(["--check"] * only_check), "-f", "-"], script)
+        done = self._start([*options, "-f", "-"], script)
         if done.returncode != 0:
             message, lines = _message(done), script.splitlines()
             found = _AT_LINE.match(message)
@@ -251,10 +298,11 @@ class NftablesBackend:
             text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
             at = f'\n  line of the transaction: "{text}"' if text else ""
             raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
+        return done.stdout
 
     def list_table(self) -> bytes | None:
         """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `execute`."""
-        done = self._start(["-j", "list", "table", "inet", TABLE], "")
+        done = self._start(["-j", "-n", "list", "table", "inet", TABLE], "")
         if done.returncode == 0:
             return done.stdout
         message = _message(done)

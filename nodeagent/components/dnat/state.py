@@ -18,11 +18,12 @@ from nodeagent.model.objects import ObjectRef
 class DnatState:
     """The actual state of the kernel.
 
-    `load_balancer` of a redirect that was read is from its comment. Ranges are as the kernel has them,
-    uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules, priorities,
-    types) is not as the agent makes it; empty means intact. `displaced` is true if the damage is only other
-    programs' rules that were inserted before nodeagent's. `unreadable` is the reason why nothing could be
-    read, otherwise empty. `leftover` is what an earlier configuration left of the other backend, by its name.
+    `rules` has the elements that were read: redirects, with a `load_balancer` from the comment, and ranges as
+    the kernel has them, uncollapsed; no options. What else a backend reads, it adds in a class of its own.
+    `damage` says, one phrase each, what of it is not as nodeagent makes it; empty means intact. `displaced`
+    is true if the damage is only other programs' rules that were inserted before nodeagent's. `unreadable` is
+    the reason why nothing could be read, otherwise empty. `leftover` is what an earlier configuration left of
+    the other backend, by its name.
     """
 
     rules: DnatRules = NO_RULES
@@ -125,20 +126,24 @@ def normalised(rules: DnatRules) -> DnatRules:
     guarded = _collapsed(rules.guarded)
     redirected = {redirect.match.address.version for redirect in by_match.values()}
     watched = {network.version for network in guarded}
-    return DnatRules(
-        tuple(sorted(by_match.values(), key=lambda redirect: redirect.match.sort_key())),
-        tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
-        guarded,
-        tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
-        in_order({ip_network(match.address) for match in by_match if match.address.version in watched}),
-        rules.users if guarded else 0,
+    return replace(
+        rules,
+        redirects=tuple(sorted(by_match.values(), key=lambda redirect: redirect.match.sort_key())),
+        pods=tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
+        guarded=guarded,
+        admitted=tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
+        balancers=in_order(
+            {ip_network(match.address) for match in by_match if match.address.version in watched}
+        ),
+        users=rules.users if guarded else 0,
     )
 
 
-def difference(before: DnatState, desired: DnatRules) -> DnatChange:
-    """Return the change from `before` to `desired`; false if both are the same.
+def difference(backend: "DnatBackend", before: DnatState, desired: DnatRules) -> DnatChange:
+    """Return the change from `before` to `desired`; false if both are the same. Pure.
 
     Args:
+        backend: The one that has read `before`.
         before: The actual state. If it could not be read, it counts as absent. A missing, other or additional
             comment counts as a change.
         desired: The rules, in any order.
@@ -147,9 +152,8 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
         ApplyError: `desired` contradicts itself; see `normalised`.
     """
     desired = normalised(desired)
-    if before.present and before.rules.users != desired.users and desired:
-        words = f"local users may have {before.rules.users} connections, not {desired.users}"
-        before = replace(before, damage=(*before.damage, words))
+    if before.present and desired and not desired.leaving:
+        before = backend.compared(before, desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired))
 
 
@@ -157,17 +161,26 @@ def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     """Return `desired` and all of `before`: the target of a change that removes nothing."""
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
-    ranges = {name: _collapsed(networks + before.ranges[name]) for name, networks in desired.ranges.items()}
-    return DnatRules(desired.redirects + others, **ranges, users=desired.users)
+    return replace(
+        desired,
+        redirects=desired.redirects + others,
+        pods=_collapsed(desired.pods + before.pods),
+        guarded=_collapsed(desired.guarded + before.guarded),
+        admitted=_collapsed(desired.admitted + before.admitted),
+    )
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
-    """Return the members of `rules` that are not in `others`, in order."""
+    """Return the elements of `rules` that are not in `others`, in order."""
     known = {_meaning(redirect) for redirect in others.redirects}
     redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
-    ranges = {name: in_order({*mine} - {*others.ranges[name]}) for name, mine in rules.ranges.items()}
-    ordered = tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key()))
-    return DnatRules(ordered, **ranges, users=0)
+    return DnatRules(
+        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
+        in_order({*rules.pods} - {*others.pods}),
+        in_order({*rules.guarded} - {*others.guarded}),
+        in_order({*rules.admitted} - {*others.admitted}),
+        in_order({*rules.balancers} - {*others.balancers}),
+    )
 
 
 def _meaning(redirect: Redirect) -> tuple[Endpoint, Endpoint, str]:
@@ -244,6 +257,12 @@ class DnatBackend(Protocol):
 
         Raises:
             ApplyError: the machinery is missing or does not answer.
+        """
+
+    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
+        """Return the state with its damage: what of its structure is not as rendered for `desired`. Pure.
+
+        Elements do not count: what of them differs is changed one by one.
         """
 
     def script(self, change: DnatChange) -> str:

@@ -15,14 +15,14 @@ the lock, from the state of the table at that time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import Final, Literal
 
 from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
-from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 
 TableName = Literal["mangle", "nat"]
 TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
@@ -124,15 +124,20 @@ PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
 _EVERYTHING: Mapping[Family, IPNetwork] = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 
-def state_of(tables: Tables) -> DnatState:
-    """Return the state of the tables.
+@dataclass(frozen=True, slots=True)
+class XtState(DnatState):
+    """The tables as they were read, and what their rules mean."""
 
-    Anything that differs from what `layout` makes for the existing entries is damage; it never obstructs,
-    since every chain can be rewritten in place.
-    """
+    tables: Tables = field(default_factory=dict, repr=False)
+
+
+def state_of(tables: Tables) -> XtState:
+    """Return the state of the tables, with the elements that their rules name."""
     redirects: dict[Endpoint, Redirect] = {}
-    ranges: dict[str, list[IPNetwork]] = {name: [] for name in NO_RULES.ranges}
-    users = 0
+    pods: list[IPNetwork] = []
+    guarded: list[IPNetwork] = []
+    admitted: list[IPNetwork] = []
+    originals: list[IPNetwork] = []
     for (family, _), state in tables.items():
         for rule in (rule for rules in state.chains.values() for rule in rules):
             place = rule.destination
@@ -141,32 +146,45 @@ def state_of(tables: Tables) -> DnatState:
                 redirect = Redirect(match, rule.to, owner_of(rule.comment))
                 redirects.setdefault(redirect.match, redirect)
         jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
-        ranges["pods"] += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
-        ranges["admitted"] += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
-        ranges["guarded"] += _ranges(family, jumps, GUARD, "destination")
-        ranges["balancers"] += _ranges(family, state.chains.get(TRANSLATED, ()), "RETURN", "original")
-        users = max((users, *(rule.users for rule in state.chains.get(USERS, ()))))
-    ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
+        every = _EVERYTHING[family]
+        pods += (rule.source or every for rule in _to(ENTRIES, state.chains.get(PREROUTING, ())))
+        admitted += (rule.source or every for rule in _to("RETURN", state.chains.get(GUARD, ())))
+        guarded += (rule.destination or every for rule in _to(GUARD, jumps))
+        originals += (rule.original or every for rule in _to("RETURN", state.chains.get(TRANSLATED, ())))
     rules = DnatRules(
         tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
-        **{name: in_order(networks) for name, networks in ranges.items()},
-        users=users,
+        in_order(pods),
+        in_order(guarded),
+        in_order(admitted),
+        in_order(one for one in originals if one not in guarded),
     )
-    damage = tuple(_damage(tables, layout(rules)))
-    return DnatState(
-        rules,
-        present=any(tables.values()),
+    return XtState(rules, present=any(tables.values()), tables=tables)
+
+
+def _to(target: str, rules: Iterable[XtRule]) -> Iterator[XtRule]:
+    return (rule for rule in rules if rule.target == target and not rule.foreign)
+
+
+def compared(state: XtState, desired: DnatRules) -> XtState:
+    """Return the state with its damage: what is not as `layout` makes it for the elements that exist.
+
+    It never obstructs, since every chain can be rewritten in place.
+    """
+    elements = state.rules
+    expected = replace(
+        desired,
+        redirects=elements.redirects,
+        pods=elements.pods,
+        guarded=elements.guarded,
+        admitted=elements.admitted,
+        balancers=elements.balancers,
+    )
+    damage = tuple(_damage(state.tables, layout(expected)))
+    return replace(
+        state,
         damage=tuple(text for text, _ in damage),
         displaced=bool(damage) and all(displaced for _, displaced in damage),
     )
-
-
-def _ranges(
-    family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination", "original"]
-) -> list[IPNetwork]:
-    """Return the ranges that the rules to this target name; one that names none holds for all addresses."""
-    named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
-    return [place or _EVERYTHING[family] for place in named]
 
 
 def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:

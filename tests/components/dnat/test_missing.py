@@ -11,7 +11,7 @@ import pytest
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend, difference
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, DnatRules
 from tests.components.dnat.network import Namespace
@@ -24,7 +24,7 @@ from tests.components.dnat.refused_calls import (
     refuse,
 )
 from tests.components.dnat.test_switching import locked
-from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, guarded
+from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, difference_of, guarded
 
 Backend = Callable[[], DnatBackend | Dnat]
 
@@ -38,7 +38,7 @@ def on_kernel_without(missing: tuple[Refusal, ...], backend: Backend, desired: D
 def _pass(choose_backend: Backend, desired: DnatRules) -> str:
     try:
         backend = choose_backend()
-        change = difference(backend.read(), desired)
+        change = difference_of(backend, desired)
         if problem := backend.run(change):
             return f"{problem}\nwas to do:\n{change}"
     except ApplyError as error:

@@ -1,9 +1,9 @@
 import json
+import re
 
 import pytest
 
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.dnat.nft_script import structure
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatState
 from nodeagent.components.node import UndoneError
@@ -13,14 +13,15 @@ from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import NODE, World, apply, guarded
 
 TABLE = "inet nodeagent"
-# Of the structure, names, comments, policies and the kernel's numbers are compared.
 DAMAGE = {
     "a flushed table": f"flush table {TABLE}",
     "an extra rule": f"add rule {TABLE} output tcp dport 22 accept",
     "an extra rule in front": f"insert rule {TABLE} output ip daddr 203.0.113.10 return",
     "a guard that lets pass": f"insert rule {TABLE} guard accept",
     "other rules with the same comments": f"flush chain {TABLE} output\n"
-    + "".join(f'add rule {TABLE} output accept comment "{one}"\n' for one in structure(0)[1]["chain output"]),
+    + "".join(f'add rule {TABLE} output accept comment "load balancer to relay"\n' for _ in range(4)),
+    "no mark": f"flush chain {TABLE} digest",
+    "a mark more": f"add rule {TABLE} digest accept",
     "a missing chain": f"delete chain {TABLE} prerouting",
     "a missing set": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
     "a missing map": f"flush table {TABLE}\ndelete map {TABLE} lb6",
@@ -72,8 +73,8 @@ def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, acti
     apply(backend, guarded())
     before, whole = backend.read(), node.output("nft list table inet nodeagent")
     node.nft(damage)
-    assert bool(backend.read().damage) == (action != "alter")
     repair = apply(backend, guarded())
+    assert bool(repair.before.damage) == (action != "alter")
     assert repair.action == action
     assert str(repair)
     assert backend.read() == before
@@ -81,13 +82,29 @@ def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, acti
     assert not apply(backend, guarded())
 
 
-def test_a_rule_that_is_replaced_in_its_place_is_seen(node: Namespace, backend: DnatBackend) -> None:
+@pytest.mark.parametrize("rule", ["accept", 'accept comment "this node and its pods only"'])
+def test_a_rule_that_is_replaced_in_its_place_is_seen(
+    node: Namespace, backend: DnatBackend, rule: str
+) -> None:
+    """Even with the words and the number that nodeagent's has."""
     apply(backend, guarded())
     listed = json.loads(node.output("nft -j list chain inet nodeagent guard"))["nftables"]
-    rule = next(item["rule"] for item in listed if "rule" in item)
-    node.nft(f"replace rule {TABLE} guard handle {rule['handle']} accept")
-    assert backend.read().damage
+    number = next(item["rule"]["handle"] for item in listed if "rule" in item)
+    node.nft(f"replace rule {TABLE} guard handle {number} {rule}")
     assert apply(backend, guarded()).action == "repair"
+    assert not apply(backend, guarded())
+
+
+def test_rules_in_another_order_are_seen(node: Namespace, backend: DnatBackend) -> None:
+    apply(backend, guarded())
+    whole = node.output("nft list table inet nodeagent")
+    rules = re.search(r"chain output \{\n.*?;.*?\n(.*?)\n\t\}", whole, re.DOTALL)
+    assert rules
+    first, second, *rest = rules[1].splitlines()
+    again = "\n".join(f"add rule {TABLE} output {rule}" for rule in (second, first, *rest))
+    node.nft(f"flush chain {TABLE} output\n{again}")
+    assert apply(backend, guarded()).action == "repair"
+    assert node.output("nft list table inet nodeagent") == whole
 
 
 def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> None:
@@ -106,11 +123,12 @@ def test_rules_that_are_missing_afterwards_are_an_error(
     """Accepted is not enough: the table is read back. Another program flushes a chain after each change."""
     run = NftablesBackend.execute
 
-    def meddled(nft: NftablesBackend, script: str, **how: bool) -> None:
-        run(nft, script, **how)
-        if not how:
+    def meddled(nft: NftablesBackend, script: str, *options: str) -> bytes:
+        printed = run(nft, script, *options)
+        if "--check" not in options:
             node.nft(f"flush chain {TABLE} output")
+        return printed
 
     monkeypatch.setattr(NftablesBackend, "execute", meddled)
-    with pytest.raises(UndoneError, match="chain output is missing, altered"):
+    with pytest.raises(UndoneError, match="was added, altered or removed"):
         add(Dnat("nftables"), Desired(dnat=guarded()))

@@ -10,12 +10,22 @@ import pytest
 from nodeagent.components.dnat.component import Dnat, Option, choose
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend, difference
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.converging import converge
 from tests.components.dnat.test_program import fake_nft, only_path
-from tests.components.dnat.world import KUBE_PROXY, LB, NODE, POD, World, answers, apply, guarded
+from tests.components.dnat.world import (
+    KUBE_PROXY,
+    LB,
+    NODE,
+    POD,
+    World,
+    answers,
+    apply,
+    difference_of,
+    guarded,
+)
 
 BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
 
@@ -38,7 +48,7 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
         if before == "nftables"
         else "# all chains NODEAGENT-* are deleted\n"
     )
-    assert removal in backend.script(difference(backend.read(), guarded()))
+    assert removal in backend.script(difference_of(backend, guarded()))
     change = apply(backend, guarded())
     assert f"- everything that the backend {before} left" in str(change)
     assert standing() == [after]

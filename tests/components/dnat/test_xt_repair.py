@@ -74,9 +74,9 @@ def test_what_others_change_is_seen_and_repaired(
     apply(backend, guarded())
     before, rules = backend.read(), _ours(node)
     node.legacy(damage)
-    state = backend.read()
-    assert kind != "damage" or state.damage
     change = apply(backend, guarded())
+    state = change.before
+    assert kind != "damage" or state.damage
     assert bool(state.displaced) == bool(change.displaced) == (kind == "displaced")
     assert kind != "damage" or change.action == "repair"
     assert kind != "drift" or change.added != NO_RULES or change.removed != NO_RULES

@@ -10,7 +10,7 @@ from typing import Self
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, difference
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.desired import Desired, DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.network import Namespace, Server
 
@@ -111,9 +111,16 @@ def guarded() -> DnatRules:
 
 def apply(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
     """One whole pass; returns the transaction that ran."""
-    transaction = difference(backend.read(), desired)
-    assert backend.run(transaction) == ""
-    return transaction
+    change = difference_of(backend, desired)
+    assert backend.run(change) == ""
+    return change
+
+
+def difference_of(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
+    """What is to be done, by what is there."""
+    if isinstance(backend, Dnat):
+        return backend.diff(backend.read(), Desired(dnat=desired))
+    return difference(backend, backend.read(), desired)
 
 
 @contextmanager
