@@ -1,7 +1,8 @@
 """YAML as all of nodeagent reads it: manifests, the configuration, the kubelet's kubeconfigs.
 
-It has JSON's types, and costs no more than its length. Aliases, merge keys, tags and YAML 1.1's numbers are
-not in it: nine lines of aliases are a gigabyte, a line of sexagesimal digits takes seconds.
+It has JSON's types, and costs no more than its length. Merge keys, tags and YAML 1.1's numbers are not in
+it, and aliases only if what they repeat is small: nine lines of them can be a gigabyte, and a line of
+sexagesimal digits takes seconds.
 """
 
 import math
@@ -14,6 +15,8 @@ from nodeagent.errors import one_line
 
 _DEEPEST = 100
 """How deep a document may nest. The composer of libyaml is recursive, and ends the process far below."""
+_MOST_REPEATED = 1000
+"""Nodes that all aliases of a document may repeat. kubectl writes none; other tools do, for equal labels."""
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})$")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$")
@@ -41,21 +44,47 @@ _Loader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+0123456789"))
 _Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)
 
 
+class _Sizes:
+    """How many nodes a document has once its aliases are replaced, event by event; `repeated` are those."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[str | None, int]] = []
+        self.repeated = 0
+        self._count = 0
+        self._of_anchors: dict[str | None, int] = {}
+
+    def add(self, event: yaml.Event) -> None:
+        """Count an event; an alias within its own anchor counts as too many."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = self.opened.pop()
+            self._of_anchors[anchor] = self._count - before
+        elif isinstance(event, yaml.AliasEvent):
+            size = self._of_anchors.get(event.anchor, _MOST_REPEATED + 1)
+            self.repeated += size
+            self._count += size
+        elif isinstance(event, yaml.NodeEvent):
+            if isinstance(event, yaml.CollectionStartEvent):
+                self.opened.append((event.anchor, self._count))
+            else:
+                self._of_anchors[event.anchor] = 1
+            self._count += 1
+
+
 def compose(text: str) -> yaml.Node | None:
     """Return a document's nodes, which know their lines; None if it has none.
 
     Raises:
         yaml.YAMLError: it is not YAML, or has what the module's head excludes; `yaml_problem` says it.
     """
-    depth = 0
+    sizes = _Sizes()
     for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        sizes.add(event)
         problem = ""
-        if isinstance(event, yaml.AliasEvent):
-            problem = "aliases (*) are not supported"
+        if sizes.repeated > _MOST_REPEATED:
+            problem = "aliases (*) that repeat much, or themselves, are not supported"
         elif (getattr(event, "tag", None) or "!") != "!":
             problem = "tags (!) are not supported"
-        elif depth > _DEEPEST:
+        elif len(sizes.opened) > _DEEPEST:
             problem = f"nested more than {_DEEPEST} deep"
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
