@@ -10,6 +10,7 @@ and logs report it. The answer's lines show each component's state in either cas
 
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -176,7 +177,7 @@ class Status:
 
 
 def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
-    statuses = [decision.conclusion.status for decision in decisions]
+    statuses = [*map(attrgetter("conclusion.status"), decisions)]
     return DecisionCounts(**{status.value: statuses.count(status) for status in DecisionStatus})
 
 

@@ -32,6 +32,7 @@ class TransitionLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._latest: dict[str, Sequence[_Decision]] = {}
         self._decided: dict[str, dict[int, _Decision]] = {}
         self._problems: dict[str, Mapping[str, str]] = {}
         self._minute = 0
@@ -41,13 +42,16 @@ class TransitionLog:
 
     def start_again(self) -> None:
         """Log everything that is so from now on, whatever was logged before."""
-        self._decided, self._problems = {}, {}
+        self._latest, self._decided, self._problems = {}, {}, {}
 
     def decisions(self, after: Desired) -> None:
         """Log the decisions on load balancers and hostnames, and the objects that can't be read."""
         kinds: dict[str, Sequence[_Decision]]
         kinds = {"Load balancer": after.load_balancers, "Hostname": after.names}
         for kind, decisions in kinds.items():
+            if decisions is self._latest.get(kind):
+                continue
+            self._latest[kind] = decisions
             # By id, which no other has while a decision is held here: a planner keeps what stays as it is.
             new = dict(zip(map(id, decisions), decisions, strict=True))
             self.lines(_changed(kind, self._decided.get(kind, {}), new))

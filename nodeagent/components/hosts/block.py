@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 
@@ -226,7 +226,8 @@ class BlockLines:
     """Writes the block's lines; one that stays is not made again."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[HostsLine, bytes]] = {}
+        self._lines: tuple[HostsLine, ...] = ()
+        self._known: dict[int, bytes] = {}
 
     def content(self, lines: Iterable[HostsLine]) -> bytes:
         """Return the lines in their order and with their ends, as `assemble` takes them.
@@ -235,10 +236,16 @@ class BlockLines:
             ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
                 newline.
         """
-        known = self._known
-        # By id, which no other has while the line is held here.
-        self._known = {id(line): known.get(id(line)) or (line, _written(line)) for line in lines}
-        return b"".join([text for _, text in self._known.values()])
+        lines = tuple(lines)
+        # By id, which no other has while the line is held here. Most lines stay: no step of Python for each.
+        ids = [*map(id, lines)]
+        texts: list[bytes | None] = [*map(self._known.get, ids)]
+        new = [number for number, text in enumerate(texts) if text is None] if None in texts else ()
+        for number in new:
+            texts[number] = _written(lines[number])
+        written = cast("list[bytes]", texts)
+        self._lines, self._known = lines, dict(zip(ids, written, strict=True))
+        return b"".join(written)
 
 
 def _written(line: HostsLine) -> bytes:
@@ -252,8 +259,18 @@ def _written(line: HostsLine) -> bytes:
 
 def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
     """Return how many lines of a block are new, and how many are gone, whatever their ends."""
-    old, new = ({*block.splitlines()} for block in (before, after))
+    same = _common_start(before, after)
+    old, new = ({*block[same:].splitlines()} for block in (before, after))
     return len(new - old), len(old - new)
+
+
+def _common_start(before: bytes, after: bytes) -> int:
+    """Return up to where two blocks are the same, at the end of a line."""
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if before[low:middle] == after[low:middle] else (low, middle - 1)
+    return before.rfind(b"\n", 0, low) + 1
 
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:

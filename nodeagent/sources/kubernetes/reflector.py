@@ -95,7 +95,8 @@ class Store:
 
     def __len__(self) -> int:
         """Return how many objects are in use."""
-        return sum(not isinstance(value, Unreadable) for value in self.values())
+        values = self.values()
+        return len(values) - [*map(type, values)].count(Unreadable)
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
