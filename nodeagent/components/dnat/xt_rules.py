@@ -64,15 +64,15 @@ _LAYOUTS: Final[dict[Family, _Layout]] = {
     4: _Layout(4, 84, 112, struct.Struct("@HBB")),
     6: _Layout(16, 136, 168, struct.Struct("@HxBB")),
 }
-_LO = b"lo\0".ljust(16, b"\0"), b"\xff\xff\xff".ljust(16, b"\0")
 
 
 class XtRule(Struct, frozen=True):
     """One rule: its target, and its matches.
 
     `target` is a chain, a verdict or DNAT, `to` the latter's endpoint. `port` is TCP's destination port;
-    `outside` means "over any interface but lo", `new` a connection's first packet, and `original` is the
-    connection's destination before any translation. With `users`, it applies to local users but root that
+    `interface` is the one over which the packet arrives, or with `*` at its end all that begin so; `outside`
+    means "over any interface but lo", `new` a connection's first packet, and `original` is the connection's
+    destination before any translation. With `users`, it applies to local users but root that
     have more connections than that together; 0 means all. `foreign` is set for a rule with anything that
     nodeagent's rules don't have, so that it equals none of them.
     """
@@ -89,12 +89,14 @@ class XtRule(Struct, frozen=True):
     comment: str = ""
     to: Endpoint | None = None
     foreign: bool = False
+    interface: str = ""
 
     def __str__(self) -> str:
         """Return the rule as iptables takes it after the chain's name."""
         words = [f"-s {self.source}"] if self.source else []
         words += [f"-d {self.destination}"] if self.destination else []
         words += ["! -i lo"] if self.outside else []
+        words += [f"-i {self.interface.replace('*', '+')}"] if self.interface else []
         words += ["-p tcp"] if self.tcp else []
         words += ["-m conntrack --ctstate NEW"] if self.new else []
         words += [f"-m conntrack --ctorigdst {self.original}"] if self.original else []
@@ -139,7 +141,7 @@ def encode(family: Family, rule: XtRule) -> bytes:
         target = _extension(rule.target, data, _DNAT_REVISION)
     source, source_mask = _address(layout, rule.source)
     destination, destination_mask = _address(layout, rule.destination)
-    incoming, incoming_mask = _LO if rule.outside else (bytes(16), bytes(16))
+    incoming, incoming_mask = _interface("lo" if rule.outside else rule.interface)
     flags = _IPV6_PROTO * (rule.tcp and family == 6)
     head = b"".join(
         (
@@ -161,6 +163,13 @@ def _address(layout: _Layout, place: IPNetwork | None) -> tuple[bytes, bytes]:
     if place is None:
         return bytes(layout.address), bytes(layout.address)
     return place.network_address.packed, place.netmask.packed
+
+
+def _interface(name: str) -> tuple[bytes, bytes]:
+    """Return the name and the mask of what counts of it: for a whole name, its end does."""
+    start = name.removesuffix("*").encode("ascii")
+    counted = len(start) + (name == start.decode("ascii"))
+    return start.ljust(16, b"\0"), (b"\xff" * counted * bool(name)).ljust(16, b"\0")
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
@@ -227,7 +236,15 @@ def _fields(family: Family, head: bytes, extensions: _Extensions, target: str) -
         users,
         comment,
         to,
+        interface="" if inverted else _interface_name(head[4 * size :]),
     )
+
+
+def _interface_name(interfaces: bytes) -> str:
+    """Return the name of the incoming one; `encode` decides whether it is all that the bytes say."""
+    name, _, mask, _ = (interfaces[i * 16 : (i + 1) * 16] for i in range(4))
+    text = name.partition(b"\0")[0]
+    return text.decode("ascii") + "*" * (bool(text) and mask[len(text)] == 0)
 
 
 def _place(address: bytes, mask: bytes) -> IPNetwork | None:
