@@ -18,6 +18,9 @@ from nodeagent.config.option_types import (
     RelayRange6,
 )
 
+Interfaces = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.-]{1,15}|[A-Za-z0-9_.-]{1,14}[*])$(?!\n)")]
+"""The name of a network interface, or the beginning of several and `*`."""
+
 
 class ServiceName(Struct, frozen=True):
     """A Service by namespace and name."""
@@ -132,11 +135,14 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
             that guard the relay.
         pods: Whether to serve this node's pods, in addition to its own processes.
         pod_cidrs: This node's pod ranges; empty means `spec.podCIDRs` of its Node object.
+        interfaces: Connections of pods count only if they arrive on one of these (`cni0`, `cali*`); empty
+            means any interface.
     """
 
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
     pods: bool = True
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")
+    interfaces: tuple[Interfaces, ...] = ()
 
 
 class HostsOptions(Struct, frozen=True, rename="camel"):

@@ -50,6 +50,9 @@ class DnatRules:
     neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
 
+    Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
+    of a name stands for the rest of it.
+
     `leaving`: these rules are what is left for a moment, until the rest is removed as well. The options of
     those that exist stay as they are.
 
@@ -63,6 +66,7 @@ class DnatRules:
     admitted: tuple[IPNetwork, ...] = ()
     balancers: tuple[IPNetwork, ...] = ()
     users: int = 0
+    interfaces: tuple[str, ...] = ()
     leaving: bool = False
 
     def __bool__(self) -> bool:

@@ -70,6 +70,7 @@ class Planner:
                 guarded,
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
+                interfaces=config.dnat.interfaces,
             ),
             hosts=hostnames.hosts,
             load_balancers=tuple(plan.decision for plan in plans),

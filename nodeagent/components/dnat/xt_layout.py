@@ -94,7 +94,12 @@ def _nat(desired: DnatRules, family: Family) -> Table:
     if redirects:
         pods = [network for network in desired.pods if network.version == family]
         chains[OUTPUT] = (XtRule(ENTRIES, tcp=True), *kept)
-        chains[PREROUTING] = (*(XtRule(ENTRIES, source=where(network), tcp=True) for network in pods), *kept)
+        of_pods = (
+            XtRule(ENTRIES, source=where(network), tcp=True, interface=name)
+            for network in pods
+            for name in desired.interfaces or ("",)
+        )
+        chains[PREROUTING] = (*of_pods, *kept)
         chains[ENTRIES] = tuple(
             XtRule(
                 "DNAT",

@@ -1,7 +1,12 @@
+import json
 import socket
 from dataclasses import replace
 
-from nodeagent.components.dnat.state import DnatBackend
+import pytest
+
+from nodeagent.components.dnat.state import DnatBackend, difference
+from nodeagent.config.reading import parse_config
+from nodeagent.errors import ConfigError
 from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.world import (
@@ -28,6 +33,33 @@ def test_no_connection_slips_through_while_entries_change(world: World, backend:
             apply(backend, DnatRules((changed,)))
         wait_until(lambda: len(heard) > 20, "twenty connections")
     assert set(heard) == {f"relay {NODE[4]}"}
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_pods_are_redirected_on_the_given_interfaces_only(
+    world: World, backend: DnatBackend, family: int
+) -> None:
+    """The pod's is pod0. A change of the option alone is made, read back, and repaired."""
+    for interfaces, relayed in (
+        ((), True),
+        (("up0", "po"), False),
+        (("up0", "po*"), True),
+        (("pod0",), True),
+    ):
+        desired = replace(guarded(), interfaces=interfaces)
+        assert apply(backend, desired)
+        assert not difference(backend, backend.read(), desired)
+        assert world.pod.answer(LB[family], 443) == f"{'relay' if relayed else 'lb'} {POD[family]}"
+        assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["*", "", "eth0 ", "a/b", "eth*0", 'x"; flush ruleset', "a" * 16, "a" * 15 + "*"]
+)
+def test_a_name_of_no_interface_is_refused_with_the_option(name: str) -> None:
+    option = f"dnat: {{interfaces: [cni0, {json.dumps(name)}]}}"
+    with pytest.raises(ConfigError, match=r"dnat\.interfaces\[1\]"):
+        parse_config(option, "nodeagent.yaml")
 
 
 ALTERED = {
