@@ -188,7 +188,7 @@ class Reconciler:
             if name in done.undone:
                 repairs[name] = Repair("it was reverted at once", self.backoff.repaired(name))
                 continue
-            changes = [change for component, change in done.changes if component == name]
+            changes = [change for component, change in done.changes if component == name and change.repairs]
             failed = name in done.recovered or name in self.backoff.failing
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue

@@ -66,6 +66,11 @@ class Diff(Protocol):
         """Whether it only moves nodeagent's rules before another program's again."""
         return False
 
+    @property
+    def repairs(self) -> bool:
+        """Whether it undoes what another program did, if the same was desired before."""
+        return True
+
 
 class Watch(Protocol):
     """Notifications that something may have changed a component. Used by one thread."""

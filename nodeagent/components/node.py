@@ -73,12 +73,14 @@ _UNWATCHED_SECONDS = 10.0
 class Applied(Struct, frozen=True):
     """What became of a difference, for a person: what was done, and what was not and why.
 
-    `displaced`: it only moved nodeagent's rules before another program's again.
+    `displaced`: it only moved nodeagent's rules before another program's again. `repairs`: it undid what
+    another program did, if the same was desired before.
     """
 
     text: str = ""
     failure: str = ""
     displaced: bool = False
+    repairs: bool = True
 
 
 class UndoneError(ApplyError):
@@ -157,12 +159,12 @@ class CachedState(Generic[StateT, DiffT]):
         finally:
             self._drain()
         left = self.diff(desired, keep=keep)
-        if left and not failure:
+        if left and left.repairs and not failure:
             self._state = None
             raise UndoneError(str(left))
         missing = {*str(left).splitlines()}
         done = "\n".join(line for line in str(diff).splitlines() if line not in missing)
-        return Applied(done, failure, diff.displaced)
+        return Applied(done, failure, diff.displaced, diff.repairs)
 
     def start_watching(self) -> None:
         """From now on, the state holds until `notice` sees that something has happened."""

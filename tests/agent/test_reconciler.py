@@ -41,6 +41,7 @@ class Lines:
     notes: tuple[str, ...] = ()
     unreadable = text = how = problem = ""
     displaced = False
+    repairs = True
     # What the planner and the table ask of the states.
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     own_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
@@ -387,3 +388,15 @@ def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
     assert served in redirected(1)
     redirected(60)
     assert len(reads) == 2
+
+
+def test_pods_that_come_and_go_are_no_repair_and_wait_for_nothing(
+    passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in rollouts of the relay, one after the other."""
+    monkeypatch.setattr(Lines, "repairs", False)
+    for number in range(10):
+        passes.hosts.revert((f"pod {number}",))
+        result = passes.make(1.0)
+        assert [component for component, _ in result.changes] == ["hosts"]
+        assert result.repairs == {}

@@ -7,8 +7,8 @@ With `relay.launch` it is `relay.runDir`. A relay pod (daemonset/base/relay.yaml
 |---|---|---|
 | haproxy.cfg | the pod once, then the agent | the whole configuration |
 | master.sock, relay.sock | HAProxy | the master process; the worker that serves |
-| lock | the pod | locked (flock) by each of the pod's processes; its time is when the pod started |
-| pod | the pod | its name |
+| lock | the pod | locked (flock) by each of the pod's processes |
+| pod | the pod | its name; the file's time is when it started |
 | ending | the pod | it got SIGTERM: its HAProxy serves only the connections that it has |
 | ready | the agent | it serves, and new connections arrive at it: what the pod's startup probe waits for |
 """
@@ -100,7 +100,7 @@ class RunDirectory:
         try:
             # HAProxy makes a unix socket under another name first (relay.sock.123.tmp); a crash may leave it.
             sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))
-            pods = (self.path / name for name in ("pod", "ending", "ready", "lock"))
+            pods = (self.path / name for name in ("pod", "ending", "ready", "lock", "lock.new"))
             for file in (self.config, *sockets, *(pods if self._of_pod else ())):
                 file.unlink(missing_ok=True)
             if self.path.is_dir():
@@ -160,7 +160,7 @@ class RunDirectory:
     def age(self) -> tuple[int, str]:
         """A key to sort pods by: the youngest last."""
         try:
-            return (self.path / "lock").lstat().st_mtime_ns, self.path.name
+            return (self.path / "pod").lstat().st_mtime_ns, self.path.name
         except OSError:
             return 0, self.path.name
 

@@ -102,6 +102,13 @@ class RelayChange(Diff):
     def __bool__(self) -> bool:
         return bool(self.steps or self.gone or self.awaited)
 
+    @property
+    def repairs(self) -> bool:
+        """Whether a HAProxy that was configured already has to be again; pods that come and go are usual."""
+        return any(
+            step.action != "steer" and (step.haproxy.mark or not step.haproxy.pod) for step in self.steps
+        )
+
     def __str__(self) -> str:
         """Return one line per listener, as in a diff, then what is done; empty if there is nothing to do."""
         return "\n".join(dict.fromkeys(self._lines()))

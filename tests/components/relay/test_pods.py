@@ -107,6 +107,7 @@ def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own() -> 
             _await_running("new")
             assert relays.ready_of([A]) == {A.bind}, "the old one serves until then"
             assert "reload HAProxy of nodeagent-relay-new" in relays.difference([A]).text
+            assert not relays.difference([A]).repairs, "no other program's doing: it must not wait"
             relays.serve([A])
             assert relays.state().pod == "nodeagent-relay-new"
             assert (pod_directory("new").path / "ready").exists()
@@ -137,6 +138,7 @@ def test_one_that_is_started_again_while_two_serve_is_steered_anew() -> None:
         wait_until(lambda: bool(relays.difference([A])), "the difference", seconds=20)
         wait_until(lambda: all(each.current for each in relays.read().haproxies), "both", seconds=20)
         assert relays.difference([A]).text == "steer new connections to HAProxy of nodeagent-relay-new"
+        assert not relays.difference([A]).repairs
         relays.serve([A])
         assert not relays.difference([A])
 
@@ -286,6 +288,8 @@ def test_the_watch_sees_pods_come_restart_and_go() -> None:
         said("HAProxy of nodeagent-relay-a stopped, or was reloaded")
         os.kill(processes(pod_directory("a").path).workers[-1], signal.SIGKILL)
         said("HAProxy of nodeagent-relay-a stopped")
+        wait_until(lambda: bool(relays.ready_of([A])), "its return", seconds=20)
+        wait_until(lambda: not relays.difference([A]), "nothing left to do", seconds=20)
         started.terminate()
         said("nodeagent-relay-a has ended")
         assert watch.drain() == ""
