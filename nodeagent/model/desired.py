@@ -51,7 +51,7 @@ class DnatRules:
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
 
     Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
-    of a name stands for the rest of it.
+    of a name matches any rest of it.
 
     `leaving`: these rules are what is left for a moment, until the rest is removed as well. The options of
     those that exist stay as they are.
