@@ -4,13 +4,9 @@ At most eight connections are open: the oldest gives way to a new one, and each 
 So idle clients only lose their connections, and a probe of the kubelet is answered. There is no access log:
 a scrape every few seconds is not an event. When idle, the server's thread sleeps in the kernel.
 
-Two agents of a node want the same address during an upgrade's overlap (host network). It belongs to one:
-without SO_REUSEPORT, with which the old agent would answer probes of the new one, and counters would jump
-from scrape to scrape. The newer agent tries again every second, in a thread of its own, until the older one
-ends. So the address can't tell how the agent of a certain container is; its status file can.
-
-For the same reason, an address that is not available does not stop the agent: serving the node is more
-important than reporting. It is logged once, with what to do.
+The address belongs to one process: without SO_REUSEPORT, with which another agent would answer probes of this
+one. One that is not available does not stop the agent, since serving the node is more important than
+reporting: it is logged once, with what to do, and tried again every second in a thread of its own.
 """
 
 import logging
@@ -42,9 +38,8 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
 
 _NOT_NOW = (
-    "Could not listen for health and metrics; they are served as soon as the address is free. If an older "
-    "agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen to another address, or "
-    "to '' for none"
+    "Could not listen for health and metrics; they are served as soon as the address is free. See "
+    "what holds it (ss -ltnp); outside a cluster, telemetry.listen sets another address, or '' for none"
 )
 
 Pages = Mapping[str, Callable[[], Page]]
