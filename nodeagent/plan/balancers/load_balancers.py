@@ -18,6 +18,7 @@ from nodeagent.plan.balancers.address_rules import (
     listed_paths,
     own_hostnames,
     publications,
+    published_addresses,
 )
 from nodeagent.plan.balancers.capacity import share_out, too_large
 from nodeagent.plan.balancers.eligibility import Eligible, Unserved, examine
@@ -113,6 +114,10 @@ class _Decisions:
             service.ref: identify(service, config.load_balancers, provider_id) for service in self.services
         }
         self._published = publications(self.services, self._listed)
+        self._first_at: dict[IPAddress, ObjectRef] = {}
+        for service in self.services:
+            for address in published_addresses(service, listed=service.ref.path in self._listed):
+                self._first_at.setdefault(address, service.ref)
         too_large_ones = {
             service.ref: Unserved(conclusion, service.problems)
             for service in self.services
@@ -163,7 +168,7 @@ class _Decisions:
         own_names = self._own_names.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
-        shared = "" if own_names else self._sharing(service.ref, eligible.addresses)
+        shared = "" if own_names else self._sharing(service, eligible.addresses)
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
         if own_names:
             addresses = self._of_names(address for reply in told for address in reply.addresses)
@@ -215,11 +220,14 @@ class _Decisions:
             and ((first := first_at(self._published, address)) is None or first.path not in self._listed)
         )
 
-    def _sharing(self, ref: ObjectRef, addresses: Iterable[IPAddress]) -> str:
-        """Why hostnames at these addresses are not written for this Service; empty if they are."""
+    def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:
+        """Why hostnames at these addresses are not written for this Service; empty if they are.
+
+        A hostname carries every port with it, also the UDP ports of a Service that comes first.
+        """
         for address in addresses:
-            first = first_at(self._published, address)
-            if first is not None and first != ref:
+            first = self._first_at.get(address, service.ref)
+            if first != service.ref:
                 return (
                     f"{address}: {first}, which is listed or older, publishes this address, too: hostnames "
                     "get no hosts lines for this Service, DNAT alone serves it; list a Service in "
