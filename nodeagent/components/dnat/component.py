@@ -4,12 +4,14 @@
 """
 
 import logging
+import math
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
 from nodeagent.components.component import Component, Watch
-from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
+from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch, missing_table
 from nodeagent.components.dnat.nft_script import TABLE, replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -27,9 +29,11 @@ from nodeagent.components.dnat.state import (
     normalised,
 )
 from nodeagent.errors import ApplyError
+from nodeagent.linux.programs import find_program
 from nodeagent.model.addresses import FAMILIES
 from nodeagent.model.desired import NO_RULES, Desired
 
+_LIMIT_AGAIN_SECONDS = 600.0
 _LOG = logging.getLogger("nodeagent")
 
 Option = Literal["auto", "nftables", "iptables", "none"]
@@ -39,17 +43,23 @@ class Dnat(Component[DnatState, DnatChange]):
     """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
     Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
-    found, every reading raises ApplyError with what is missing. A kernel that can't limit the connections of
-    local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules.
+    found, every reading raises ApplyError with what is missing. If there was no nft program, each reading
+    looks for it, and the backend is chosen again once there is one. A kernel that can't limit the connections
+    of local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules, and is asked again later.
     """
 
     def __init__(self, option: Option) -> None:
         self._option = option
         self._found: tuple[DnatBackend, DnatBackend | None] | None = None
-        self._limits_users = True
+        self._without_nft = False
+        self._legacy_watch: XtablesWatch | None = None
+        self._limited_at = -math.inf
+        """When users are to be limited, after the kernel refused it."""
 
     def read(self) -> DnatState:
         """Read the actual state of both; see `DnatBackend.read`."""
+        if self._without_nft and find_program("nft"):
+            self._found = None
         active, other = self._backends()
         state = active.read()
         left = other.read() if other else state
@@ -61,7 +71,8 @@ class Dnat(Component[DnatState, DnatChange]):
         Raises:
             ApplyError: they contradict each other.
         """
-        rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
+        limited = time.monotonic() >= self._limited_at
+        rules = desired.dnat if limited else replace(desired.dnat, users=0)
         active, _ = self._backends()
         change = difference(active, actual, grown(actual.rules, normalised(rules)) if keep else rules)
         off = "off, but for the guard; " if self._option == "none" else ""
@@ -90,7 +101,7 @@ class Dnat(Component[DnatState, DnatChange]):
                 return self.run(difference(active, self.read(), diff.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
-            self._limits_users = False
+            self._limited_at = time.monotonic() + _LIMIT_AGAIN_SECONDS
             return problem
 
     def run(self, change: DnatChange) -> str:
@@ -107,11 +118,16 @@ class Dnat(Component[DnatState, DnatChange]):
 
     def watch(self) -> Watch:
         """Return notifications about the rules. Raises OSError, or ApplyError without a backend."""
-        return self._backends()[0].watch()
+        watch = self._backends()[0].watch()
+        self._legacy_watch = watch if isinstance(watch, XtablesWatch) else None
+        return watch
 
     def _backends(self) -> tuple[DnatBackend, DnatBackend | None]:
         if self._found is None:
+            self._without_nft = find_program("nft") is None
             self._found = choose(self._option)
+            if self._legacy_watch and not isinstance(self._found[0], IptablesBackend):
+                self._legacy_watch.outdated = True
         return self._found
 
 

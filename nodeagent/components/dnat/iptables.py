@@ -45,8 +45,10 @@ class XtablesWatch(FileEvents):
 
     The kernel reports no change of a legacy table. But iptables, iptables-restore and with them kube-proxy
     open the lock file before they change one and close it afterwards. An occasional look finds changes by a
-    program that takes no lock.
+    program that takes no lock. Once it is `outdated`, since another backend is in use, it is broken.
     """
+
+    outdated = False
 
     def __init__(self, lock: Path) -> None:
         super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)
@@ -61,6 +63,8 @@ class XtablesWatch(FileEvents):
 
     def drain(self) -> str:
         """See `component.Watch`."""
+        if self.outdated:
+            raise OSError("the rules are no longer in iptables' tables")
         self._taken = bool(super().drain()) or self._taken
         if self.seconds > 0:
             return ""

@@ -1,6 +1,7 @@
 """Only this node and its pods reach the relay addresses."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -192,4 +193,27 @@ def test_a_commit_that_fails_once_does_not_cost_the_limit_for_users(
     assert not left
     assert caplog.text == ""
     assert not dnat.diff(dnat.read(), desired)
+    assert "ct count over 5 " in node.output("nft list table inet nodeagent")
+
+
+def test_the_limit_for_users_comes_back_after_two_failures(
+    node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They passed, but looked like a kernel that can't limit them."""
+    run, left = NftablesBackend.execute, [1, 2]
+
+    def busy_twice(nft: NftablesBackend, script: str, *options: str) -> bytes:
+        if "ct count" in script and left and left.pop():
+            raise NftError("busy")
+        return run(nft, script, *options)
+
+    monkeypatch.setattr(NftablesBackend, "execute", busy_twice)
+    dnat = Dnat("nftables")
+    desired = Desired(dnat=replace(guarded(), users=5))
+    assert converge(dnat, desired) == ""
+    assert "Could not limit the connections of local users" in caplog.text
+    assert "ct count" not in node.output("nft list table inet nodeagent")
+    now = time.monotonic()
+    monkeypatch.setattr("nodeagent.components.dnat.component.time.monotonic", lambda: now + 601)
+    assert converge(dnat, desired) == ""
     assert "ct count over 5 " in node.output("nft list table inet nodeagent")

@@ -54,7 +54,7 @@ def test_pods_are_redirected_on_the_given_interfaces_only(
 
 
 @pytest.mark.parametrize(
-    "name", ["*", "", "eth0 ", "a/b", "eth*0", 'x"; flush ruleset', "a" * 16, "a" * 15 + "*"]
+    "name", ["*", "", "eth0\n", "a/b", "eth*0", 'x"; flush ruleset', "a" * 16, "a" * 15 + "*"]
 )
 def test_a_name_of_no_interface_is_refused_with_the_option(name: str) -> None:
     option = f"dnat: {{interfaces: [cni0, {json.dumps(name)}]}}"

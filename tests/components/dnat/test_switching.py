@@ -2,14 +2,14 @@
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from nodeagent.components.dnat.component import Dnat, Option, choose
 from nodeagent.components.dnat.iptables import IptablesBackend
-from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend, NftablesWatch
 from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
@@ -152,6 +152,27 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
                 dnat.read()
     assert converge(dnat, Desired(dnat=guarded())) == ""
     assert standing() == ["nftables"]
+
+
+@pytest.mark.usefixtures("node")
+def test_auto_goes_back_to_nftables_once_nft_is_there_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And watches there; the rules of both backends were active meanwhile."""
+    converge(Dnat("auto"), Desired(dnat=guarded()))
+    dnat = Dnat("auto")
+    with monkeypatch.context() as without:
+        only_path(without, tmp_path)
+        converge(dnat, Desired(dnat=guarded()))
+        watch = dnat.watch()
+    assert standing() == ["nftables", "iptables"]
+    assert converge(dnat, Desired(dnat=guarded())) == ""
+    assert standing() == ["nftables"]
+    with pytest.raises(OSError, match="no longer in iptables"):
+        watch.drain()
+    watch.close()
+    with closing(dnat.watch()) as watching:
+        assert isinstance(watching, NftablesWatch)
 
 
 @contextmanager
