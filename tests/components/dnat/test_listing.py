@@ -22,12 +22,14 @@ def listing(node: Namespace) -> Items:
     return items
 
 
-def test_addresses_are_translated_before_kube_proxy_does_and_after_what_raw_and_mangle_do(
-    listing: Items,
-) -> None:
+def test_addresses_are_translated_before_kube_proxy_does_and_guarded_before_and_after(listing: Items) -> None:
     """kube-proxy's chains are at -100, and the first that translates a connection wins."""
-    nat = {(one["hook"], one["prio"]) for one in _of("chain", listing) if one.get("type") == "nat"}
-    assert nat == {("output", -105), ("prerouting", -105)}
+    hooked = {(one["type"], one["hook"], one["prio"]) for one in _of("chain", listing) if "hook" in one}
+    assert hooked == {
+        *(("nat", hook, -105) for hook in ("output", "prerouting")),
+        ("filter", "prerouting", -300),
+        *(("filter", hook, 0) for hook in ("input", "output")),
+    }
 
 
 def _of(kind: str, listing: Items) -> Items:
