@@ -60,7 +60,7 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
         diffs[edit.config_map] = diffs.get(edit.config_map, "") + edit.diff()
     decided = replace(found.desired, names=found.edits.decisions)
     show(coredns_lines(decided, found.edits.remarks, diffs))
-    if found.desired.unreadable:
+    if found.desired.undetermined:
         return 1
     return PENDING if diffs else 0
 

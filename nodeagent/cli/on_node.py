@@ -41,7 +41,7 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     comparison = compare(desired, view.actual)
     found = report("Plan", call.node_name, desired, comparison)
     show_answer(output, found, report_lines(found, view.elsewhere))
-    if comparison.errors or desired.unreadable:
+    if comparison.errors or desired.undetermined:
         return 1
     return PENDING if comparison.pending else 0
 
@@ -65,7 +65,7 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
             raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
     show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
-    return 1 if done.errors or done.desired.unreadable else 0
+    return 1 if done.errors or done.desired.undetermined else 0
 
 
 DRIFTED = 2
@@ -89,7 +89,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     listeners = read_listener_status(desired, view.actual)
     found = report("Status", call.node_name, desired, comparison, listeners)
     show_answer(output, found, report_lines(found, view.elsewhere))
-    if comparison.errors or desired.unreadable:
+    if comparison.errors or desired.undetermined:
         return 1
     silent = any(not found.answers for found in listeners.values())
     return DRIFTED if comparison.pending or silent or call.rejected else 0

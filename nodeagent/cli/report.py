@@ -208,8 +208,8 @@ def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, 
     )
     for path, diff in diffs.items():
         yield from section(f"ConfigMap {path}", _diff(diff))
-    if decided.unreadable:
-        yield f"CoreDNS: could not determine: {_unusable(decided.unreadable)}"
+    if decided.undetermined:
+        yield f"CoreDNS: could not determine: {_unusable(decided.undetermined)}"
     elif diffs:
         yield f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run applies this"
     else:
@@ -224,8 +224,8 @@ def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line
         for number, line in enumerate(block(change.text))
     ]
     lines += section("Not served", _refusals(done.desired))
-    if done.desired.unreadable:
-        unusable = _unusable(done.desired.unreadable)
+    if done.desired.undetermined:
+        unusable = _unusable(done.desired.undetermined)
         lines.append(f"node {node_name}: could not determine what else is to do: {unusable}")
     elif not done.changes and not done.errors:
         lines.append(f"node {node_name}: {nothing}")
@@ -320,7 +320,8 @@ def _conclusion(document: Document, advice: str, elsewhere: str) -> str:
     where = f"; {elsewhere}" if elsewhere else ""
     pending = ", ".join(TITLES[name] for name in _pending(document))
     failed = [TITLES[name] for name in document.errors]
-    failed += [_unusable(document.unreadable)] if document.unreadable else []
+    decisive = tuple(entry for entry in document.unreadable if entry.decisive)
+    failed += [_unusable(decisive)] if decisive else []
     if failed:
         changes = f"; to change: {pending}" if pending else ""
         return f"could not determine: {', '.join(failed)}{changes}{where}"

@@ -67,7 +67,9 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     if not found:
         return []
     seen = f"{len(found)} could not be used: what they say is not part of this report"
-    return [Finding.of(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+    decisive = any(entry.decisive for entry in snapshot.unreadable)
+    code = Code.ObjectsUnreadable if decisive else Code.ObjectsSkipped
+    return [Finding.of(code, "objects", seen, tuple(found))]
 
 
 def _external(snapshot: Snapshot, identities: Mapping[ObjectRef, Identity]) -> list[Finding]:

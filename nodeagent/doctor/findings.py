@@ -76,6 +76,7 @@ class Code(StrEnum):
 
     # The objects that this report is made from, and whether this machine is the node at all.
     ObjectsUnreadable = auto(), "objects", CheckStatus.CANNOT_TELL
+    ObjectsSkipped = auto(), "objects", CheckStatus.CANNOT_TELL
     KindsNotRead = auto(), "objects", CheckStatus.CANNOT_TELL
     NotThisNode = auto(), "node", CheckStatus.CANNOT_TELL
 

@@ -227,3 +227,8 @@ class Desired:
     remarks: tuple[str, ...] = ()
     questions: Mapping[str, DnsQuestion] = field(default_factory=dict)
     only_adds: bool = False
+
+    @property
+    def undetermined(self) -> tuple[Unreadable, ...]:
+        """Those of the unreadable that may hide more than themselves."""
+        return tuple(entry for entry in self.unreadable if entry.decisive)

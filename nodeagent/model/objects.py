@@ -310,10 +310,15 @@ class ControllerRoute:
 
 
 class Unreadable(Struct, frozen=True, order=True):
-    """An object that could not be used at all: where it is, and why. Everything else is served."""
+    """An object that could not be used at all: where it is, and why. Everything else is served.
+
+    `decisive`: it hides what everything may depend on, as a file that is not YAML and a Node do. One object
+    of a namespace is its author's matter, and named.
+    """
 
     where: str
     reason: str
+    decisive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def read_manifests(
             for where, document in _documents(shown, text, gathered.unreadable):
                 _gather(document, where, gathered)
         except UnicodeDecodeError:
-            gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8"))
+            gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8", decisive=True))
     if not gathered.objects_seen and not gathered.unreadable:
         # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
@@ -116,10 +116,10 @@ def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
 def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
     """Yield (file:line, document), but what can't be parsed. Raises UnicodeDecodeError: it is no text."""
     if isinstance(data, OSError):
-        unreadable.append(Unreadable(shown, f"can't be read: {data.strerror}"))
+        unreadable.append(Unreadable(shown, f"can't be read: {data.strerror}", decisive=True))
         return
     if len(data) > _LARGEST_FILE:
-        unreadable.append(Unreadable(shown, f"larger than {_LARGEST_FILE} bytes: divide it"))
+        unreadable.append(Unreadable(shown, f"larger than {_LARGEST_FILE} bytes: divide it", decisive=True))
         return
     text = data.decode("utf-8-sig")
     if text.lstrip().startswith(("{", "[")):
@@ -130,7 +130,7 @@ def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) 
             if not shown.endswith(".json"):
                 yield from _yaml_documents(text, shown, unreadable)
             else:
-                unreadable.append(Unreadable(shown, f"not JSON: {one_line(error)}"))
+                unreadable.append(Unreadable(shown, f"not JSON: {one_line(error)}", decisive=True))
     else:
         yield from _yaml_documents(text, shown, unreadable)
 
@@ -141,7 +141,7 @@ def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Itera
             document = load(part)
         except yaml.YAMLError as error:
             at, why = yaml_problem(error, part)
-            unreadable.append(Unreadable(f"{file}:{line + at - 1}", f"not YAML: {why}"))
+            unreadable.append(Unreadable(f"{file}:{line + at - 1}", f"not YAML: {why}", decisive=True))
         else:
             if document is not None:
                 yield f"{file}:{line}", document
@@ -161,7 +161,7 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: ANN401 - any YAML value
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        gathered.unreadable.append(Unreadable(where, "not an API object: it has no kind"))
+        gathered.unreadable.append(Unreadable(where, "not an API object: it has no kind", decisive=True))
         return
     kind: str = document["kind"]
     if kind.endswith("List"):
@@ -171,20 +171,22 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
     try:
         _decode(kind, document, gathered)
     except DecodingError as error:
-        gathered.unreadable.append(Unreadable(f"{where}: {describe(document, kind)}", str(error)))
+        gathered.unreadable.append(
+            Unreadable(f"{where}: {describe(document, kind)}", str(error), decisive=kind == "Node")
+        )
 
 
 def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> None:
     """Decode each item of a List, or of a typed one (ServiceList), whose items need not name their kind."""
     items = document.get("items") or []
     if not isinstance(items, list):
-        gathered.unreadable.append(Unreadable(where, "a List whose items are not a list"))
+        gathered.unreadable.append(Unreadable(where, "a List whose items are not a list", decisive=True))
         return
     kind = document["kind"].removesuffix("List")
     for index, item in enumerate(items):
         at = f"{where}: items[{index}]"
         if isinstance(item, dict) and isinstance(item.get("kind"), str) and item["kind"].endswith("List"):
-            gathered.unreadable.append(Unreadable(at, "a List within a List"))
+            gathered.unreadable.append(Unreadable(at, "a List within a List", decisive=True))
             continue
         if kind and isinstance(item, dict):
             item = {"kind": kind, "apiVersion": document.get("apiVersion"), **item}  # noqa: PLW2901

@@ -109,7 +109,7 @@ def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, tex
     (command_line.manifests / "attack.yaml").write_text(text, encoding="ascii")
     began = time.process_time()
     reply = command_line("plan")
-    assert reply.exit_code == (_INCOMPLETE if "Not usable" in reply.stdout else _PENDING)
+    assert reply.exit_code == (_INCOMPLETE if "could not determine" in reply.stdout else _PENDING)
     assert time.process_time() - began < 3
     assert _served(command_line) == {HOST}
 
@@ -237,3 +237,16 @@ def test_nothing_to_serve_is_no_error(command_line: CommandLine) -> None:
 def _served(command_line: CommandLine) -> set[str]:
     names = command_line("plan", "-o", "json").document["names"]
     return {name["name"] for name in names if name["status"] == "served"}
+
+
+def test_an_object_of_a_tenants_that_cant_be_used_is_named_and_changes_no_exit_code(
+    command_line: CommandLine,
+) -> None:
+    """One unreadable file may hide anything; one object of a namespace hides itself."""
+    assert command_line("plan").exit_code == _PENDING
+    command_line.write(tenant={"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": 7})
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    assert "Not usable" in reply.stdout
+    (command_line.manifests / "torn.yaml").write_text("a: [b", encoding="ascii")
+    assert command_line("plan").exit_code == _INCOMPLETE

@@ -27,6 +27,7 @@ def _found(*codes: Code) -> list[Finding]:
         ((Code.LoadBalancerRemedied, Code.AgentInSync, Code.NotThisNode), 0, "is healthy: 1 load balancer"),
         ((Code.ProxyUnknown, Code.NotThisNode), 1, "could not determine: subject0"),
         ((Code.NotProxy, Code.ObjectsUnreadable), 1, "could not determine: subject1"),
+        ((Code.NotProxy, Code.ObjectsSkipped), 0, "unknown: objects"),
         ((Code.LoadBalancerRemedied, Code.PodsNotServed), 2, "affected and not fixed yet: subject1"),
         ((Code.LoadBalancerRemedied, Code.DataPlaneUnclear), 0, "unknown: data-plane"),
         ((Code.PathUnclear, Code.LoadBalancerUnclear), 1, "(and 1 more)"),

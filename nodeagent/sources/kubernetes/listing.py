@@ -158,14 +158,18 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         meta = from_json(raw, _Head).metadata
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        return None, Item(0, Unreadable(describe(raw, resource.kind), str(error)))
+        return None, Item(
+            0, Unreadable(describe(raw, resource.kind), str(error), decisive=resource.kind == "Node")
+        )
     if not meta.name:
         return None, Item(0, Unreadable(describe(raw, resource.kind), "it has no name"))
     key = (intern(meta.namespace), intern(meta.name))
     try:
         return key, Item(version, resource.decode(raw))
     except DecodingError as error:
-        return key, Item(version, Unreadable(describe(raw, resource.kind), str(error)))
+        return key, Item(
+            version, Unreadable(describe(raw, resource.kind), str(error), decisive=resource.kind == "Node")
+        )
 
 
 def _number(version: str) -> int:
