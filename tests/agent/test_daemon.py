@@ -375,6 +375,15 @@ def test_unless_that_is_known_it_leaves_the_node_as_it_is(
     assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)
 
 
+def test_a_namespace_that_is_deleted_takes_its_pods_first(node: Node) -> None:
+    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nodeagent", "finalizers": ["x/y"]}}
+    node.api.store.create(made)
+    node.api.store.delete("namespaces", "nodeagent")
+    node.end()
+    assert node.hosts.read_text() == _USERS
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_refusals_for_twenty_seconds_mean_that_it_was_uninstalled(
     node: Node, status: int, monkeypatch: pytest.MonkeyPatch

@@ -100,14 +100,14 @@ def test_a_new_relay_without_an_agent_is_not_ready_and_takes_nothing_away(
     with new_connections(world.node1), new_connections(world.node1, target=SITE) as load:
         new = deployment.relay_pod()
         new.relay.await_probe("livenessProbe")
-        load.await_more(_PER_SECOND)
+        load.await_more(20)
         assert new.relay.probe("startupProbe").exit_code != 0
         pod.restart("agent")
         new.await_ready()
         old = deployment.relays.pop(0)
         old.terminate()
         assert old.relay.wait(seconds=20) == 0
-        load.await_more(_PER_SECOND)
+        load.await_more(20)
     _check_served(world)
 
 

@@ -192,7 +192,8 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
         connection.close()
         try:
             answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
-            return from_json(answer, api.Head).metadata.deletionTimestamp is not None
+            ends = from_json(answer, api.Head).metadata.deletionTimestamp is not None
+            return ends or _is_terminating(connection, daemonset.namespace)
         except msgspec.MsgspecError as error:
             raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
         except ApiError as error:
@@ -205,6 +206,19 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
                     return True
                 raise
         time.sleep(_BETWEEN_LOOKS)
+
+
+class _Heads(Struct):
+    items: list[api.Head]
+
+
+def _is_terminating(connection: "Connection", namespace: str) -> bool:
+    """Whether a namespace is being deleted: its pods may be before its DaemonSets. False if unknown."""
+    query = {"fieldSelector": f"metadata.name={namespace}"}
+    with suppress(SourceError, msgspec.MsgspecError):
+        answer = connection.get_json("/api/v1/namespaces", query, timeout=_ATTEMPT_SECONDS)
+        return any(one.metadata.deletionTimestamp for one in from_json(answer, _Heads).items)
+    return False
 
 
 def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:
