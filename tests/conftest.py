@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from nodeagent.cli.main import run
+from nodeagent.components.dnat.nftables import NftablesBackend
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask, CommandLine
 from tests.isolation import missing_rights
@@ -118,6 +119,12 @@ def api() -> Iterator[ApiServer]:
     """Provide a simulated API server that listens on loopback."""
     with ApiServer() as server:
         yield server
+
+
+@pytest.fixture
+def without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a node without a table of nodeagent's: an ordinary user may not read the machine's own rules."""
+    monkeypatch.setattr(NftablesBackend, "list_table", lambda _: None)
 
 
 @pytest.fixture

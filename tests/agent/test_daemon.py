@@ -122,7 +122,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_a_table: None) -> Iterator[Node]:
     """Its agent has written the first names, and reports rejected ones at once."""
     monkeypatch.setattr(event_recorder, "_PATIENCE", 0)
     with ApiServer() as api:

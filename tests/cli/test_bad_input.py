@@ -46,6 +46,7 @@ def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> N
     assert "more than 1048576 characters" in command_line("plan").stderr
 
 
+@pytest.mark.usefixtures("without_a_table")
 @pytest.mark.parametrize("command", ["plan", "apply", "status", "doctor"])
 @pytest.mark.parametrize("content", [b"a: [b", b"\xff\x00\xfe", b"kind: [Service"])
 def test_a_directory_that_holds_only_what_can_not_be_read_is_not_in_sync(
@@ -202,6 +203,7 @@ def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine)
     assert victim.read_text(encoding="ascii") == "root"
 
 
+@pytest.mark.usefixtures("without_a_table")
 @pytest.mark.parametrize("left", ["status/of-another", "status/agent/of-another"])
 def test_a_cleanup_keeps_another_programs_files(command_line: CommandLine, left: str) -> None:
     file = command_line.run_directory / left

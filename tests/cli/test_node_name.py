@@ -72,6 +72,7 @@ def test_run_by_hand_refuses_another_machine(command_line: CommandLine, api: Api
     _assert_refused(command_line, "run", "--kubeconfig", str(kubeconfig))
 
 
+@pytest.mark.usefixtures("without_a_table")
 def test_a_flag_overrides_that(command_line: CommandLine) -> None:
     command_line.configure(loadBalancers={"detect": False, "services": []})
     command_line.write(node=_node("node1") | _ELSEWHERE)

@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from nodeagent.agent.status_file import status_path
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.matrix import in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
@@ -48,12 +49,12 @@ def test_plan_status_and_a_second_apply_agree_with_the_first(world: World, agent
 def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
     """HAProxy, launched with another configuration, is stopped, and a killed agent's status is removed."""
     assert agent.apply().exit_code == 0
-    agent.host.run(["install", "-D", "/dev/null", RUN_DIRECTORY / "status/agent"])
+    agent.host.run(["install", "-D", "/dev/null", status_path(RUN_DIRECTORY)])
     first = agent.host.run(
         [sys.executable, "-P", "-m", "nodeagent", "cleanup"],
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    assert "stop HAProxy: nothing is to be relayed" in first.stdout
+    assert "stop HAProxy: nodeagent launched it" in first.stdout
     assert "! repair" not in first.stdout
     for part in ("hosts", "dnat", "relay", "addresses"):
         assert re.search(rf"^{part} +\S", first.stdout, re.MULTILINE), part
@@ -93,4 +94,4 @@ def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     assert agent.apply().exit_code == 0
     assert before.differences(read_state(agent.host)) == []
     assert living_processes(agent.host, "haproxy") == []
-    assert agent.host.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
+    assert agent.host.run(["find", RUN_DIRECTORY], check=False).stdout == ""

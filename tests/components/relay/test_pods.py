@@ -284,6 +284,7 @@ def test_the_watch_sees_pods_come_restart_and_go() -> None:
 
         started = start_pod("a")
         said("HAProxy of nodeagent-relay-a answers")
+        _await_running("a")
         relays.serve([A])
         said("HAProxy of nodeagent-relay-a stopped, or was reloaded")
         os.kill(processes(pod_directory("a").path).workers[-1], signal.SIGKILL)
