@@ -1,0 +1,326 @@
+"""The clouds whose rows are the longest, as the first half of the table of controllers.
+
+Each row cites its source, as `repository: file:line` of the controller; `providers` has the whole table.
+"""
+
+from nodeagent.plan.identity.readers import (
+    AWS_CLASSIC,
+    AWS_CONTROLLER,
+    AWS_NETWORK,
+    DIGITALOCEAN_TYPE,
+    KIND_OF_HEADER,
+    NUMBER,
+    OCI_LOAD_BALANCER,
+    OCI_NETWORK,
+    OVH_IOLB,
+    UNDOCUMENTED,
+    alibaba,
+    aws_kind,
+    boolean,
+    boolean_or_ports,
+    boolean_or_service_ports,
+    digitalocean,
+    digitalocean_doubt,
+    linode_port,
+    linode_tls,
+    linode_version,
+    listed_ports,
+    oci_kind,
+    one_of_two_filtered,
+    openstack,
+    ovh_kind,
+    target_group_attributes,
+    tls_by_port,
+    tls_by_protocol,
+    tls_everywhere,
+    tls_on,
+    tls_where,
+    upcloud_config,
+    upcloud_tls,
+    words,
+)
+from nodeagent.plan.identity.rows import Certificate, Provider, Switch
+
+_BETA = "service.beta.kubernetes.io"
+_AWS = f"{_BETA}/aws-load-balancer"
+_LINODE = f"{_BETA}/linode-loadbalancer"
+_STACKIT_PORTS = (
+    "lb.stackit.cloud/tcp-proxy-protocol-ports-filter",
+    "yawol.stackit.cloud/tcpProxyProtocolPortsFilter",
+)
+_STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
+_SCALEWAY = f"{_BETA}/scw-loadbalancer"
+_ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
+_HCLOUD = "load-balancer.hetzner.cloud"
+# cloud-provider-aws: pkg/providers/v1/aws.go (ssl-cert, and ssl-ports, by default all); the same keys in
+# aws-load-balancer-controller: pkg/service/model_build_listener.go.
+_AWS_CERTIFICATE = (Certificate(f"{_AWS}-ssl-cert", tls_on(f"{_AWS}-ssl-ports", "*")),)
+
+_AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", target_group_attributes)
+
+CLOUDS: tuple[Provider, ...] = (
+    # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
+    # loadbalancers.go:1678-1681 (ParseBool), 1737-1750 and cloud.go:162 (the type; since 0.1.61, without one,
+    # REGIONAL_NETWORK, a pass-through that sends no header: DEFAULT_LB_TYPE, which is not visible, changes
+    # that); v1: docs.digitalocean.com/glossary/proxy. No ipMode: its issue 811.
+    Provider(
+        "DigitalOcean",
+        ("digitalocean",),
+        (
+            Switch(
+                f"{_BETA}/do-loadbalancer-enable-proxy-protocol", digitalocean, beside=(DIGITALOCEAN_TYPE,)
+            ),
+        ),
+        # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
+        certificates=tuple(
+            Certificate(
+                f"{_BETA}/do-loadbalancer-certificate-{end}",
+                tls_on(f"{_BETA}/do-loadbalancer-{key}", default, f"{_BETA}/do-loadbalancer-tls-passthrough"),
+            )
+            for end in ("id", "name")
+            for key, default in (("tls-ports", "443"), ("http2-ports", ""))
+        ),
+        hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
+        doubt=digitalocean_doubt,
+        switched_on="`true` ¹; not for `do-loadbalancer-type: REGIONAL_NETWORK`, which sends none and"
+        " is the default since controller 0.1.61: without a type, a note says so",
+        sends="v1",
+    ),
+    # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
+    # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without any
+    # annotation: loadBalancers.services is for that.
+    Provider(
+        "Hetzner",
+        ("hcloud", "hrobot"),
+        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean(UNDOCUMENTED)),),
+        # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
+        certificates=(Certificate(f"{_HCLOUD}/protocol", tls_where("https")),),
+        hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
+        ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
+        "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
+        workload="deployment/hcloud-cloud-controller-manager",
+        switched_on="`true` ¹",
+        sends="v1 ²",
+    ),
+    # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
+    # switches nothing on), 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH,
+    # Selectel, others.
+    Provider(
+        "OpenStack",
+        ("openstack", "stackit"),
+        (
+            Switch(
+                "loadbalancer.openstack.org/proxy-protocol",
+                openstack,
+                otherwise_off=True,
+                beside=("loadbalancer.openstack.org/x-forwarded-for",),
+            ),
+        ),
+        # loadbalancer.go, getListenerProtocol: TERMINATED_HTTPS on every port.
+        certificates=(Certificate("loadbalancer.openstack.org/default-tls-container-ref", tls_everywhere),),
+        hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
+        ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
+        workload="daemonset/openstack-cloud-controller-manager",
+        switched_on="exactly `true`, `v1` or `v2`; `True` is off (also OVH's Octavia, Selectel)",
+        sends="v1, v1, v2",
+    ),
+    # OVH's guide "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer": the values.
+    # Closed source; deprecated from Kubernetes 1.32.
+    Provider(
+        "OVH (IOLB)",
+        ("openstack",),
+        (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", KIND_OF_HEADER),),
+        kind=OVH_IOLB,
+        kind_of=ovh_kind,
+        switched_on="`v1`, `v2`, `v2-ssl`, `v2-ssl-cn`",
+        sends="as named",
+    ),
+    # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:384-470 and
+    # loadbalancers.go:1064 (of v1 and v2 a boolean, but `1` and `0` are ports; spaces are dropped; a port in
+    # both is an error; the old key decides only for ports in neither, and is a boolean first); ipMode only
+    # where all ports send PROXY: e08417d, 0.33.0. So a mixed Service stays short-circuited.
+    Provider(
+        "Scaleway",
+        ("scaleway",),
+        (
+            Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1"), alone=True),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2"), alone=True),
+            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports),
+        ),
+        certificates=(Certificate(f"{_SCALEWAY}-certificate-ids", tls_by_port),),
+        hostname=f'{_SCALEWAY}-use-hostname: "true"',
+        ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
+        ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
+        switched_on="`true` ¹, `*`, or ports: `80,443` (`1` is a port); the last key, only for ports "
+        "in neither of the others: `true` ¹ or ports",
+        sends="as named",
+    ),
+    # linode-cloud-controller-manager at b9aa9012: cloud/annotations/annotations.go:7-8; cloud/linode/
+    # loadbalancers_helpers.go:24-69 (the port's JSON, then the default, in any case), loadbalancers.go:108,
+    # 981, 1352 (the certificate); loadbalancers_deprecated.go:4. No ipMode in its source; the status has
+    # address and host name in one entry, which is short-circuited.
+    Provider(
+        "Linode",
+        ("linode",),
+        (
+            Switch(f"{_LINODE}-port-{{port}}", linode_port),
+            Switch(f"{_LINODE}-default-proxy-protocol", linode_version),
+            Switch(f"{_LINODE}-proxy-protocol", linode_version),
+        ),
+        certificates=(Certificate(f"{_LINODE}-port-{{port}}", linode_tls),),
+        hostname=f'{_LINODE}-hostname-only-ingress: "true"',
+        switched_on="`v1`, `v2` in any case",
+        sends="as named",
+    ),
+    # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
+    # false); docs/load-balancers.md:22,41.
+    Provider(
+        "Vultr",
+        ("vultr",),
+        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(UNDOCUMENTED), otherwise_off=True),),
+        # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
+        certificates=(
+            *(
+                Certificate(
+                    f"{_BETA}/vultr-loadbalancer-{key}",
+                    tls_on(
+                        f"{_BETA}/vultr-loadbalancer-https-ports",
+                        "",
+                        f"{_BETA}/vultr-loadbalancer-ssl-pass-through",
+                    ),
+                )
+                for key in ("ssl", "auto-ssl")
+            ),
+            Certificate(f"{_BETA}/vultr-loadbalancer-protocol", tls_where("https")),
+        ),
+        hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
+        switched_on="`true` ¹; anything else is off",
+        sends="v1 ²",
+    ),
+    # The status of AWS's load balancers holds only a host name.
+    # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send only
+    # v1 (Elastic Load Balancing, ProxyProtocolPolicyType).
+    Provider(
+        "AWS (Classic Load Balancer)",
+        ("aws",),
+        (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1", "": "off"})),),
+        certificates=_AWS_CERTIFICATE,
+        kind=AWS_CLASSIC,
+        kind_of=aws_kind,
+        publishes_hostname=True,
+        switched_on="`*`",
+        sends="v1",
+    ),
+    # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
+    Provider(
+        "AWS (Network Load Balancer)",
+        ("aws",),
+        (_AWS_ATTRIBUTES,),
+        certificates=_AWS_CERTIFICATE,
+        kind=AWS_NETWORK,
+        kind_of=aws_kind,
+        publishes_hostname=True,
+        switched_on="`proxy_protocol_v2.enabled=true` among them",
+        sends="v2",
+    ),
+    # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
+    # are not listed are switched off); docs/guide/service/annotations.md:301-336.
+    Provider(
+        "AWS (Load Balancer Controller)",
+        ("aws",),
+        (
+            Switch(f"{_AWS}-proxy-protocol", words({"*": "v2"})),
+            Switch(f"{_AWS}-proxy-protocol-per-target-group", listed_ports("v2")),
+            Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
+            _AWS_ATTRIBUTES,
+        ),
+        certificates=_AWS_CERTIFICATE,
+        classes=("service.k8s.aws/", "eks.amazonaws.com/"),
+        kind=AWS_CONTROLLER,
+        kind_of=aws_kind,
+        publishes_hostname=True,
+        switched_on="`*`; ports: `80,443`",
+        sends="v2",
+    ),
+    # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:1073-1083 (Atoi),
+    # 1536-1544 (the type, in any case, says which of the two keys is read); ipMode on request:
+    # load_balancer.go:2020-2047, 9e50f1afb, 1.30.0.
+    Provider(
+        "Oracle (Load Balancer)",
+        ("oci",),
+        (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", NUMBER),),
+        # load_balancer_spec.go:320 (the list of ports alone decides), load_balancer_util.go:747.
+        certificates=(
+            Certificate(
+                f"{_BETA}/oci-load-balancer-ssl-ports", tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", "")
+            ),
+        ),
+        kind=OCI_LOAD_BALANCER,
+        kind_of=oci_kind,
+        ip_mode_on_request=_ON_REQUEST_OCI,
+        switched_on="`1`, `2`, unless `oci.oraclecloud.com/load-balancer-type` is `nlb`",
+        sends="as named",
+    ),
+    # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case).
+    Provider(
+        "Oracle (Network Load Balancer)",
+        ("oci",),
+        (
+            Switch(
+                "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled",
+                words({"true": "v2", "false": "off"}, any_case=True),
+                otherwise_off=True,
+            ),
+        ),
+        kind=OCI_NETWORK,
+        kind_of=oci_kind,
+        ip_mode_on_request=_ON_REQUEST_OCI,
+        switched_on="`true` in any case, with `oci.oraclecloud.com/load-balancer-type: nlb`",
+        sends="v2",
+    ),
+    # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
+    # status holds only a host name.
+    Provider(
+        "UpCloud",
+        ("upcloud",),
+        (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
+        certificates=(Certificate(f"{_BETA}/upcloud-load-balancer-config", upcloud_tls),),
+        publishes_hostname=True,
+        switched_on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
+        sends="as named",
+    ),
+    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
+    # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
+    # through).
+    Provider(
+        "STACKIT",
+        ("stackit", "openstack"),
+        tuple(
+            Switch(key, one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS))
+            for key in _STACKIT
+        ),
+        ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
+        switched_on="`true` ¹; ports: `80,443`",
+        sends="v1 ²",
+    ),
+    # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
+    # key is read if the other is absent); clbv1/listeners.go:220-221, nlbv2/listeners.go:205-206 (`on`, for
+    # the NLB in any case; v2). No ipMode in its source; the NLB's status holds only a host name.
+    Provider(
+        "Alibaba",
+        ("alicloud",),
+        tuple(
+            Switch(f"{_BETA}/{prefix}-loadbalancer-proxy-protocol", alibaba, otherwise_off=True)
+            for prefix in ("alibaba-cloud", "alicloud")
+        ),
+        # annotations.go: protocol-port, as `https:443,http:80`; of the NLB `tcpssl:443`.
+        certificates=tuple(
+            Certificate(f"{_BETA}/{prefix}-loadbalancer-protocol-port", tls_by_protocol("https", "tcpssl"))
+            for prefix in ("alibaba-cloud", "alicloud")
+        ),
+        classes=("alibabacloud.com/",),
+        hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
+        switched_on="`on`; for `loadBalancerClass: alibabacloud.com/nlb` in any case",
+        sends="v2",
+    ),
+)
