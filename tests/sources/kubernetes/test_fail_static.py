@@ -107,7 +107,7 @@ def test_a_server_that_denies_everything_at_first_denies_nothing(
     with watching(full, connection, timing=STEADY, synced=False) as watched:
         until(lambda: watched.state("discovery").error is not None, "the denial")
         until(lambda: watched.state("api-server-endpoints").error is not None, "the denial")
-        time.sleep(0.2)  # some tries more
+        until(lambda: all(one.used > 5 for one in (armed[2], armed[4])), "more refusals than make a denial")
         assert watched.cluster.snapshot() is None, "nothing says yet which addresses are protected"
         for one in armed:
             full.faults.remove(one)
