@@ -3,19 +3,23 @@
 Each row cites its source, as `repository: file:line` of the controller; `providers` has the whole table.
 """
 
-from nodeagent.plan.identity.readers import (
+from nodeagent.plan.identity.load_balancer_kinds import (
     AWS_CLASSIC,
     AWS_CONTROLLER,
     AWS_NETWORK,
-    DIGITALOCEAN_TYPE,
-    KIND_OF_HEADER,
-    NUMBER,
     OCI_LOAD_BALANCER,
     OCI_NETWORK,
     OVH_IOLB,
+    aws_kind,
+    oci_kind,
+    ovh_kind,
+)
+from nodeagent.plan.identity.readers import (
+    DIGITALOCEAN_TYPE,
+    KIND_OF_HEADER,
+    NUMBER,
     UNDOCUMENTED,
     alibaba,
-    aws_kind,
     boolean,
     boolean_or_ports,
     boolean_or_service_ports,
@@ -25,10 +29,8 @@ from nodeagent.plan.identity.readers import (
     linode_tls,
     linode_version,
     listed_ports,
-    oci_kind,
     one_of_two_filtered,
     openstack,
-    ovh_kind,
     target_group_attributes,
     tls_by_port,
     tls_by_protocol,

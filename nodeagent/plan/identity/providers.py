@@ -8,14 +8,16 @@ object, a ServiceAttachment, and is for its Private Service Connect alone.
 """
 
 from nodeagent.plan.identity.clouds import CLOUDS
-from nodeagent.plan.identity.readers import (
+from nodeagent.plan.identity.load_balancer_kinds import (
     AZURE_PRIVATE,
+    azure_kind,
+)
+from nodeagent.plan.identity.readers import (
     KIND_OF_HEADER,
     NUMBER_OR_NONE,
     TRUE_OR_FALSE,
     UNDOCUMENTED,
     any_text,
-    azure_kind,
     boolean,
     hypervisor_tls,
     member,
