@@ -20,6 +20,7 @@ from tests.daemonset.image_root import DOCKERFILE, ImageRoot
 from tests.daemonset.pods import Container, Mount, Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Answer
+from tests.testbed.waiting import wait_until
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
 _LINES = re.sub(r"\s*\\\n\s*", " ", re.sub(r"(?m)^\s*#.*\n", "", DOCKERFILE.read_text("utf-8"))).splitlines()
@@ -179,7 +180,9 @@ def test_the_agent_starts_in_it(pod: Pod) -> None:
 
 def test_the_doctor_can_be_asked_in_the_agents_own_pod(pod: Pod) -> None:
     """By `kubectl exec`, with the agent's rights; the node's /etc is /host/etc there."""
-    answer = pod.agent.execute(["nodeagent", "doctor", "-o", "json"])
+    doctor = ["nodeagent", "doctor", "-o", "json"]
+    wait_until(lambda: pod.agent.execute(doctor).exit_code == 0, "a healthy node", seconds=20)
+    answer = pod.agent.execute(doctor)
     findings = answer.document["findings"]
     assert [finding for finding in findings if finding["status"] == "affected"] == []
     assert answer.exit_code == 0
