@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ from nodeagent.observe.status import Status
 from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.identity.ways_out import first_way
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
-from release.schemas import described
+from release.schemas import CHART, described
 from tests.agent.happening import everything
 
 _ROOT = Path(__file__).parents[1]
@@ -65,6 +66,7 @@ def pages() -> dict[Path, str]:
             (_DOCS / "doctor-codes.md", _with_doctor_codes),
             (_DOCS / "runbook.md", _with_metrics_and_alerts),
             (_SITUATIONS / "README.md", _with_situations),
+            (CHART / "README.md", _with_values),
         )
     }
 
@@ -264,6 +266,23 @@ def _metrics() -> Iterator[tuple[str, ...]]:
             name = f"{family.name}_total" if family.type == "counter" else family.name
             labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
             yield f"`{name}{{{','.join(labels)}}}`".replace("{}", ""), family.documentation
+
+
+def _with_values(text: str) -> str:
+    """Return the chart's page with the comments of values.yaml, up to an empty line of each."""
+    rows, path, comment = [], list[str](), list[str]()
+    for line in (CHART / "values.yaml").read_text("utf-8").splitlines():
+        if not line or line.lstrip().startswith("#"):
+            comment = [*comment, line.strip("# ")] if line else []
+            continue
+        key, _, default = line.strip().partition(":")
+        del path[(len(line) - len(line.lstrip())) // 2 :]
+        path.append(key)
+        if default or comment:
+            meaning = " ".join(takewhile(bool, comment))
+            rows.append((f"`{'.'.join(path)}`", f"`{default.strip()}`" if default else "", meaning))
+        comment = []
+    return _replaced(text, "values", _table(("value", "default", "meaning"), rows))
 
 
 def _with_options(text: str) -> str:

@@ -231,6 +231,10 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
         ({"relay": {"resources": {"limit": {"memory": "2Gi"}}}}, "'limit' not allowed"),
         ({"image": {"repository": ""}}, "image.repository is empty"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
+        ({"image": {"repository": "registry.example.com/nodeagent:0.1.0"}}, "/image/repository"),
+        ({"image": {"repository": f"nodeagent@sha256:{'0' * 64}"}}, "/image/repository"),
+        ({"image": {"repository": "oci://registry.example.com/nodeagent"}}, "/image/repository"),
+        ({"relay": {"image": {"repository": "haproxy:3.0"}}}, "/relay/image/repository"),
         ({"cordns": {"enabled": True}}, "'cordns' not allowed"),
         ({"dataPlane": "ovn"}, "/dataPlane"),
         (

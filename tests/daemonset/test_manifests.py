@@ -1,6 +1,7 @@
 """The manifests are ones that Kubernetes takes, and say what the design demands of them."""
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 
 import click
@@ -69,6 +70,21 @@ def test_the_example_of_a_service_is_right(deployment: str) -> None:
     text = configuration(render(DAEMONSET / deployment))
     config = parse_config(text.replace("services: []", "services:").replace("# - {", "- {"), deployment)
     assert [one.proxy_protocol for one in config.load_balancers.services] == ["v1"]
+
+
+def test_kyvernos_exceptions_cover_what_is_deployed(objects: list[Object]) -> None:
+    """All that the namespace runs: the DaemonSets by their names, and the controllers."""
+    covered = [
+        (kind, name)
+        for exception in yaml.safe_load_all((DAEMONSET / "admission" / "kyverno.yaml").read_text("utf-8"))
+        for match in exception["spec"]["match"]["any"]
+        for kind in match["resources"]["kinds"]
+        for name in match["resources"]["names"]
+    ]
+    for one in objects:
+        if "template" in one.get("spec", {}) and one["metadata"]["namespace"] == "nodeagent":
+            names = [pattern for kind, pattern in covered if kind == one["kind"]]
+            assert any(fnmatch(one["metadata"]["name"], pattern) for pattern in names)
 
 
 @pytest.mark.parametrize("command", [agent, controller])
