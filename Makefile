@@ -136,7 +136,7 @@ docs: venv ## write the tables of options, codes, metrics and alerts in docs/ ag
 
 pictures: ## draw docs/pictures/*.svg again from their text
 	@scripts/install-packages packages/pictures.txt
-	@for text in docs/pictures/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg"; done
+	@for text in docs/pictures/*.dot; do dot -Tsvg "$$text" | sed '/ xmlns="/r docs/pictures/dark-mode.xml' > "$${text%.dot}.svg"; done
 
 workflows: $(VENV)/.release ## check .github/workflows: their schema, and how an attacker could abuse them
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
