@@ -4,22 +4,23 @@ Exits with 0 only when every step was observed.
 """
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_urlsafe
 
-from tests.acceptance.answers import curl
-from tests.acceptance.cluster_place import ClusterPlace, Setting
-from tests.acceptance.load import PAUSE_SECONDS, requests
+from tests.acceptance.place import PATIENCE, ClusterPlace, Said, Setting
 from tests.testbed.addresses import SITE, Address
-from tests.testbed.errors import NotObservedError
+from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.http import CurlResult
 from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Screen, Step, end_as_by_ctrl_c, play, tell
+from tests.testbed.waiting import wait_until
 
 # Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
 _LOOK = r"""
@@ -54,18 +55,36 @@ def look(place: ClusterPlace, node: str) -> Remains:
 
 URLS = (f"http://{SITE}/", f"https://{SITE}/")
 _CUT = "the connection cut for want of the PROXY line"
+_LONGEST_SECONDS = 1800
+# Each over a new connection. They end when the file is removed; and after half an hour, if no process is left
+# to remove it.
+_REQUESTS = """
+: >"$1"
+read -r now rest </proc/uptime
+end=$((${now%.*} + $3))
+answered=0
+while [ -e "$1" ] && [ "${now%.*}" -lt "$end" ]; do
+    if said=$(curl -q --silent --show-error --fail --max-time "$5" --output /dev/null "$2" 2>&1); then
+        answered=$((answered + 1))
+    else
+        echo "failed: $said"
+    fi
+    sleep "$4"
+    read -r now rest </proc/uptime
+done
+rm -f "$1"
+echo "answered: $answered"
+"""
+_FILE = "/run/nodeagent-acceptance"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What the steps play with: the place, the screen, and each node as it was found.
-
-    During an upgrade, each node pauses for `pause` seconds between two requests.
-    """
+    """What the steps play with; `pause` is what each node waits between two requests during an upgrade."""
 
     place: ClusterPlace
     screen: Screen
-    pause: float = PAUSE_SECONDS
+    pause: float
     found: dict[str, Remains] = field(default_factory=dict)
 
 
@@ -112,7 +131,7 @@ def all_are_served(scene: Scene) -> None:
         for pod in (False, True):
             for url in URLS:
                 for resolve in (None, scene.place.load_balancer):
-                    _served(*curl(scene.place, node, url, pod=pod, resolve=resolve))
+                    _served(*scene.place.curl(node, url, pod=pod, resolve=resolve))
             scene.screen.observed(f"{_who(node, pod=pod)} is served, and known by its own address")
 
 
@@ -129,7 +148,7 @@ def self_check_succeeds(scene: Scene) -> None:
     """A pod does what cert-manager does before it asks the ACME server: read the token's key."""
     for node in scene.place.nodes:
         token = token_urlsafe(16)
-        answer, _ = curl(scene.place, node, f"http://{SITE}{CHALLENGE}{token}", pod=True)
+        answer, _ = scene.place.curl(node, f"http://{SITE}{CHALLENGE}{token}", pod=True)
         if not answer.ok or answer.body != token + KEY_SUFFIX:
             raise NotObservedError(f"the key {token}{KEY_SUFFIX}", str(answer))
         scene.screen.observed(f"the self check succeeds from a pod of {node}")
@@ -138,18 +157,39 @@ def self_check_succeeds(scene: Scene) -> None:
 def upgrade(scene: Scene) -> None:
     """Every pod of nodeagent is replaced, and no request of a node fails meanwhile."""
     with ExitStack() as stack:
-        outcomes = {
-            node: stack.enter_context(requests(scene.place, node, URLS[1], scene.pause))
-            for node in scene.place.nodes
-        }
+        said = {node: stack.enter_context(_requests(scene, node)) for node in scene.place.nodes}
         scene.place.upgrade()
-    for node, outcome in outcomes.items():
-        if outcome.failures or not outcome.answered:
+    for node, running in said.items():
+        text = running.result().done.stdout
+        answered = re.search(r"^answered: (\d+)$", text, re.MULTILINE)
+        failures = re.findall(r"^failed: (.*)$", text, re.MULTILINE)
+        if answered is None:
+            raise WorldError(f"{node}: the requests ended early: {text}{running.result().done.stderr}")
+        if failures or answered[1] == "0":
             raise NotObservedError(
                 f"every request of {node} answered during the upgrade",
-                f"{outcome.answered} answered; {len(outcome.failures)} failed: {outcome.failures[:5]}",
+                f"{answered[1]} answered; {len(failures)} failed: {failures[:5]}",
             )
-        scene.screen.observed(f"{node}: {outcome.answered} requests during the upgrade, none failed")
+        scene.screen.observed(f"{node}: {answered[1]} requests during the upgrade, none failed")
+
+
+@contextmanager
+def _requests(scene: Scene, node: str) -> Iterator[Future[Said]]:
+    """Have a node ask for the page again and again while the block runs; what it said is there afterwards."""
+    numbers = (str(each) for each in (_LONGEST_SECONDS * PATIENCE, scene.pause, 10 * PATIENCE))
+    command = ["sh", "-c", _REQUESTS, "sh", _FILE, URLS[1], *numbers]
+    place = scene.place
+
+    def begun() -> bool:
+        return place.on_node(node, ["test", "-e", _FILE]).done.returncode == 0
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(place.on_node, node, command, seconds=_LONGEST_SECONDS + 60)
+        try:
+            wait_until(lambda: running.done() or begun(), f"requests from {node}", seconds=60 * PATIENCE)
+            yield running
+        finally:
+            place.on_node(node, ["rm", "-f", _FILE])
 
 
 def uninstall(scene: Scene) -> None:
@@ -183,7 +223,7 @@ def _served(answer: CurlResult, asker: Address) -> None:
 
 
 def _cut(scene: Scene, node: str, url: str, *, pod: bool) -> None:
-    answer, _ = curl(scene.place, node, url, pod=pod)
+    answer, _ = scene.place.curl(node, url, pod=pod)
     if not answer.cut:
         raise NotObservedError(f"{_who(node, pod=pod)}: {url}: {_CUT}", str(answer))
 
@@ -193,14 +233,7 @@ def _who(node: str, *, pod: bool) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Play the steps where the command line says.
-
-    Args:
-        args: The command line after the program's name; this process's own when not given.
-
-    Returns:
-        The exit code.
-    """
+    """Play the steps where the command line says; returns the exit code."""
     options = _parser().parse_args(args)
     screen = Screen(len(STEPS))
     left = "what was installed is left as it stands: python -m tests.acceptance uninstalls it when it begins"
@@ -230,7 +263,7 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--kustomization", type=Path, required=True, help="what is installed")
     cluster.add_argument("--upgrade-to", default="", help="the agent's image then; the same if not given")
     cluster.add_argument(
-        "--pause", type=float, default=PAUSE_SECONDS, help="seconds between a node's requests in an upgrade"
+        "--pause", type=float, default=0.05, help="seconds between a node's requests in an upgrade"
     )
     return parser
 

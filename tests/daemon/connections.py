@@ -14,8 +14,8 @@ from typing import Self
 from tests.testbed.addresses import LOAD_BALANCER_IP, NODE1, REGISTRY, SITE
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
-from tests.testbed.oci_image import MIB, Image
 from tests.testbed.processes import Process
+from tests.testbed.registry import MIB, Image
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 

@@ -15,12 +15,12 @@ from tests.daemon.connections import OpenConnection, new_connections
 from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
-from tests.testbed import addresses, private_etc
+from tests.testbed import addresses
 from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
+from tests.testbed.inside import fill_etc, run_ip
 from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.services import ServicePort, ServiceRules
-from tests.testbed.topology import run_ip
 from tests.testbed.world import World
 
 NAMESPACE = NAME = "hairpin-proxy"
@@ -57,7 +57,7 @@ def start_hairpin_proxy(pod: Host, directory: Path) -> None:
 def pod_on_node1(world: World) -> Iterator[Host]:
     """Provide one more pod on node1: a host behind it, reached over a cable of its own."""
     etc = world.tmp / "etc-pod3"
-    private_etc.fill(etc, "pod3", (POD,), LB, world.certificates.ca)
+    fill_etc(etc, "pod3", (POD,), LB, world.certificates.ca)
     with Host("pod3", etc, world.logs) as host:
         cable = f"link add pod3 type veth peer name eth0 netns {host.pid}"
         run_ip(world.node1, [cable, "link set pod3 up", f"route add {POD} dev pod3"])

@@ -40,13 +40,7 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
 class Deployment:
     """`kubectl apply -k daemonset/`: pods of a workload run on node1, or on the node that a test names.
 
-    Args:
-        world: The world.
-        image: The image of its containers.
-        directory: For what belongs to the pods; made here.
-        kustomization: What is applied: `daemonset/` itself, or an overlay.
-        workload: Its kind, namespace and name; its ServiceAccount has the same name.
-        options: What an administrator of this world would set in the configuration.
+    The ServiceAccount of a workload (kind, namespace, name) has its name, `options` go to the configuration.
     """
 
     def __init__(  # noqa: PLR0913 - what an administrator chooses

@@ -23,12 +23,7 @@ _SECONDS = 540
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """An image: its filesystem, and what it says of itself.
-
-    Attributes:
-        path: The root of its filesystem; not to be written to.
-        config: Its configuration, as the OCI image specification has it.
-    """
+    """An image: its filesystem, not to be written to, and its OCI configuration."""
 
     path: Path
     config: Mapping[str, Any]
@@ -50,9 +45,6 @@ def built() -> Iterator[ImageRoot]:
     """Build the image, unless it was built of the same sources already, and keep it as long as this lasts.
 
     Any number of processes can do so at the same time: one builds, the others wait.
-
-    Raises:
-        WorldError: The build failed; with the builder's last words.
     """
     cache = REPOSITORY / ".cache" / "image"
     cache.mkdir(parents=True, exist_ok=True)

@@ -241,13 +241,8 @@ class Container:
 class Pod:
     """A pod, as its DaemonSet's template describes it.
 
-    Args:
-        node: Where it runs.
-        template: The template.
-        directory: For what belongs to it.
-        image: The root and the variables of the image.
-        contents: The files of its ConfigMap and projected volumes, by volume.
-        variables: What the kubelet adds to every container's.
+    `image` is the image's root and variables, `contents` the files of its ConfigMap and projected volumes, by
+    volume, `variables` what the kubelet adds to every container's.
     """
 
     def __init__(  # noqa: PLR0913 - what a kubelet knows of a pod

@@ -49,10 +49,8 @@ bpftool cgroup attach "$2" connect4 pinned /sys/fs/bpf/rewrite
 def socket_balancer(node: Host, service: ServiceRules, directory: Path) -> Iterator[None]:
     """Rewrite connect() to a Service's IPv4 addresses, for what this process starts as long as this lasts.
 
-    Args:
-        node: Where Cilium's recognizable trace is: its pins in /sys/fs/bpf.
-        service: Its ClusterIP and its load balancer's address lead to its first pod.
-        directory: For the program.
+    Its ClusterIP and its load balancer's address lead to its first pod. The node gets Cilium's recognizable
+    trace, its pins in /sys/fs/bpf.
     """
     program = directory / "socket_balancer.o"
     _run(

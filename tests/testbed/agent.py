@@ -47,14 +47,7 @@ class Answer:
 
 
 class Agent:
-    """nodeagent for one node of the world.
-
-    Args:
-        host: The node.
-        manifests: The API objects that it is to know.
-        config: Its configuration.
-        forked: Whether the fork server starts its commands.
-    """
+    """nodeagent for one node of the world; the fork server starts its commands, unless that is not wanted."""
 
     def __init__(
         self,
@@ -92,16 +85,9 @@ class Agent:
         without: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Run a command of nodeagent; a failed one is an answer too, not an error.
+        """Run a command of nodeagent, which does not find the programs `without`.
 
-        Args:
-            command: Its name.
-            options: More of them than objects, configuration and node.
-            without: Programs that the command is not to find.
-            env: Variables on top of the host's few.
-
-        Returns:
-            What it said.
+        A failed one is an answer, too.
         """
         args = [*self._command(command), *options]
         variables = {"PYTHONPATH": str(_ROOT)} | dict(env or {})

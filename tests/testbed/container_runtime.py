@@ -5,8 +5,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.testbed.namespaces import Host
-from tests.testbed.oci_image import Image, read_blob
 from tests.testbed.processes import Process
+from tests.testbed.registry import Image, read_blob
 from tests.testbed.waiting import wait_until
 
 # Nothing is ever run from the images, or even unpacked: no CRI, nothing in /opt.
@@ -23,14 +23,7 @@ class PullResult:
 
 
 class ContainerRuntime:
-    """containerd, which starts when it is first used: most worlds pull nothing.
-
-    Args:
-        host: The node.
-        directory: For its configuration and content; made here.
-        ca: The certificate by which it trusts the registry.
-        registry: The registry's name.
-    """
+    """containerd, which starts when it is first used: most worlds pull nothing."""
 
     def __init__(self, host: Host, directory: Path, ca: Path, registry: str) -> None:
         directory.mkdir()

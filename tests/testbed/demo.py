@@ -6,18 +6,217 @@ Exits with 0 only when everything that the story shows was observed. Nothing of 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tests.isolation import missing_rights
-from tests.testbed.agent import Agent
-from tests.testbed.demo_story import STORY, Scene
+from tests.testbed import addresses
+from tests.testbed.agent import RUN_DIRECTORY, Agent, Answer
+from tests.testbed.errors import NotObservedError, WorldError
+from tests.testbed.http import CurlResult
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
-from tests.testbed.node_state import read_state
+from tests.testbed.namespaces import Host
+from tests.testbed.node_state import NodeState, living_processes, read_state
+from tests.testbed.registry import Image
 from tests.testbed.telling import FAILED, Screen, Step, end_as_by_ctrl_c, play, tell
-from tests.testbed.world import World
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import Node, World
 
 _IMAGE_MIB = 32
 _CONFIG = Path(__file__).with_name("demo.yaml")
+
+
+_WORLD = """\
+client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, sends the PROXY header
+                +-- node2 -- pod2    pods: nginx as the ingress controller, requires the header;
+                                     a registry behind it
+                                     nodes: containerd, and kube-proxy's rules"""
+URLS = (
+    f"http://{addresses.SITE}/",
+    f"https://{addresses.SITE}/",
+    f"https://{addresses.SITE}:8443/",
+)
+_PENDING = 2
+_EXCERPT = 100
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the steps play with: the world, nodeagent on node1, an image, and node1 as it was."""
+
+    world: World
+    agent: Agent
+    image: Image
+    before: NodeState
+    screen: Screen
+
+
+def outside_works(scene: Scene) -> None:
+    """A client beyond the load balancer gets its page, and nginx knows who it is."""
+    _served(scene, scene.world.client, addresses.CLIENT)
+
+
+def inside_is_cut(scene: Scene) -> None:
+    """The node and its pod get nothing: kube-proxy takes them past the load balancer and its PROXY header."""
+    for host in (scene.world.node1, scene.world.pod1):
+        _cut(scene, host)
+
+
+def pull_is_cut(scene: Scene) -> None:
+    """The kubelet's container runtime fares no better."""
+    _pull_fails(scene, scene.world.node1)
+
+
+def plan_shows(scene: Scene) -> None:
+    """The dry run shows all that is to change, and changes nothing."""
+    answer = _nodeagent(scene, "plan", expected_code=_PENDING)
+    proof = f"verified: DNS answers {addresses.LOAD_BALANCER_IP}"
+    for word in (str(addresses.LOAD_BALANCER_IP), addresses.SITE, addresses.REGISTRY, proof):
+        if word not in answer.stdout:
+            raise NotObservedError(f"a plan that tells of {word}", answer.text)
+    _same(scene, "nodeagent plan changed nothing")
+
+
+def apply_does(scene: Scene) -> None:
+    """What was planned is done; done again, nothing is left to do."""
+    _nodeagent(scene, "apply", expected_code=0)
+    answer = _nodeagent(scene, "apply", expected_code=0)
+    if "nothing to do" not in answer.stdout:
+        raise NotObservedError("a second apply that says there is nothing to do", answer.text)
+    scene.screen.observed("applied; the second time there is nothing to do")
+
+
+def inside_works(scene: Scene) -> None:
+    """The node and its pod get their pages, and nginx sees their own addresses."""
+    _served(scene, scene.world.node1, addresses.NODE1)
+    _served(scene, scene.world.pod1, addresses.POD1)
+
+
+def pull_works(scene: Scene) -> None:
+    """The container runtime pulls the image, and it arrives whole."""
+    node = scene.world.node1
+    scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
+    result = node.pull(scene.image)
+    if not result.ok:
+        raise NotObservedError("the image pulled whole", result.reason, node.containers.process.log)
+    node.containers.remove(scene.image)
+    mib = scene.image.layer.size // 2**20
+    scene.screen.observed(f"the layer of {mib} MiB arrived whole, sha256:{scene.image.layer.digest[:12]}")
+
+
+def others_still_fail(scene: Scene) -> None:
+    """A node without nodeagent is as badly off as before: what helped was nodeagent."""
+    _cut(scene, scene.world.node2)
+    _pull_fails(scene, scene.world.node2)
+
+
+def cleanup_removes(scene: Scene) -> None:
+    """The agent takes back everything it did."""
+    _nodeagent(scene, "cleanup", expected_code=0)
+    left = living_processes(scene.world.node1, "haproxy")
+    if left:
+        raise NotObservedError("no HAProxy left on node1", "\n".join(left))
+    if scene.world.node1.run(["test", "-e", RUN_DIRECTORY], check=False).returncode == 0:
+        raise NotObservedError(f"no {RUN_DIRECTORY} left on node1", "it is there")
+    scene.screen.observed(f"no process of nodeagent and no {RUN_DIRECTORY} is left")
+
+
+def node_is_as_before(scene: Scene) -> None:
+    """Not a byte, a rule, an address or a route differs; and the old problem is back."""
+    _same(scene, "node1 is as before")
+    _cut(scene, scene.world.node1)
+
+
+STORY = (
+    Step("From outside, the site works", outside_works),
+    Step("From node1 and its pod it does not: no PROXY header reaches the ingress controller", inside_is_cut),
+    Step("containerd on node1 can't pull from the registry behind the same load balancer", pull_is_cut),
+    Step("nodeagent plan: what would change on node1, and why", plan_shows),
+    Step("nodeagent apply: apply these changes", apply_does),
+    Step("Now node1 and its pod are served, and nginx sees their true addresses", inside_works),
+    Step("containerd on node1 pulls", pull_works),
+    Step("node2, without nodeagent, still fails", others_still_fail),
+    Step("nodeagent cleanup: leave no trace", cleanup_removes),
+    Step("node1 is as it was before", node_is_as_before),
+)
+
+
+def _served(scene: Scene, host: Host, address: addresses.Address) -> None:
+    for url in URLS:
+        answer = _curl(scene, host, url)
+        if not answer.ok or not answer.body.startswith(f"client={address} "):
+            raise NotObservedError(
+                f"200, and nginx naming the client {address}", _shown(answer), *_error_logs(scene)
+            )
+    scene.screen.observed(f"{host.name} is served; nginx sees its true address {address}")
+
+
+def _cut(scene: Scene, host: Host) -> None:
+    before = scene.world.broken_headers()
+    for url in URLS[:2]:
+        answer = _curl(scene, host, url)
+        if not answer.cut:
+            raise NotObservedError(
+                "the connection cut before any answer", _shown(answer), *_error_logs(scene)
+            )
+    what = "nginx logging `broken header`"
+    try:
+        wait_until(lambda: len(scene.world.broken_headers()) > len(before), what)
+    except WorldError as error:
+        raise NotObservedError(what, str(error), *_error_logs(scene)) from error
+    # A TLS greeting in a log is no pleasure to read: the line of the plain request is shown.
+    new = set(scene.world.broken_headers()) - set(before)
+    line = next((line for line in sorted(new) if 'broken header: "GET' in line), min(new))
+    # Time, level and process are before it, the rest of the request after it.
+    excerpt = line[line.index("broken header") :].encode("ascii", "backslashreplace").decode("ascii")
+    scene.screen.said(f"nginx: ... {excerpt[:_EXCERPT]} ...")
+    scene.screen.observed(f"{host.name} gets nothing; nginx logs `broken header`")
+
+
+def _pull_fails(scene: Scene, node: Node) -> None:
+    scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
+    result = node.pull(scene.image)
+    if result.ok:
+        raise NotObservedError("a pull that fails", "the image was pulled", node.containers.process.log)
+    reason = result.reason.rstrip().splitlines()[-1] if result.reason.strip() else "(silence)"
+    if "reset" not in reason and "EOF" not in reason:
+        raise NotObservedError("a pull whose connection is cut", reason, node.containers.process.log)
+    scene.screen.said(reason)
+    scene.screen.observed(f"the pull on {node.name} fails")
+
+
+def _nodeagent(scene: Scene, command: str, *, expected_code: int) -> Answer:
+    scene.screen.command(scene.agent.host.name, f"nodeagent {command}")
+    answer = scene.agent.run(command)
+    scene.screen.said(answer.text)
+    if answer.exit_code != expected_code:
+        raise NotObservedError(
+            f"exit code {expected_code} of nodeagent {command}", f"exit code {answer.exit_code}, as above"
+        )
+    return answer
+
+
+def _same(scene: Scene, what: str) -> None:
+    differences = scene.before.differences(read_state(scene.world.node1))
+    if differences:
+        raise NotObservedError(what, "\n".join(differences))
+    compared = ", ".join(field.name for field in fields(NodeState))
+    scene.screen.observed(f"{what} (compared: {compared})")
+
+
+def _curl(scene: Scene, host: Host, url: str) -> CurlResult:
+    scene.screen.command(host.name, f"curl {url}")
+    answer = host.curl(url)
+    scene.screen.said(_shown(answer))
+    return answer
+
+
+def _shown(answer: CurlResult) -> str:
+    return f"{answer.status} {answer.body}" if answer.status else answer.stderr
+
+
+def _error_logs(scene: Scene) -> list[Path]:
+    return [controller.error_log for controller in scene.world.ingress]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -48,13 +247,6 @@ def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -
         agent = Agent(world.node1, config=_CONFIG, forked=False)
         play(story, Scene(world, agent, image, read_state(world.node1), screen), screen)
     return 1 + len(story)
-
-
-_WORLD = """\
-client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, sends the PROXY header
-                +-- node2 -- pod2    pods: nginx as the ingress controller, requires the header;
-                                     a registry behind it
-                                     nodes: containerd, and kube-proxy's rules"""
 
 
 if __name__ == "__main__":

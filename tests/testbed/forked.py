@@ -34,11 +34,8 @@ _starting = Lock()
 class Forked:
     """A program that the server has started, with those methods of `subprocess.Popen` that hosts use.
 
-    Args:
-        host: The process whose namespaces it enters.
-        args: Its command line, which begins with `PYTHON`.
-        env: All of its environment.
-        log: Its standard output and error; without it, `communicate` reads them.
+    It enters the namespaces of the process `host`. Its command line begins with `PYTHON`. Without a log,
+    `communicate` returns what it has written.
     """
 
     def __init__(
@@ -92,11 +89,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, stdin: str, timeout: float) -> tuple[str, str]:
-        """Return what the program has written at its end; it can't be given anything to read.
-
-        Raises:
-            subprocess.TimeoutExpired: It took longer.
-        """
+        """Return what the program has written at its end; it can't be given anything to read."""
         if stdin:
             raise WorldError(f"the fork server's programs read nothing: {self.args}")
         self.wait(timeout)

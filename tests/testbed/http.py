@@ -49,10 +49,6 @@ def curl_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) 
     """Return the command line of one curl that asks for pages, each by a connection of its own.
 
     curl keeps connections, but uses none again for another address family, scheme, name or port.
-
-    Args:
-        requests: URLs, each with its further options.
-        timeout: Seconds for each.
     """
     said = _SEPARATOR.join(("", "%{http_code}", "%{exitcode}", "%{errormsg}")) + _END
     options = ["--silent", "--max-time", f"{timeout:g}", "--write-out", said]

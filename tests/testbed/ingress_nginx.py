@@ -24,15 +24,7 @@ KEY_SUFFIX = ".key-of-the-testbed"
 
 
 class IngressController:
-    """One pod's nginx.
-
-    Args:
-        host: The pod.
-        directory: For its configuration and temporary files; made here.
-        certificates: The certificate it serves.
-        registry: Address and port of the registry behind the registry's name.
-        families: In which it listens.
-    """
+    """One pod's nginx."""
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
-"""The calling thread in a host, for a while or for good: its sockets and programs belong there."""
+"""The calling thread in a host, for a while or for good: its sockets and programs belong there; its /etc."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -22,17 +23,37 @@ from tests.isolation import (
     in_network,
     mount,
 )
-from tests.testbed.private_etc import MOUNTED
+from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from tests.testbed.addresses import Address
     from tests.testbed.namespaces import Host
 
 OF_A_HOST = NEWNET | NEWNS | NEWUTS | NEWPID
 """The namespaces that a host has of its own; the first process that is started in them is its process 1."""
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
+# What the world's programs read there: users and groups, the resolver's and linker's settings, names of
+# protocols, OpenSSL's defaults.
+_COPIED = (
+    "ethertypes",
+    "gai.conf",
+    "group",
+    "host.conf",
+    "ld.so.cache",
+    "ld.so.conf",
+    "localtime",
+    "nsswitch.conf",
+    "passwd",
+    "protocols",
+    "rpc",
+    "services",
+    "ssl/openssl.cnf",
+)
+_MOUNTED = ("alternatives", "iproute2", "ld.so.conf.d")
+"""These are too many files to be copied: each host mounts the machine's own directories, read-only."""
 
 
 @contextmanager
@@ -46,14 +67,45 @@ def inside(host: Host) -> Iterator[None]:
         os.close(there)
 
 
-def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:
-    """Make mounts, name and settings of the calling thread's host, which has its process 1.
+def run_ip(host: Host, lines: Sequence[str]) -> None:
+    """Run lines of `ip -batch` in a host's network, but with the machine's process ids.
 
-    Raises:
-        OSError: The kernel did not allow it.
-        subprocess.CalledProcessError: It did not allow the /proc.
+    The far end of a cable is named by a process of its host, which a host's own process namespace hides.
     """
-    for directory in filter(Path.exists, map(etc.joinpath, MOUNTED)):
+    with inside(host):
+        done = subprocess.run(
+            ["ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise WorldError(f"{host.name}: ip -batch: {done.stderr}\n" + "\n".join(lines))
+
+
+def fill_etc(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address, ca: Path) -> None:
+    """Make a directory that becomes a host's /etc, so that no test ever touches the machine's.
+
+    The host's name and addresses are in its hosts file. It trusts no certificate but `ca`.
+    """
+    (etc / "ssl" / "certs").mkdir(parents=True)
+    for directory in _MOUNTED:
+        if Path("/etc", directory).is_dir():
+            (etc / directory).mkdir()
+    for relative in _COPIED:
+        source = Path("/etc") / relative
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, etc / relative, symlinks=True)
+        elif source.exists():
+            shutil.copy2(source, etc / relative, follow_symlinks=False)
+    shutil.copyfile(ca, etc / "ssl" / "certs" / "ca-certificates.crt")
+    (etc / "hostname").write_text(f"{name}\n", encoding="ascii")
+    (etc / "resolv.conf").write_text(f"nameserver {nameserver}\n", encoding="ascii")
+    hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    hosts += "".join(f"{address}\t{name}\n" for address in addresses)
+    (etc / "hosts").write_text(hosts, encoding="ascii")
+
+
+def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:
+    """Make mounts, name and settings of the calling thread's host, which has its process 1."""
+    for directory in filter(Path.exists, map(etc.joinpath, _MOUNTED)):
         bind(f"/etc/{directory.name}", directory, read_only=True)
     mount(etc, "/etc", flags=MS_BIND | MS_REC)
     mount("tmpfs", "/run", "tmpfs", options="mode=0755,size=64m")

@@ -17,13 +17,6 @@ class KubeProxy:
 
     Each family has rules of its own: a Service without a ClusterIP in a family has none in it, whatever
     addresses its load balancer has.
-
-    Args:
-        host: The node.
-        kind: In which mode kube-proxy runs, and with which iptables.
-        node_addresses: The addresses on which NodePorts answer, one for each family that it serves.
-        cluster_cidrs: The addresses of all pods, likewise.
-        services: The Services from the start.
     """
 
     def __init__(

@@ -29,9 +29,6 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
         services: Every Service, with the addresses of one family: that of `cluster_cidr`.
         cluster_cidr: Sources within it reach a ClusterIP with their own address.
         standing: What `iptables-save -t nat` says, so that chains of deleted Services are removed too.
-
-    Returns:
-        Text for `iptables-restore --noflush`, or ip6tables-restore.
     """
     chains = ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"]
     portals: list[str] = []

@@ -79,13 +79,8 @@ _BASE = """\
 def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr: Network) -> str:
     """Write the whole table of a family as one transaction that replaces whatever table existed before.
 
-    Args:
-        services: Every Service with a pod, with the addresses of that family.
-        node_address: The address on which NodePorts answer, and by which the node's own pods are known.
-        cluster_cidr: Sources within it reach a ClusterIP with their own address.
-
-    Returns:
-        Text for `nft -f -`.
+    Sources in `cluster_cidr` reach a ClusterIP with their own address. NodePorts answer on `node_address`,
+    by which the node's own pods are known.
     """
     family = node_address.version
     ip, kind = ("ip", "ipv4_addr") if family == 4 else ("ip6", "ipv6_addr")

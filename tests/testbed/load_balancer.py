@@ -27,14 +27,7 @@ defaults
 
 
 class LoadBalancer:
-    """HAProxy on the Service's load balancer addresses, with the nodes' NodePorts behind it.
-
-    Args:
-        host: Where it runs.
-        directory: For its configuration; made here.
-        service: What it balances.
-        nodes: Every node's addresses, by name.
-    """
+    """HAProxy on the Service's load balancer addresses, with the nodes' NodePorts behind it."""
 
     def __init__(
         self, host: Host, directory: Path, service: ServiceRules, nodes: Mapping[str, Sequence[Address]]

@@ -34,14 +34,7 @@ _CURL_SECONDS = 10.0
 
 
 class Host:
-    """One machine of the world: start it, run programs in it, stop it.
-
-    Args:
-        name: Its host name.
-        etc: The directory that becomes its /etc.
-        logs: Where its programs' logs go.
-        ipv6: Whether it supports IPv6; if not, IPv6 is switched off, even on `lo`.
-    """
+    """One machine of the world; with `ipv6` unset, IPv6 is switched off, even on `lo`."""
 
     def __init__(self, name: str, etc: Path, logs: Path, *, ipv6: bool = False) -> None:
         self.name = name
@@ -81,11 +74,7 @@ class Host:
         furnish_host(self.etc, self.name, ipv6=self._ipv6)
 
     def await_ready(self) -> None:
-        """Wait until programs can be run in the host.
-
-        Raises:
-            WorldError: The namespaces could not be made, with the reason.
-        """
+        """Wait until programs can be run in the host; raises a WorldError that says why they can't."""
         if self._ready is None:
             raise WorldError(f"{self.name}: not launched")
         try:
@@ -132,21 +121,10 @@ class Host:
         env: Mapping[str, str] | None = None,
         forked: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in this host until it ends.
+        """Run a program in this host until it ends, with variables on top of the host's few.
 
-        Args:
-            args: The program and its arguments.
-            timeout: Seconds after which it is killed.
-            stdin: What it reads.
-            check: Whether an exit code other than 0 is an error.
-            env: Variables on top of the host's few.
-            forked: Whether the fork server starts it, which then reads nothing: forked.py.
-
-        Returns:
-            Exit code, stdout and stderr.
-
-        Raises:
-            WorldError: It failed and `check` is set, or it took too long.
+        If `forked`, the fork server starts it, and it reads nothing (forked.py). Raises a WorldError if it
+        takes longer than `timeout` seconds or, unless `check` is off, fails.
         """
         with InterruptPutOff() as interrupt, self._start(args, env, forked=forked) as started:
             interrupt.kills(started)
@@ -170,17 +148,7 @@ class Host:
         env: Mapping[str, str] | None = None,
         forked: bool = False,
     ) -> Process:
-        """Start a program in this host and leave it running; it ends with the host at the latest.
-
-        Args:
-            args: The program and its arguments.
-            log: What to call its log file; the program's name when not given.
-            env: Variables on top of the host's few.
-            forked: Whether the fork server starts it: forked.py.
-
-        Returns:
-            The program: to be signalled, stopped, read.
-        """
+        """Start a program, which ends with the host at the latest; without `log`, its log has its name."""
         path = self.log_file(log or Path(args[0]).name)
         with path.open("ab") as output, InterruptPutOff():
             started = self._start(args, env, forked=forked, log=output)
@@ -235,9 +203,6 @@ class Host:
         """Wait until a program listens on a port.
 
         The kernel's table is asked, not the port: a connection would leave traces in logs that tests read.
-
-        Raises:
-            WorldError: The program ended, or did not listen in time, with the end of its log.
         """
         process.await_that(lambda: port in self._listening_ports(protocol), f"listening on {port}/{protocol}")
 
@@ -258,17 +223,9 @@ class Host:
         timeout: float = _CURL_SECONDS,
         extra: Sequence[str] = (),
     ) -> CurlResult:
-        """Ask for a page, as a user of this host would.
+        """Ask for a page, as a user of this host would; a failed request is a result, not an error.
 
-        Args:
-            url: What to ask for; its name is looked up in this host's hosts file and DNS.
-            resolve: The address to use in place of looking the name up.
-            proxy_protocol: Whether curl itself sends the PROXY header.
-            timeout: Seconds for the whole request.
-            extra: Further options of curl.
-
-        Returns:
-            The answer; a failed request is a result, not an error.
+        With `resolve`, the name is not looked up; with `proxy_protocol`, curl itself sends the PROXY header.
         """
         options = [*resolving(url, resolve), *(["--haproxy-protocol"] if proxy_protocol else []), *extra]
         return self.curl_all([(url, options)], timeout)[0]
@@ -276,15 +233,7 @@ class Host:
     def curl_all(
         self, requests: Sequence[tuple[str, Sequence[str]]], timeout: float = _CURL_SECONDS
     ) -> list[CurlResult]:
-        """Ask for pages one after the other, with one start of curl.
-
-        Args:
-            requests: URLs that differ in name, port or address family, each with further options of curl.
-            timeout: Seconds for each.
-
-        Returns:
-            The answers; a failed request is a result, not an error.
-        """
+        """Ask by one curl for pages that differ in name, port or address family, each with options."""
         command = curl_command(requests, timeout)
         done = self.run(command, timeout=timeout * len(requests) + 5, check=False)
         answers = curl_results(done.stdout)

@@ -80,12 +80,7 @@ def _be_busy() -> None:
 
 
 def _look(*, may_be_torn: bool) -> str:
-    """Check /etc/hosts as the power cut left it; a block that was written in place may be torn.
-
-    Raises:
-        NotObservedError: a line of the administrator's is lost.
-        WorldError: the block is not whole.
-    """
+    """Check /etc/hosts as the power cut left it; a block that was written in place may be torn."""
     try:
         users, block = hosts_lines(_HOSTS.read_bytes())
     except WorldError:

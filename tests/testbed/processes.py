@@ -124,11 +124,7 @@ class Process:
         return self.wait()
 
     def wait(self, *, seconds: float = 10.0) -> int:
-        """Wait for the end; a program that takes longer than `seconds` is killed.
-
-        Returns:
-            Its exit code, negative when a signal ended it.
-        """
+        """Wait for the end, or kill it after `seconds`; the exit code is negative if a signal ended it."""
         try:
             return self._started.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tarfile
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.client import HTTPConnection
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
 from tests.testbed.errors import WorldError
-from tests.testbed.oci_image import Blob, Image, random_layer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,19 +24,48 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
     from tests.testbed.processes import Process
 
+MIB = 1024 * 1024
 _OCI = "application/vnd.oci.image"
 
 
-class Registry:
-    """docker-registry in a pod, plain HTTP, which starts with the first push: most worlds pull nothing.
+@dataclass(frozen=True)
+class Blob:
+    """Content known by its digest (sha256, in hex)."""
 
-    Args:
-        host: The pod.
-        directory: For its configuration and storage; made here.
-        address: Where it listens.
-        port: The port there.
-        name: The name by which the ingress controller serves it.
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the registry: the reference to pull it by, and the one layer that must arrive."""
+
+    reference: str
+    layer: Blob
+
+
+def random_layer(size_mib: int) -> bytes:
+    """Make a layer with one file of this size.
+
+    It is a plain tar: random bytes do not shrink, and compressing them would only take time.
     """
+    layer = BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo("random")
+        entry.size = size_mib * MIB
+        tar.addfile(entry, BytesIO(os.urandom(entry.size)))
+    return layer.getvalue()
+
+
+def read_blob(path: Path) -> Blob:
+    """Measure a file: its digest and its size."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Blob(digest, path.stat().st_size)
+
+
+class Registry:
+    """docker-registry in a pod, plain HTTP, which starts with the first push: most worlds pull nothing."""
 
     def __init__(self, host: Host, directory: Path, address: Address, port: int, name: str) -> None:
         directory.mkdir()

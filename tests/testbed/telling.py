@@ -15,11 +15,7 @@ SceneT = TypeVar("SceneT")
 
 
 class Screen:
-    """Writes numbered steps to standard output: commands and what they said, what was observed.
-
-    Args:
-        steps: How many steps there will be.
-    """
+    """Writes numbered steps to standard output: commands and what they said, what was observed."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -79,23 +75,14 @@ class Step(Generic[SceneT]):
 
 
 def play(steps: Sequence[Step[SceneT]], scene: SceneT, screen: Screen) -> None:
-    """Play steps one after the other.
-
-    Raises:
-        NotObservedError: A step did not show what it must; those after it were not played.
-        WorldError: What it is played in failed.
-    """
+    """Play steps one after the other."""
     for step in steps:
         screen.step(step.title)
         step.play(scene)
 
 
 def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
-    """Perform, which returns the number of steps, and say how it ended: early, with what is left.
-
-    Returns:
-        The exit code: 0 only when every step was observed.
-    """
+    """Perform, which returns the number of steps, and say how it ended: early, with what is left."""
     try:
         steps = perform()
     except NotObservedError as error:

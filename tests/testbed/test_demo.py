@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.root import needs_root
-from tests.testbed.demo_story import STORY
+from tests.testbed.demo import STORY
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.processes import HEARS_CTRL_C
 from tests.testbed.telling import FAILED, INTERRUPTED

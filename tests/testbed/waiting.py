@@ -14,17 +14,7 @@ _POLL_SECONDS = 0.01
 def wait_until(
     condition: Callable[[], bool], what: str, *, seconds: float = 10.0, every: float = _POLL_SECONDS
 ) -> None:
-    """Return as soon as a condition holds.
-
-    Args:
-        condition: Asked again and again; whatever it raises ends the wait.
-        what: The condition in words, for the error.
-        seconds: How long to go on asking.
-        every: Seconds between two times.
-
-    Raises:
-        WorldError: The condition did not hold in time.
-    """
+    """Return as soon as a condition holds; raises a WorldError with `what` if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -34,12 +24,7 @@ def wait_until(
 
 @contextmanager
 def meanwhile(step: Callable[[], object], pause: float = 0.0) -> Iterator[None]:
-    """Do something again and again in a thread, as long as this lasts; raises in the end what that raised.
-
-    Args:
-        step: What is done.
-        pause: Seconds before each time.
-    """
+    """Do something again and again in a thread, as long as this lasts; raises in the end what that raised."""
     ending = threading.Event()
 
     def repeat() -> None:

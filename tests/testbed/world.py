@@ -15,31 +15,24 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from tests.isolation import missing_rights
-from tests.testbed import addresses, private_etc, topology
-from tests.testbed.addresses import DNS_PORT, Address, Family, Stack
+from tests.testbed import addresses
+from tests.testbed.addresses import DNS_PORT, PLACES, Address, Family, Network, Place, Stack, within
 from tests.testbed.certificates import Certificates, make_certificates
 from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime, PullResult
 from tests.testbed.errors import WorldError
 from tests.testbed.ingress_nginx import IngressController
+from tests.testbed.inside import fill_etc, run_ip
 from tests.testbed.kube_proxy import KubeProxy, KubeProxyKind
 from tests.testbed.load_balancer import LoadBalancer
 from tests.testbed.namespaces import Host
-from tests.testbed.oci_image import Image
-from tests.testbed.registry import Registry
+from tests.testbed.registry import Image, Registry
 from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.waiting import wait_until
 
 
 class DnsServer:
-    """dnsmasq on one host; it asks no other server, and knows nothing but its records.
-
-    Args:
-        host: Where it runs.
-        addresses: Where it listens.
-        directory: For its file of records; made here.
-        records: The addresses that each name has.
-    """
+    """dnsmasq on one host; it asks no other server, and knows nothing but its records."""
 
     def __init__(
         self,
@@ -101,6 +94,7 @@ KindOfHost = TypeVar("KindOfHost", bound=Host)
 __all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "Node", "World"]
 
 _PREFIX = "nodeagent-world-"
+_BRIDGE = "fabric"
 NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 """A configuration of nodeagent for this world."""
 
@@ -119,10 +113,8 @@ class Node(Host):
 class World:
     """Everything, started by `with` and removed after it, however it ends.
 
-    Args:
-        kube_proxy: In which shape the nodes' Service rules are written.
-        family: The family of the whole world: 4 (IPv6 is switched off on every host), 6 (no host has an IPv4
-            address beyond 127.0.0.1) or "dual".
+    Its family is 4 (IPv6 is switched off on every host), 6 (no host has an IPv4 address beyond 127.0.0.1) or
+    "dual".
     """
 
     tmp: Path
@@ -230,13 +222,13 @@ class World:
             host.launch()
         for host in everyone:
             host.await_ready()
-        topology.connect(fabric, {host.name: host for host in self.hosts}, self.families)
+        _lay_cables(fabric, {host.name: host for host in self.hosts}, self.families)
 
     def _host(self, kind: type[KindOfHost], name: str) -> KindOfHost:
         own = () if name == "fabric" else tuple(addresses.address_of(name, each) for each in self.families)
         etc = self.tmp / f"etc-{name}"
         nameserver = addresses.address_of("lb", self.families[0])
-        private_etc.fill(etc, name, own, nameserver, self.certificates.ca)
+        fill_etc(etc, name, own, nameserver, self.certificates.ca)
         return kind(name, etc, self.logs, ipv6=6 in self.families)
 
     def _start_programs(self) -> None:
@@ -265,6 +257,42 @@ class World:
         self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
         for server in (self.dns, self.load_balancer):
             server.await_ready()
+
+
+def _lay_cables(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...]) -> None:
+    """Lay a cable from the fabric's bridge to every machine, and one from every pod to its node."""
+    outer = [place for place in PLACES if not place.behind]
+    pods = [place for place in PLACES if place.behind]
+    lines = [f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"]
+    for place in outer:
+        lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")
+        lines.append(f"link set {place.host} master {_BRIDGE} up")
+    run_ip(fabric, lines)
+    for place in (*outer, *pods):
+        lines = [_add_address(address, "eth0") for address in within(place.addresses, families)]
+        lines.append("link set eth0 up")
+        lines += [
+            f"route add {to} {f'via {via}' if via else 'dev eth0'}" for to, via in _routes(place, families)
+        ]
+        for pod in pods:
+            if pod.behind == place.host:
+                lines.append(f"link add {pod.host} type veth peer name eth0 netns {hosts[pod.host].pid}")
+                for to, via in _routes(pod, families):
+                    lines.append(_add_address(f"{via}/{24 if to.version == 4 else 64}", pod.host))
+                lines.append(f"link set {pod.host} up")
+        if place.host == "lb":
+            in_front = within(addresses.EVERY_LOAD_BALANCER_IP, families)
+            lines += [f"address add {address}/{address.max_prefixlen} dev lo" for address in in_front]
+        run_ip(hosts[place.host], lines)
+
+
+def _routes(place: Place, families: tuple[Family, ...]) -> list[tuple[Network, Address | None]]:
+    return [(to, via) for to, via in place.routes if to.version in families]
+
+
+def _add_address(address: object, device: str) -> str:
+    # No other host is on the cable, so an IPv6 address needs no second of duplicate detection first.
+    return f"address add {address} dev {device}" + (" nodad" if ":" in str(address) else "")
 
 
 @contextmanager

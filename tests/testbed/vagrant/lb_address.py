@@ -39,14 +39,7 @@ def main() -> None:
 
 
 def give_address(address: str) -> list[str]:
-    """Write the address into each status that lacks it.
-
-    Returns:
-        What was done, a line each.
-
-    Raises:
-        OSError: The server could not be asked, or refused.
-    """
+    """Write the address into each status that lacks it."""
     wanted = {"ingress": [{"ip": address}]}
     done = []
     for base, plural, query in _RESOURCES:

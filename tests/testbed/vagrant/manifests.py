@@ -32,12 +32,7 @@ _TEMPORARY = Path("/tmp/testbed")  # noqa: S108 - in a container, a volume of it
 
 
 def manifests(certificates: Path, load_balancer: str) -> list[Object]:
-    """Return all objects.
-
-    Args:
-        certificates: The directory that render.py filled.
-        load_balancer: The address for statuses.
-    """
+    """Return all objects, with the certificates of the directory that render.py filled."""
     text = _CLUSTER.read_text("utf-8").replace("LB_ADDRESS", load_balancer)
     objects: list[Object] = list(yaml.safe_load_all(text))
     named = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}

@@ -57,11 +57,7 @@ def haproxy_file(nodes: int, pinned: Mapping[str, str]) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Write what the command line asks for.
-
-    Returns:
-        The exit code.
-    """
+    """Write what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.testbed.vagrant.render", description=__doc__)
     files = parser.add_subparsers(dest="file", required=True)
     files.add_parser("names")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.__main__ import main
-from tests.acceptance.node_shell import run_on_node
+from tests.acceptance.place import run_on_node
 from tests.testbed.errors import WorldError
 from tests.testbed.telling import FAILED
 
