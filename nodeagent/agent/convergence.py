@@ -40,7 +40,8 @@ class NodePass:
     `left_alone` are the components that were neither changed nor relied on to be in the desired state, and
     `blocking` those, and the ones whose errors leave their state open; in `undone` are those of them whose
     change another program reverted at once. `seconds` is the duration of each. An agent knows which of the
-    changes are `repairs`, and what has `recovered`, since it failed in an earlier pass.
+    changes are `repairs`, and what has `recovered`, since it failed in an earlier pass. `waiting` are the
+    namespaces whose load balancers count as they were.
     """
 
     desired: Desired
@@ -52,6 +53,7 @@ class NodePass:
     undone: set[ComponentName] = field(default_factory=set)
     repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
     recovered: frozenset[ComponentName] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
     def failed(self, component: ComponentName, reason: str) -> None:
         """Take note of an error, once for each reason."""

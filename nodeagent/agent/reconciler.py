@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from nodeagent.agent.convergence import ALL, NodePass, Repair, apply_plan
 from nodeagent.agent.node_facts import with_hosts_file
-from nodeagent.agent.subject_backoff import SubjectBackoff
+from nodeagent.backoff import SubjectBackoff
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.balancers.eligibility import doubtful_endpoints, lacks_family
 from nodeagent.plan.planner import Planner
 
@@ -69,6 +69,12 @@ class Reconciler:
         self._retry_at = math.inf
         self._before: Desired | None = None
         self._desired: Desired | None = None
+        self._services: tuple[Service, ...] = ()
+        self._listed = {service.path for service in config.load_balancers.services}
+        # By namespace. A reload ends HAProxy's oldest process, whose connections may live for hours.
+        self._reloads: SubjectBackoff[str] = SubjectBackoff(
+            clock, window=3600.0, longest=600.0, forget=3600.0
+        )
         self._seen: dict[ComponentName, str] = {}
         self._failed_in: dict[ComponentName, object] = {}
         self.backoff: SubjectBackoff[ComponentName] = SubjectBackoff(clock)
@@ -116,6 +122,7 @@ class Reconciler:
         """Run one pass. Failures of components are in the result; nothing is raised for them."""
         self.notice()
         seen, self._seen = self._seen, {}
+        snapshot = self._paced(snapshot)
         # Addresses, and the holders of ports; what failed may have failed for one of them.
         anew = bool(self.backoff.failing or seen.keys() & {"addresses", "relay"})
         desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
@@ -125,10 +132,34 @@ class Reconciler:
         done = apply_plan(desired, self.actual, left_alone)
         done.recovered = self._count_failures(done)
         done.repairs = self._repairs(done, seen)
-        waits = (until for name in COMPONENTS if (until := self.backoff.until(name)))
-        self._retry_at = min(waits, default=math.inf)
+        done.waiting = self._count_reloads(desired)
+        waiting = (*self.backoff.waiting().values(), *self._reloads.waiting().values())
+        self._retry_at = min(waiting, default=math.inf)
         self._before, self._desired = done.desired, desired
         return done
+
+    def _paced(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the load balancers of those namespaces that wait as they were, or gone."""
+        if waiting := self._reloads.waiting():
+            known = {one.ref for one in snapshot.services}
+            now = (one for one in snapshot.services if self._pacing(one.ref) not in waiting)
+            held = (one for one in self._services if self._pacing(one.ref) in waiting and one.ref in known)
+            snapshot = replace(snapshot, services=(*now, *held))
+        self._services = snapshot.services
+        return snapshot
+
+    def _count_reloads(self, desired: Desired) -> frozenset[str]:
+        """Count for which namespaces HAProxy reloads; return those whose next changes wait."""
+        before = self._desired
+        if before is not None and before.listeners != desired.listeners:
+            changed = {*before.listeners} ^ {*desired.listeners}
+            for namespace in {self._pacing(one.load_balancer) for one in changed} - {""}:
+                self._reloads.wrote(namespace)
+        return frozenset(self._reloads.waiting())
+
+    def _pacing(self, service: ObjectRef) -> str:
+        """Return the namespace with which a load balancer waits; empty if the administrator lists it."""
+        return "" if service.path in self._listed else service.namespace
 
     def _refreshed(self, snapshot: Snapshot, *, anew: bool) -> Facts:
         inputs = (snapshot.services, snapshot.node, snapshot.api_servers)
@@ -186,7 +217,7 @@ class Reconciler:
         repairs = {}
         for name in COMPONENTS:
             if name in done.undone:
-                repairs[name] = Repair("it was reverted at once", self.backoff.repaired(name))
+                repairs[name] = Repair("it was reverted at once", self.backoff.wrote(name))
                 continue
             changes = [change for component, change in done.changes if component == name and change.repairs]
             failed = name in done.recovered or name in self.backoff.failing
@@ -195,7 +226,7 @@ class Reconciler:
             # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,
             # they undo nothing of each other's, and waiting would leave nodeagent's without effect.
             displaced = all(change.displaced for change in changes)
-            delay = 0.0 if displaced else self.backoff.repaired(name)
+            delay = 0.0 if displaced else self.backoff.wrote(name)
             repairs[name] = Repair(seen.get(name, "found by this pass"), delay)
         return repairs
 

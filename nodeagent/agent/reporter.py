@@ -45,6 +45,11 @@ class Reporter:
         status.report(PLAN, None)
         self._log.decisions(done.desired)
         self._events.record(pending_events(done.desired))
+        self._log.problems(
+            "Delayed the changes of a namespace's load balancers",
+            dict.fromkeys(done.waiting, "each of them makes HAProxy reload, and they come too often"),
+            "namespace",
+        )
         for component, repair in done.repairs.items():
             metrics.drift_repairs.labels(component).inc()
             say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})

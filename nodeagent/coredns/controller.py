@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.backoff import backoff
+from nodeagent.backoff import SubjectBackoff
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
@@ -96,7 +96,9 @@ class Controller:
             pages(self._status, self._metrics.exposition), settings.telemetry.endpoint
         )
         self._next_pass = 0.0
-        self._writes, self._last_write = 0, 0.0
+        self._backoff: SubjectBackoff[str] = SubjectBackoff(
+            clock, limit=1, first=_EVERY_SECONDS, longest=_LONGEST_SECONDS, forget=2 * _LONGEST_SECONDS
+        )
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT; to be called in the main thread. SIGHUP reloads the configuration.
@@ -154,9 +156,7 @@ class Controller:
         """Make one; return what could not be written. Raises NodeagentError."""
         done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config_file.config)
         if done.written:
-            self._writes = self._writes + 1 if now - self._last_write < 2 * _LONGEST_SECONDS else 1
-            self._last_write = now
-            self._next_pass = now + backoff(self._writes, _EVERY_SECONDS, _LONGEST_SECONDS)
+            self._next_pass = now + self._backoff.wrote(NAMES)
         self._verifier.want(done.desired.questions)
         self._reporter.report(done)
         return [*done.errors.values()]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from nodeagent.agent.subject_backoff import SubjectBackoff
+from nodeagent.backoff import SubjectBackoff
 from nodeagent.config.options import Config
 from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal, path_of
 from nodeagent.coredns.managed_block import block_names, blocks_of
@@ -225,7 +225,7 @@ class CoreDnsReconciler:
                 continue
             written.append(path)
             self._remember(group)
-            if put_back and (delay := self._backoff.repaired(path)):
+            if put_back and (delay := self._backoff.wrote(path)):
                 conflicts.append(_conflict(config_map, delay))
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from nodeagent.backoff import backoff
+from nodeagent.backoff import SubjectBackoff
 from nodeagent.config.options import HostsOptions
 from nodeagent.dns.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
 from nodeagent.model.addresses import IPAddress, sort_key
@@ -46,8 +46,8 @@ Its servers may rotate more addresses than one answer holds, and others are aske
 """
 _MOST_REMEMBERED: Final = 1024
 """If there are more, only the latest answer counts: the server can't take memory."""
-_FIRST_STEADY_SECONDS, _LONGEST_STEADY_SECONDS = 1.0, 60.0
-"""For so long after changes of its answers counted, a namespace's next ones don't count yet."""
+_LONGEST_STEADY_SECONDS = 60.0
+"""For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS: Final = 0.5
 """An answer that differs from the one before is looked up again so much later, if it is in doubt."""
 _OTHERS: Final = 4
@@ -73,22 +73,6 @@ class _Known:
     asked_at: float = -math.inf
     doubted_at: float | None = None
     changed_at: float = -math.inf
-
-
-@dataclass(slots=True)
-class _Changes:
-    """The changed answers of one namespace: how often in a row they counted, and when the next ones do.
-
-    `names` are those that wait for it.
-    """
-
-    count: int = 0
-    next_at: float = -math.inf
-    names: set[str] = field(default_factory=set)
-
-    def over(self, now: float) -> bool:
-        """Whether nothing has changed for so long that the next change counts at once."""
-        return not self.names and now >= self.next_at + _LONGEST_STEADY_SECONDS
 
 
 class DnsVerifier:
@@ -127,7 +111,11 @@ class DnsVerifier:
         self._own: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
-        self._changes: dict[str, _Changes] = {}
+        # By namespace, the hostnames whose changed answers don't count yet.
+        self._changed: dict[str, set[str]] = {}
+        self._steady: SubjectBackoff[str] = SubjectBackoff(
+            time.monotonic, limit=1, longest=_LONGEST_STEADY_SECONDS, forget=2 * _LONGEST_STEADY_SECONDS
+        )
         self._suspected: dict[str, float] = {}
         self._tell_due = math.inf
         self._told = -math.inf
@@ -264,7 +252,7 @@ class DnsVerifier:
         # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
         if before and not question.every and (not same or before.counts != before.answer):
             known.counts = before.counts
-            self._changes.setdefault(question.namespace, _Changes()).names.add(name)
+            self._changed.setdefault(question.namespace, set()).add(name)
         else:
             if before is None or known.counts != before.counts:
                 self._answers = None
@@ -278,18 +266,14 @@ class DnsVerifier:
 
     def _count_changes(self, now: float) -> float:
         """Have the changes of those namespaces count whose time has come; return when the next ones do."""
-        for namespace, changes in [*self._changes.items()]:
-            if changes.over(now):
-                del self._changes[namespace]
-            elif changes.names and now >= changes.next_at:
-                changes.count += 1
-                changes.next_at = now + backoff(changes.count, _FIRST_STEADY_SECONDS, _LONGEST_STEADY_SECONDS)
-                for name in self._known.keys() & changes.names:
-                    self._known[name].counts = self._known[name].answer
-                changes.names.clear()
-                self._answers = None
-                self._tell(now)
-        return min((each.next_at for each in self._changes.values() if each.names), default=math.inf)
+        waiting = self._steady.waiting()
+        for namespace in self._changed.keys() - waiting.keys():
+            self._steady.wrote(namespace)
+            for name in self._known.keys() & self._changed.pop(namespace):
+                self._known[name].counts = self._known[name].answer
+            self._answers = None
+            self._tell(now)
+        return min(map(waiting.__getitem__, self._changed), default=math.inf)
 
     def _tell(self, now: float) -> None:
         self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))

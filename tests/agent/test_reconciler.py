@@ -15,8 +15,8 @@ from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS, Component
 from nodeagent.components.node import ActualState, Components, build_components
-from nodeagent.config.option_types import AbsolutePath
-from nodeagent.config.options import Config, HostsOptions, RelayOptions
+from nodeagent.config.option_types import AbsolutePath, DnsName
+from nodeagent.config.options import Config, HostsOptions, LoadBalancerOptions, ProxyService, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLine
@@ -400,3 +400,35 @@ def test_pods_that_come_and_go_are_no_repair_and_wait_for_nothing(
         result = passes.make(1.0)
         assert [component for component, _ in result.changes] == ["hosts"]
         assert result.repairs == {}
+
+
+def test_a_namespace_whose_changes_reload_haproxy_all_the_time_waits_and_no_other_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each reload ends the oldest of HAProxy's processes, with the connections of others."""
+    plan = Planner.plan
+    listed = ProxyService(DnsName("mine"), DnsName("lb"))
+    config = Config(load_balancers=LoadBalancerOptions(services=(listed,)))
+    made = Passes(monkeypatch, lambda *_: replace(_FACTS, addresses=(_FOUR,)), config)
+    monkeypatch.setattr(Planner, "plan", plan)
+
+    def flipping(namespace: str, address: str, number: int) -> Service:
+        ports = (str(443 + number % 2),)
+        return service("lb", namespace=namespace, ips=(address,), annotations=_PROXY, ports=ports)
+
+    def served(*services: Service) -> set[str]:
+        made.now += 0.7
+        made.reconciler.reconcile(Snapshot(services=services))
+        return {f"{one.load_balancer.namespace} {one.bind.port}" for one in made.relay.lines}  # type: ignore[attr-defined]
+
+    for number in range(1500):
+        served(flipping("noisy", _ADDRESS, number))
+    assert made.relay.applied <= 16
+    quiet = flipping("quiet", "203.0.113.11", 0)
+    assert "quiet 443" in served(flipping("noisy", _ADDRESS, 0), quiet)
+    assert served(quiet) == {"quiet 443"}, "what is deleted goes at once"
+    for number in range(30):
+        assert f"mine {443 + number % 2}" in served(quiet, flipping("mine", "203.0.113.12", number))
+    assert made.reconciler.next_due() <= made.now + 600
+    made.now += 3600
+    assert served(quiet, flipping("noisy", _ADDRESS, 0)) == {"quiet 443", "noisy 443"}

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.agent.subject_backoff import SubjectBackoff
+from nodeagent.backoff import Backoff, SubjectBackoff
 from nodeagent.components.component import ComponentName
 from tests.clock import Clock
 
@@ -14,7 +15,7 @@ def delays(pauses: list[float]) -> list[float]:
     found = []
     for pause in pauses:
         clock.now += pause
-        found.append(left_alone.repaired("hosts"))
+        found.append(left_alone.wrote("hosts"))
     return found
 
 
@@ -26,7 +27,7 @@ def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_conflict() -
     clock = Clock()
     left_alone = SubjectBackoff[ComponentName](clock)
     for _ in range(6):
-        left_alone.repaired("relay")
+        left_alone.wrote("relay")
     assert left_alone.until("relay") == clock.now + 2
     assert left_alone.until("dnat") == 0
     clock.now += 598
@@ -34,7 +35,7 @@ def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_conflict() -
     assert left_alone.conflicting() == {"relay"}
     clock.now += 2
     assert left_alone.conflicting() == frozenset()
-    assert left_alone.repaired("relay") == 0
+    assert left_alone.wrote("relay") == 0
 
 
 def test_what_is_reverted_at_once_waits_for_the_longer_of_both() -> None:
@@ -43,7 +44,7 @@ def test_what_is_reverted_at_once_waits_for_the_longer_of_both() -> None:
     left_alone = SubjectBackoff[ComponentName](clock)
     for wait in (1, 2, 4, 8, 16, 32, 64):
         left_alone.failed("dnat")
-        delay = left_alone.repaired("dnat")
+        delay = left_alone.wrote("dnat")
         assert left_alone.until("dnat") == clock.now + wait
         clock.now += wait
     assert delay == 64
@@ -72,6 +73,25 @@ def test_repairs_that_wait_as_advised_become_less_frequent(undone_after: float, 
     left_alone = SubjectBackoff[ComponentName](clock)
     for _ in range(rounds):
         clock.now = max(clock.now, left_alone.until("dnat")) + undone_after
-        left_alone.repaired("dnat")
+        left_alone.wrote("dnat")
     elapsed = clock.now - 1000.0
     assert rounds <= 4 + 10 + elapsed / 300
+
+
+def test_waits_double_up_to_the_longest_and_restart_after_success() -> None:
+    backoff = Backoff(0.5, 30.0, fraction=lambda: 1.0)
+    assert [backoff.next() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    backoff.reset()
+    assert backoff.next() == 0.5
+
+
+def test_jitter_takes_away_half_at_most() -> None:
+    backoff = Backoff(0.5, 30.0, fraction=lambda: 0.0)
+    assert [backoff.next() for _ in range(3)] == [0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait"), [(0.0, 0.5), (0.1, 0.5), (7.0, pytest.approx(7.7)), (86400.0, pytest.approx(330.0))]
+)
+def test_what_the_server_asks_for_is_honored_within_reason(asked: float, wait: float) -> None:
+    assert Backoff(0.5, 30.0, fraction=lambda: 1.0).next(asked) == wait
