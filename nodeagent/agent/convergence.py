@@ -21,6 +21,7 @@ from nodeagent.components.node import ActualState, Applied, Components, UndoneEr
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused
+from nodeagent.observe.status import RelayStatus
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
@@ -268,6 +269,7 @@ class Comparison:
     written_names: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
     hidden: Mapping[ComponentName, str] = field(default_factory=dict)
+    relay: RelayStatus = field(default_factory=RelayStatus)
 
     def of_what_was_read(self) -> Self:
         """Return the comparison in which what is hidden has an error, and no change that may be wrong."""
@@ -304,4 +306,12 @@ def compare(desired: Desired, actual: ActualState) -> Comparison:
         if change:
             changes[name] = change
     names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
-    return Comparison(changes, errors, names, tuple(notes), hidden)
+    return Comparison(changes, errors, names, tuple(notes), hidden, serving_relay(actual))
+
+
+def serving_relay(actual: ActualState) -> RelayStatus:
+    """Return which HAProxy serves, as far as that can be read."""
+    with suppress(ApplyError):  # the pass, or the comparison, reports it
+        if serving := actual.relay.state().serving:
+            return RelayStatus(serving.pod, serving.version)
+    return RelayStatus()

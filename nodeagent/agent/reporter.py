@@ -5,13 +5,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nodeagent.agent.convergence import ALL, NodePass
+from nodeagent.agent.convergence import ALL, NodePass, serving_relay
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.observe.event_recorder import EventRecorder, pending_events
 from nodeagent.observe.metrics import AgentMetrics
-from nodeagent.observe.status import RelayStatus
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
@@ -89,10 +88,8 @@ class Reporter:
         }
         notes: dict[str, str] = {}
         with suppress(ApplyError):  # an error of the pass
-            relay = reconciler.actual.relay.state()
-            notes = {note: note for note in relay.notes}
-            serving = relay.serving
-            self._status.relay = RelayStatus(serving.pod, serving.version) if serving else RelayStatus()
+            notes = {note: note for note in reconciler.actual.relay.state().notes}
+        self._status.relay = serving_relay(reconciler.actual)
         late = "Could not watch a component; it is read every ten seconds"
         self._log.problems(late, unwatched, "component", ended="Watched a component again")
         self._log.problems("Found the relay in an unexpected state", notes)

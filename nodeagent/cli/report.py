@@ -14,6 +14,7 @@ from nodeagent.components.node import ListenerStatus
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.observe.status import RelayStatus
 from nodeagent.printable import shown_name
 
 SCHEMA_VERSION: Final = "1"
@@ -74,6 +75,7 @@ class Document(Struct, frozen=True, rename="camel"):
     kind: Literal["Plan", "Status"]
     node: str
     in_sync: bool
+    relay: RelayStatus
     changes: dict[ComponentName, ComponentChange]
     errors: Mapping[ComponentName, str]
     load_balancers: list[LoadBalancer]
@@ -108,6 +110,7 @@ def report(
         kind=kind,
         node=node_name,
         in_sync=comparison.in_sync,
+        relay=comparison.relay,
         changes={
             name: _component_change(comparison.changes.get(name))
             for name in COMPONENTS
@@ -186,6 +189,9 @@ def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
         document.remarks,
     )
     if document.kind == "Status":
+        if serving := document.relay.version:
+            pod = f" of pod {document.relay.pod}" if document.relay.pod else ""
+            yield from section("Relay", [f"HAProxy {serving}{pod} serves"])
         yield from section("Drift", [TITLES[name] for name in _pending(document)])
         advice = "nodeagent plan shows the changes, nodeagent apply makes them"
         on_it = "run nodeagent status on it"

@@ -4,12 +4,13 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.agent.convergence import NodePass
-from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines
+from nodeagent.agent.convergence import Comparison, NodePass
+from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines, report, report_lines
 from nodeagent.cli.terminal import terminal_text
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import Applied
 from nodeagent.model.desired import Desired
+from nodeagent.observe.status import RelayStatus
 from release.schemas import schema_of
 from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, CommandLine, ingress, service
 from tests.root import needs_root
@@ -113,3 +114,10 @@ def test_what_was_done_is_shown_step_by_step() -> None:
     assert click.unstyle(terminal_text(convergence_lines("node1", done, "nothing"))) == (
         "dnat       + one\n           + two\nHosts file failed\n  can't\n  write\n"
     )
+
+
+def test_status_names_the_relay_that_serves() -> None:
+    comparison = Comparison({}, {}, relay=RelayStatus("nodeagent-relay-x7k2p", "3.0.11"))
+    found = report("Status", NODE, Desired(), comparison, {})
+    shown = click.unstyle(terminal_text(report_lines(found)))
+    assert "HAProxy 3.0.11 of pod nodeagent-relay-x7k2p serves" in shown
