@@ -65,23 +65,15 @@ class NodePass:
             self.errors[component] = f"{earlier}\n{reason}"
 
 
-def _guard(desired: Desired, actual: ActualState) -> Desired | None:
+def _guard(desired: Desired) -> Desired | None:
     """Return the guard alone, before anything listens that other hosts should not reach."""
     guard = replace(desired.dnat, redirects=(), pods=())
-    leftover = actual.dnat.state().leftover
-    if not guard or (leftover and leftover[1].rules.redirects):
-        # The other backend's guard is there, with redirects that hold until this one's take over.
-        return None
-    return replace(desired, dnat=guard)
+    return replace(desired, dnat=guard) if guard else None
 
 
-def _but_guard(desired: Desired, actual: ActualState) -> Desired:
+def _but_guard(desired: Desired) -> Desired:
     """Return the desired state and the guard: what it guards is removed later."""
-    if desired.dnat.guarded:
-        return desired
-    held = actual.dnat.state().rules
-    kept = replace(desired.dnat, guarded=held.guarded, admitted=held.admitted, leaving=True)
-    return replace(desired, dnat=kept)
+    return replace(desired, dnat=replace(desired.dnat, leaving=not desired.dnat.guarded))
 
 
 class _Step(Struct, frozen=True):
@@ -91,7 +83,7 @@ class _Step(Struct, frozen=True):
     """
 
     component: ComponentName
-    aim: Callable[[Desired, ActualState], Desired | None] = lambda desired, _: desired
+    aim: Callable[[Desired], Desired | None] = lambda desired: desired
     unless: frozenset[ComponentName] = frozenset()
     keep: bool = False
 
@@ -130,7 +122,7 @@ def apply_plan(
     """
     done = NodePass(desired, left_alone, blocking={*left_alone})
     _run(_PREPARE, done, actual)
-    _each(COMPONENTS, done, lambda name: actual[name].reserve(desired))
+    _each(COMPONENTS, done, lambda name: actual[name].component.reserve(desired))
     ready = actual.ready(desired)
     waiting = {listener.bind for listener in desired.listeners} - ready
     if waiting:
@@ -166,7 +158,8 @@ def clean_up(components: Components) -> NodePass:
     _run(_REMOVE, done, actual)
     if done.blocking & _POINTING:
         done.failed("relay", "kept, with its addresses: what could not be cleaned up might still point there")
-    _each((name for name in COMPONENTS if name not in done.errors), done, lambda name: actual[name].leave())
+    unhurt = (name for name in COMPONENTS if name not in done.errors)
+    _each(unhurt, done, lambda name: actual[name].component.leave())
     return done
 
 
@@ -192,7 +185,7 @@ def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
 def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
     name = step.component
     try:
-        aim = step.aim(done.desired, actual)
+        aim = step.aim(done.desired)
         if aim is None:
             return
         applied = actual[name].apply(aim, keep=step.keep)

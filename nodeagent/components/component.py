@@ -1,9 +1,7 @@
 """The protocol of the four components of a node: addresses, relay, DNAT, hosts.
 
-A pass, `plan`, `status`, `cleanup` and metrics are loops over components. Each reads its actual state,
-compares it with the desired state, and applies the difference. Nothing ever points at something that does
-not exist yet or no longer exists: first all components add, in one order, and keep what they have; then they
-remove in reverse.
+Nothing ever points at something that does not exist yet or no longer exists: first all components add, in one
+order, and keep what they have; then they remove in reverse.
 """
 
 from collections.abc import Mapping
@@ -23,7 +21,6 @@ TITLES: Mapping[ComponentName, str] = {
     "dnat": "DNAT",
     "hosts": "Hosts file",
 }
-"""Their names for a person."""
 
 
 class State(Protocol):
@@ -35,7 +32,7 @@ class State(Protocol):
 
     @property
     def unreadable(self) -> str:
-        """Why this user can't read it, so that it counts as empty; otherwise empty."""
+        """Why this user can't read it, so that it counts as empty."""
 
 
 class Diff(Protocol):
@@ -58,7 +55,7 @@ class Diff(Protocol):
 
     @property
     def problem(self) -> str:
-        """What of the desired state can't be reached and why, for a person; empty if all can."""
+        """What of the desired state can't be reached and why, for a person."""
         return ""
 
     @property
@@ -83,10 +80,7 @@ class Watch(Protocol):
         """Return the descriptor to poll for reading; -1 if there is nothing to wait for now."""
 
     def drain(self) -> str:
-        """Take all that has arrived, without waiting.
-
-        Returns:
-            What concerned the component, for a person; empty for nothing.
+        """Take all that has arrived, without waiting; return what concerned the component, for a person.
 
         Raises:
             OSError: the watch is broken, or something was lost.
@@ -120,10 +114,9 @@ class Component(Protocol[StateT, DiffT]):
         """
 
     def apply(self, diff: DiffT) -> str:
-        """Apply a difference. Idempotent: once applied and computed again, it is empty.
+        """Apply a difference; return what of it was not applied and why, for a person.
 
-        Returns:
-            What of it was not applied and why, for a person; empty if all of it was.
+        Idempotent: once applied and computed again, the difference is empty.
 
         Raises:
             ApplyError: it was not applied; the text says what is there now.
@@ -144,9 +137,9 @@ class Component(Protocol[StateT, DiffT]):
         """
         return
 
-    def ready(self, actual: StateT, desired: Desired) -> frozenset[Endpoint]:  # noqa: ARG002 - for those that provide
-        """Return those of the listeners' endpoints of which this component's part works now."""
-        return frozenset(listener.bind for listener in desired.listeners)
+    def ready(self, actual: StateT, desired: Desired) -> Mapping[Endpoint, str]:  # noqa: ARG002 - see `PROVIDERS`
+        """Return the endpoints of listeners of which this component's part works, each with its health."""
+        return dict.fromkeys((listener.bind for listener in desired.listeners), "")
 
     def leave(self) -> None:
         """Remove what is left when nothing is desired any more, and release what is reserved. Idempotent.

@@ -4,14 +4,14 @@ import math
 import operator
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, cast
 
 from msgspec import Struct
 
-from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses import Addresses
 from nodeagent.components.component import (
     PROVIDERS,
     Component,
@@ -25,7 +25,6 @@ from nodeagent.components.component import (
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.relay.component import Relay
-from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -44,8 +43,8 @@ class Components(Struct, frozen=True):
 def build_components(config: Config, *, adopt: bool) -> Components:
     """Make the components; changes nothing. With `adopt`, hairpin-proxy's old hosts lines are removed later.
 
-    A DNAT backend that is not available on this node is not an error here: reading it reports that, and the
-    other components work. Raises ApplyError for a hosts file that must not be written.
+    A DNAT backend that is not available on this node is not an error here: reading it reports that. Raises
+    ApplyError for a hosts file that must not be written.
     """
     relay = config.relay
     return Components(
@@ -65,17 +64,13 @@ def build_components(config: Config, *, adopt: bool) -> Components:
 ON_LINUX = platform.system() == "Linux"
 """Elsewhere, commands still decide by the cluster's objects."""
 _LONGEST_SECONDS = 600.0
-"""So long a state holds at most. What no notification reports is found that late."""
+"""The longest a state is trusted. What no notification reports is found that late."""
 _UNWATCHED_SECONDS = 10.0
 """So often a component is read of which the kernel gives no notifications now."""
 
 
 class Applied(Struct, frozen=True):
-    """What became of a difference, for a person: what was done, and what was not and why.
-
-    `displaced`: it only moved nodeagent's rules before another program's again. `repairs`: it undid what
-    another program did, if the same was desired before.
-    """
+    """What became of a difference, for a person: what was done, what was not and why, and as in `Diff`."""
 
     text: str = ""
     failure: str = ""
@@ -84,11 +79,7 @@ class Applied(Struct, frozen=True):
 
 
 class UndoneError(ApplyError):
-    """A change was accepted, but is not there: another program changes the component, too.
-
-    Args:
-        left: What of it is not there, for a person.
-    """
+    """A change was accepted, but `left` is not there: another program changes the component, too."""
 
     def __init__(self, left: str) -> None:
         super().__init__(
@@ -102,14 +93,13 @@ class CachedState(Generic[StateT, DiffT]):
     """A component and its actual state, which holds from its reading until something may have changed it.
 
     Own changes are not distinguished from others': after each, all notifications are taken, and then the
-    state is read. What another program does after that reading causes another notification; what it did
-    before is in what was read.
+    state is read. What another program does after that reading causes another notification.
     """
 
     def __init__(
         self, component: Component[StateT, DiffT], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._component = component
+        self.component = component
         self._clock = clock
         self._state: StateT | None = None
         self._watch: Watch | None = None
@@ -124,24 +114,16 @@ class CachedState(Generic[StateT, DiffT]):
         if not ON_LINUX:
             raise ApplyError("this machine does not run Linux, so nodeagent has nothing on it to read")
         if self._state is None:
-            self._state = self._component.read()
+            self._state = self.component.read()
         return self._state
 
     def diff(self, desired: Desired, *, keep: bool = False) -> DiffT:
-        """Return the difference from the desired state; raises ApplyError."""
-        return self._component.diff(self.state(), desired, keep=keep)
+        """See `Component.diff`."""
+        return self.component.diff(self.state(), desired, keep=keep)
 
-    def ready(self, desired: Desired) -> frozenset[Endpoint]:
-        """Return the listeners of which the component's part works; raises ApplyError."""
-        return self._component.ready(self.state(), desired)
-
-    def reserve(self, desired: Desired) -> None:
-        """Reserve what the desired state needs; raises ApplyError."""
-        self._component.reserve(desired)
-
-    def leave(self) -> None:
-        """Remove what is left; raises ApplyError."""
-        self._component.leave()
+    def ready(self, desired: Desired) -> Mapping[Endpoint, str]:
+        """See `Component.ready`."""
+        return self.component.ready(self.state(), desired)
 
     def apply(self, desired: Desired, *, keep: bool = False) -> Applied:
         """Apply the difference from the desired state, and read what it left.
@@ -155,7 +137,7 @@ class CachedState(Generic[StateT, DiffT]):
             return Applied(failure=diff.problem)
         self._state = None
         try:
-            failure = "\n".join(filter(None, (diff.problem, self._component.apply(diff))))
+            failure = "\n".join(filter(None, (diff.problem, self.component.apply(diff))))
         finally:
             self._drain()
         left = self.diff(desired, keep=keep)
@@ -167,7 +149,7 @@ class CachedState(Generic[StateT, DiffT]):
         return Applied(done, failure, diff.displaced, diff.repairs)
 
     def start_watching(self) -> None:
-        """From now on, the state holds until `notice` sees that something has happened."""
+        """Let the state hold from now on, until `notice` sees that something has happened."""
         self._look_at = 0.0
 
     def stop_watching(self) -> None:
@@ -207,7 +189,7 @@ class CachedState(Generic[StateT, DiffT]):
         """Begin to watch, if that is possible; what happened before is unknown either way."""
         self._opened_at = now
         try:
-            self._watch = self._component.watch()
+            self._watch = self.component.watch()
         except Exception as error:  # noqa: BLE001 - of whatever cause: without a watch, the state is read more often
             self._look_at, self.error = now + _UNWATCHED_SECONDS, _words(error)
             return "found by a regular look"
@@ -264,9 +246,7 @@ class ActualState:
             known, listeners = self._ready_of
             if all(map(operator.is_, known, states)) and listeners == desired.listeners:
                 return wanted
-        ready = wanted
-        for name in PROVIDERS:
-            ready &= self[name].ready(desired)
+        ready = wanted.intersection(*(self[name].ready(desired) for name in PROVIDERS))
         self._ready_of = (states, desired.listeners) if ready == wanted else None
         return ready
 
@@ -291,26 +271,15 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
     Changes nothing. An address that can't be read counts as missing: the comparison reports the error.
     """
     ready = actual.ready(desired)
-    statistics = actual.components.relay.statistics()
-    backends = {}
-    if not isinstance(statistics, Unreachable):
-        backends = {
-            server.bind: (f"{server.status} ({server.check})" if server.check else server.status)
-            + (f", {server.connections} connections, {server.rejected} rejected" if server.rejected else "")
-            for server in statistics
-        }
+    health: Mapping[Endpoint, str] = {}
     redirects = None
+    with suppress(ApplyError):
+        health = actual.relay.ready(desired)
     with suppress(ApplyError):
         state = actual.dnat.state()
         redirects = None if state.unreadable else state.rules.redirects
-    return {
-        listener.bind: ListenerStatus(
-            str(listener.bind),
-            listener.bind in ready,
-            None
-            if redirects is None
-            else tuple(str(one.match) for one in redirects if one.to == listener.bind),
-            backends.get(listener.bind),
-        )
-        for listener in desired.listeners
-    }
+    found = {}
+    for bind in (listener.bind for listener in desired.listeners):
+        sent = None if redirects is None else tuple(str(one.match) for one in redirects if one.to == bind)
+        found[bind] = ListenerStatus(str(bind), bind in ready, sent, health.get(bind) or None)
+    return found

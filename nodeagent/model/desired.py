@@ -53,8 +53,8 @@ class DnatRules:
     Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
     of a name matches any rest of it.
 
-    `leaving`: these rules are what is left for a moment, until the rest is removed as well. The options of
-    those that exist stay as they are.
+    `leaving`: the guard is still there for a moment, until the rest is removed as well: with the ranges and
+    options that it has.
 
     In a family without redirects `pods` mean nothing, in one without `guarded` ranges `admitted` and
     `balancers` mean nothing; without either, there are no rules at all and the value is false.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import AddressDiff
+from nodeagent.components.addresses import AddressDiff, Addresses
 from nodeagent.components.component import Component, DiffT, StateT
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.hosts.component import HostsState

@@ -1,7 +1,4 @@
-"""DNAT as a component of the node, on whichever backend the configuration and the kernel allow. Effects.
-
-`choose` asks nft and the kernel which backend works.
-"""
+"""DNAT as a component of the node, on whichever backend the configuration and the kernel allow. Effects."""
 
 import logging
 import math
@@ -25,8 +22,6 @@ from nodeagent.components.dnat.state import (
     DnatChange,
     DnatState,
     difference,
-    grown,
-    normalised,
 )
 from nodeagent.errors import ApplyError
 from nodeagent.linux.programs import find_program
@@ -66,50 +61,39 @@ class Dnat(Component[DnatState, DnatChange]):
         return replace(state, leftover=(other.name, left)) if other and left.present else state
 
     def diff(self, actual: DnatState, desired: Desired, *, keep: bool = False) -> DnatChange:
-        """Return the difference from the desired rules, one transaction; see `component.Component`. Pure.
-
-        Raises:
-            ApplyError: they contradict each other.
-        """
+        """See `component.Component`. Raises ApplyError if the rules contradict each other."""
         limited = time.monotonic() >= self._limited_at
         rules = desired.dnat if limited else replace(desired.dnat, users=0)
-        active, _ = self._backends()
-        change = difference(active, actual, grown(actual.rules, normalised(rules)) if keep else rules)
+        active, other = self._backends()
+        change = difference(active, actual, rules, keep=keep)
         off = "off, but for the guard; " if self._option == "none" else ""
-        text = self.script(change) if change else ""
+        text = active.script(change) if change else ""
+        if other and (left := change.before.leftover):
+            text += other.script(difference(other, left[1], NO_RULES))
         return replace(change, text=text, how=f"{off}{active.name} transaction")
 
-    def script(self, change: DnatChange) -> str:
-        """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
-        active, other = self._backends()
-        left = change.before.leftover
-        removal = other.script(difference(other, left[1], NO_RULES)) if other and left else ""
-        return active.script(change) + removal
-
     def apply(self, diff: DnatChange) -> str:
-        """Apply a change; see `component.Component`."""
+        """See `component.Component`.
+
+        If rules move from one backend to the other, both are active for a moment: see
+        docs/decisions/0011-iptables-backend.md.
+        """
         try:
-            return self.run(diff)
+            return self._run(diff)
         except ApplyError as error:
             if not diff.desired.users:
                 raise
             active, _ = self._backends()
-            without = replace(diff.desired, users=0)
-            problem = self.run(difference(active, self.read(), without))
+            problem = self._run(difference(active, self.read(), replace(diff.desired, users=0)))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self.run(difference(active, self.read(), diff.desired))
+                return self._run(difference(active, self.read(), diff.desired))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limited_at = time.monotonic() + _LIMIT_AGAIN_SECONDS
             return problem
 
-    def run(self, change: DnatChange) -> str:
-        """Apply the change as it is; see `DnatBackend.run`.
-
-        If rules move from one backend to the other, both are active for a moment: see
-        docs/decisions/0011-iptables-backend.md.
-        """
+    def _run(self, change: DnatChange) -> str:
         active, other = self._backends()
         problem = active.run(change)
         if other and change.before.leftover:
@@ -137,15 +121,10 @@ _SCRATCH = "nodeagent_probe"
 def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:
     """Return the backend for the option `dnat.backend`, and the other one, of which nothing is to be left.
 
-    Args:
-        option: As in the configuration. `auto` takes nftables if it works, otherwise legacy iptables.
-        nftables: The backend of that name.
-
-    Returns:
-        For `none`, with which no rules are ever desired, either of them first. If nft does not work, none of
-        nodeagent's rules can be in nftables, and there is no other one. Without permission to probe (a dry
-        run), and if the node is too busy for it, nftables counts as working. iptables may be the other one
-        whether or not it works: reading it costs almost nothing if it has none of nodeagent's rules.
+    If nft does not work, none of nodeagent's rules can be in nftables, and there is no other one. Without
+    permission to probe (a dry run), and if the node is too busy for it, nftables counts as working. iptables
+    may be the other one whether or not it works: reading it costs almost nothing if it has none of
+    nodeagent's rules.
 
     Raises:
         ApplyError: the requested backend does not work on this node, and why.

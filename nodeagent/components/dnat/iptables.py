@@ -1,9 +1,9 @@
 """The iptables backend: nodeagent's chains in the legacy tables nat and mangle, and no others. Effects.
 
-Whether the tables hold anything of nodeagent's is asked without python-iptables, so cheaply that every pass
-of the nftables backend can ask it, too: python-iptables takes 13 MB and 0.2 s to import, and CAP_NET_RAW for
-libiptc's raw socket. The question also leaves no trace: naming a table to the kernel creates it
-(xt_find_table_lock()), and `iptables-save` shows it from then on; so /proc is read first.
+Whether the tables hold anything of nodeagent's is asked without python-iptables, which takes 13 MB and 0.2 s
+to import, and CAP_NET_RAW. So the nftables backend can ask it, too. The question leaves no trace: naming a
+table to the kernel creates it (xt_find_table_lock()), and `iptables-save` shows it from then on; so /proc is
+read first.
 """
 
 import ctypes
@@ -43,9 +43,9 @@ _REST_SECONDS = 0.3
 class XtablesWatch(FileEvents):
     """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
 
-    The kernel reports no change of a legacy table. But iptables, iptables-restore and with them kube-proxy
-    open the lock file before they change one and close it afterwards. An occasional look finds changes by a
-    program that takes no lock. Once it is `outdated`, since another backend is in use, it is broken.
+    The kernel reports no change of a legacy table, but iptables, iptables-restore and with them kube-proxy
+    open the lock file before they change one and close it afterwards. Once it is `outdated`, since another
+    backend is in use, it is broken.
     """
 
     outdated = False
@@ -74,10 +74,7 @@ class XtablesWatch(FileEvents):
 
 
 class IptablesBackend:
-    """Implements `state.DnatBackend` on legacy xtables by python-iptables.
-
-    All commits of a transaction, one per table, are made while the xtables lock is held once.
-    """
+    """Implements `state.DnatBackend` on legacy xtables: one commit per table, all under one lock."""
 
     name = "iptables"
 
@@ -85,25 +82,22 @@ class IptablesBackend:
         self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
 
     def read(self) -> DnatState:
-        """Read nodeagent's chains; see `DnatBackend.read`. A table that does not exist is not created."""
+        """See `DnatBackend.read`. A table that does not exist is not created."""
         try:
             return state_of({key: self._state(*key) for key in self._tables})
         except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """Return the state with the damage of its chains; see `DnatBackend.compared`. Pure."""
+        """See `DnatBackend.compared`."""
         return xt_compared(state, desired) if isinstance(state, XtState) else state
 
     def script(self, change: DnatChange) -> str:
-        """Return nodeagent's chains as iptables-restore takes them; see `DnatBackend.script`. Pure.
-
-        For a person. Under the lock, only what differs is written.
-        """
+        """Return all of nodeagent's chains as iptables-restore takes them, for a person. Pure."""
         return xt_script(layout(change.desired)) if change else ""
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change, table by table; see `DnatBackend.run`.
+        """See `DnatBackend.run`: table by table, only what differs.
 
         Raises:
             ApplyError: it was rejected; the table it names, and those after it, are as before.
@@ -184,11 +178,7 @@ def missing_table(family: Family, table: TableName) -> str:
 
 
 def _holds_ours(family: Family, table: TableName) -> bool:
-    """Whether the table exists in this network namespace, with one of nodeagent's chains.
-
-    Raises:
-        OSError: it needs root or CAP_NET_ADMIN, or the kernel does not answer.
-    """
+    """Whether the table exists in this network namespace, with one of nodeagent's chains. Raises OSError."""
     # thread-self: /proc/net is that of the process's first thread, in whatever namespace that is.
     try:
         existing = Path("/proc/thread-self/net", _NAMES[family]).read_text(encoding="ascii").split()

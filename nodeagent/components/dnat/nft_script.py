@@ -41,7 +41,7 @@ DIGEST = "digest"
 
 
 def script(change: DnatChange) -> str:
-    """Return the transaction for `change`, as `nft -f -` takes it; empty if there is nothing to do."""
+    """Return the transaction, as `nft -f -` takes it; empty if there is nothing to do."""
     match change.action:
         case "none":
             return ""
@@ -56,12 +56,9 @@ def script(change: DnatChange) -> str:
 def replacement(desired: DnatRules) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
 
-    With `add` before `delete`, the deletion also succeeds without a table. A packet sees the old table or the
-    new one, except for one that is there at the moment of the commit. It may have seen the new chain before
-    it had rules, and see the old one after it lost them (nf_hook_entries_grow() puts a hook before others of
-    its priority); or it may find no range in its set (observed on Linux 6.18: with 2,000 new connections a
-    second, two in a hundred commits let one of a pod's pass). Established connections are connection
-    tracking's, and see neither.
+    With `add` before `delete`, the deletion also succeeds without a table. A new connection's packet at the
+    moment of the commit may see chains without rules, or sets without ranges (observed on Linux 6.18: with
+    2,000 new connections a second, two in a hundred commits let one of a pod's pass).
     """
     head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
     return head + structure(desired) + "".join(_additions(desired))
@@ -139,12 +136,7 @@ def structure(desired: DnatRules) -> str:
 
 
 def mark(desired: DnatRules, listed: str) -> str:
-    """Return the comment of a table that was made for `desired`: the digests of what was given and listed.
-
-    Args:
-        desired: The rules that the table is made for.
-        listed: The digest of the structure as nft lists it; see nftables.py.
-    """
+    """Return the comment of a table made for `desired`; `listed` is the digest of its structure as listed."""
     rendered = hashlib.sha256(structure(desired).encode("ascii")).hexdigest()[:8]
     return f"rendered {rendered}, listed {listed}"
 
@@ -155,10 +147,7 @@ def marking(desired: DnatRules, listed: str) -> str:
 
 
 def _delta(change: DnatChange) -> str:
-    """Return deletions first: an added element may replace one (another value, an overlapping range).
-
-    An element is deleted by its key; its value and comment need not be known.
-    """
+    """Return deletions first: an added element may replace one (another value, an overlapping range)."""
     keys = [(f"lb{one.match.address.version}", _endpoint(one.match)) for one in change.removed.redirects]
     gone = (
         f"delete element inet {TABLE} {where} {{ {key} }}\n"

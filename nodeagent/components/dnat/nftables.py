@@ -1,8 +1,8 @@
-"""The nftables backend: read, compare and change the table `inet nodeagent`, and no other. Effects by nft.
+"""The nftables backend: the table `inet nodeagent`, and no other. Effects by nft.
 
-nft is a process of its own, as knftables starts it: libnftables inside Python crashed the interpreter on
-nodeagent's map (1.0.6). The exit code shows success, the first line of standard error the kind of a failure;
-nft's messages have no translations, and with LC_ALL=C those of the C library have none either.
+nft is a process of its own: libnftables inside Python crashed the interpreter on nodeagent's map (1.0.6). The
+first line of standard error shows the kind of a failure: nft's messages have no translations, nor with
+LC_ALL=C those of the C library.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from nodeagent.components.dnat.nft_script import DIGEST, RANGES, TABLE, mark, marking
 from nodeagent.components.dnat.nft_script import script as nft_script
-from nodeagent.components.dnat.state import DnatChange, DnatState, in_order, owner_of
+from nodeagent.components.dnat.state import DnatChange, DnatState, ordered, owner_of
 from nodeagent.errors import ApplyError
 from nodeagent.linux.netlink import NFTABLES_GROUPS, Notifications, nftables_socket
 from nodeagent.linux.programs import find_program, run_program
@@ -32,20 +32,12 @@ from nodeagent.typed_values import from_json
 
 
 class _Listing(Struct):
-    nftables: list[dict[str, Raw]]
+    nftables: list[dict[str, dict[str, Raw]]]
 
 
-class _Item(Struct):
-    """A table, chain, map, set or rule: what is read of it, besides its digest."""
-
-    name: str = ""
-    chain: str = ""
-    comment: str = ""
-    elem: Raw = Raw(b"[]")
-
-
-_Items = list[tuple[str, Raw]]
-_NO_OBJECTS = {"metainfo", "delete", "element"}
+_Fields = dict[str, Raw]
+_Items = list[tuple[str, _Fields]]
+_NO_OBJECTS = {"metainfo", "delete"}
 _NO_STRUCTURE = {"elem", "handle"}
 
 
@@ -57,81 +49,68 @@ class NftState(DnatState):
     listed: str = ""
 
 
-def _items(text: bytes) -> _Items:
-    """Return each object that a listing or an echo shows, after its kind."""
-    try:
-        items: _Items = []
-        for item in from_json(text, _Listing).nftables:
-            for kind, body in item.items():
-                # In an echo, each is below what was done with it.
-                items += from_json(body, dict[str, Raw]).items() if kind == "add" else [(kind, body)]
-        return [(kind, body) for kind, body in items if kind not in _NO_OBJECTS]
-    except msgspec.DecodeError as error:
-        raise _unknown_format(error) from error
+def _parsed(text: bytes) -> tuple[_Items, str]:
+    """Return each object that a listing or an echo shows, after its kind; and their digest.
 
+    Elements do not count in it; each chain's rules count in their order.
 
-def _digest(items: _Items) -> str:
-    """Return the digest of all objects without elements: each chain's rules count in their order."""
+    Raises:
+        ApplyError: it is neither.
+    """
+    items: _Items = []
     objects: dict[str, object] = {}
     rules: dict[str, list[object]] = {}
-    for kind, body in items:
-        fields = from_json(body, dict[str, Raw])
-        kept = sorted((name, bytes(fields[name]).decode()) for name in fields.keys() - _NO_STRUCTURE)
-        item = from_json(body, _Item)
-        if kind != "rule":
-            objects[f"{kind} {item.name}"] = kept
-        elif item.chain != DIGEST:
-            rules.setdefault(item.chain, []).append(kept)
+    try:
+        for item in from_json(text, _Listing).nftables:
+            for kind, body in item.items():
+                if kind == "add":  # in an echo, each is below what was done with it
+                    items += (
+                        (made, from_json(raw, _Fields)) for made, raw in body.items() if made != "element"
+                    )
+                elif kind not in _NO_OBJECTS:
+                    items.append((kind, body))
+        for kind, body in items:
+            kept = sorted((name, bytes(body[name]).decode()) for name in body.keys() - _NO_STRUCTURE)
+            if kind != "rule":
+                objects[f"{kind} {_text(body, 'name')}"] = kept
+            elif (chain := _text(body, "chain")) != DIGEST:
+                rules.setdefault(chain, []).append(kept)
+    except msgspec.DecodeError as error:
+        raise ApplyError(
+            f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
+            "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
+        ) from error
     whole = msgspec.json.encode([sorted(objects.items()), sorted(rules.items())])
-    return hashlib.sha256(whole).hexdigest()[:16]
+    return items, hashlib.sha256(whole).hexdigest()[:16]
 
 
-def _unknown_format(error: msgspec.DecodeError) -> ApplyError:
-    return ApplyError(
-        f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
-        "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
-    )
+def _text(body: _Fields, name: str) -> str:
+    return from_json(body.get(name, Raw(b'""')), str)
 
 
 def state_of(listing: bytes) -> NftState:
-    """Return the state that a listing of nodeagent's table shows.
-
-    Args:
-        listing: The standard output of `nft -j list table inet nodeagent`.
-
-    Returns:
-        The entries and ranges in order.
+    """Return the state that the output of `nft -j list table inet nodeagent` shows.
 
     Raises:
         ApplyError: this is not a listing of nft.
     """
-    items = _items(listing)
+    items, listed = _parsed(listing)
     redirects: list[Redirect] = []
     ranges: dict[str, list[IPNetwork]] = {name: [] for name in RANGES}
     marks: list[str] = []
     damage: list[str] = []
-    try:
-        for kind, body in items:
-            item = from_json(body, _Item)
-            try:
-                if kind == "map":
-                    redirects += map(_redirect, from_json(item.elem, list[tuple[object, object]]))
-                elif kind == "set" and item.name[:-1] in ranges:
-                    ranges[item.name[:-1]] += map(_network, from_json(item.elem, list[object]))
-                elif kind == "rule" and item.chain == DIGEST:
-                    marks.append(item.comment)
-            except (msgspec.ValidationError, ValueError) as error:
-                damage.append(f"{kind} {item.name} has an element that can't be nodeagent's ({error})")
-        listed = _digest(items)
-    except msgspec.DecodeError as error:
-        raise _unknown_format(error) from error
-    rules = DnatRules(
-        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
-        in_order(ranges["pods"]),
-        in_order(ranges["guarded"]),
-        in_order(ranges["admitted"]),
-        in_order(ranges["balancers"]),
-    )
+    for kind, body in items:
+        name, elements = _text(body, "name"), body.get("elem", Raw(b"[]"))
+        try:
+            if kind == "map":
+                redirects += map(_redirect, from_json(elements, list[tuple[object, object]]))
+            elif kind == "set" and name[:-1] in ranges:
+                ranges[name[:-1]] += map(_network, from_json(elements, list[object]))
+            elif kind == "rule" and _text(body, "chain") == DIGEST:
+                marks.append(_text(body, "comment"))
+        except (msgspec.ValidationError, ValueError) as error:
+            damage.append(f"{kind} {name} has an element that can't be nodeagent's ({error})")
+    rules = ordered(redirects, *ranges.values())
     return NftState(rules, present=True, damage=tuple(damage), mark="; ".join(marks), listed=listed)
 
 
@@ -139,9 +118,10 @@ def _redirect(element: tuple[object, object]) -> Redirect:
     key, value = element
     match key:
         case {"elem": {"comment": str(comment)}}:
-            return Redirect(_endpoint(key), _endpoint(value), owner_of(comment))
+            owner = owner_of(comment)
         case _:
-            return Redirect(_endpoint(key), _endpoint(value), owner_of(""))
+            owner = owner_of("")
+    return Redirect(_endpoint(key), _endpoint(value), owner)
 
 
 def _endpoint(element: object) -> Endpoint:
@@ -198,11 +178,8 @@ _NEEDLE = TABLE.encode() + b"\0"
 class NftablesWatch(Notifications):
     """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
 
-    The kernel sends every committed transaction of the network namespace as messages of the netfilter
-    subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the
-    process. The large ones of kube-proxy cost one search for nodeagent's name in each datagram.
-
-    Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
+    The kernel sends a message for each object of a transaction, and NFT_MSG_NEWGEN at the end, which names
+    the process. The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
     """
 
     def __init__(self) -> None:
@@ -239,7 +216,7 @@ class NftablesBackend:
         self._timeout = timeout
 
     def read(self) -> DnatState:
-        """Read the table; see `DnatBackend.read`."""
+        """See `DnatBackend.read`."""
         try:
             listing = self.list_table()
         except NftPermissionError:
@@ -247,7 +224,7 @@ class NftablesBackend:
         return DnatState() if listing is None else state_of(listing)
 
     def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """Return the state with the damage of its structure; see `DnatBackend.compared`. Pure."""
+        """See `DnatBackend.compared`."""
         if not isinstance(state, NftState) or state.mark == mark(desired, state.listed):
             return state
         altered = (
@@ -258,20 +235,19 @@ class NftablesBackend:
         return replace(state, damage=(*state.damage, f"table inet {TABLE}: {altered}"))
 
     def script(self, change: DnatChange) -> str:
-        """Return the transaction as `nft -f -` takes it; see `DnatBackend.script`. Pure."""
+        """See `DnatBackend.script`: as `nft -f -` takes it."""
         return nft_script(change)
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change; see `DnatBackend.run`.
+        """See `DnatBackend.run`.
 
         A new table gets its mark by a second transaction; one without it is replaced in the next pass.
         """
-        if not (script := nft_script(change)):
-            return ""
+        script = nft_script(change)
         if change.action in ("create", "repair"):
-            made = _digest(_items(self.execute(script, "-j", "-n", "--echo")))
+            _, made = _parsed(self.execute(script, "-j", "-n", "--echo"))
             self.execute(marking(change.desired, made))
-        else:
+        elif script:
             self.execute(script)
         return ""
 
@@ -283,11 +259,10 @@ class NftablesBackend:
         """Run `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
 
         Returns:
-            What nft prints: with `--echo`, the objects that were made. With `--check`, nothing is made.
+            What nft prints.
 
         Raises:
-            NftError: it was rejected, or did not end in time.
-            NftPermissionError: the process has no CAP_NET_ADMIN.
+            NftError: it was rejected, or did not end in time; of a kind that says more if one fits.
             NftMissingError: there is no nft.
         """
         done = self._start([*options, "-f", "-"], script)

@@ -20,10 +20,9 @@ class DnatState:
 
     `rules` has the elements that were read: redirects, with a `load_balancer` from the comment, and ranges as
     the kernel has them, uncollapsed; no options. What else a backend reads, it adds in a class of its own.
-    `damage` says, one phrase each, what of it is not as nodeagent makes it; empty means intact. `displaced`
-    is true if the damage is only other programs' rules that were inserted before nodeagent's. `unreadable` is
-    the reason why nothing could be read, otherwise empty. `leftover` is what an earlier configuration left of
-    the other backend, by its name.
+    `damage` says, one phrase each, what of it is not as nodeagent makes it. `displaced` is true if that is
+    only other programs' rules that were inserted before nodeagent's. `leftover` is what an earlier
+    configuration left of the other backend, by its name.
     """
 
     rules: DnatRules = NO_RULES
@@ -44,10 +43,9 @@ Action = Literal["none", "create", "alter", "repair", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class DnatChange(Diff):
-    """One step from the actual state to the desired rules.
+    """One step from the actual state to the desired rules; what the other backend left is removed as well.
 
-    An entry that gets another relay address, or another Service's comment, is both in `removed` and in
-    `added`. What the other backend left is removed as well.
+    An entry that gets another relay address, or another Service's comment, is in `removed` and in `added`.
     """
 
     before: DnatState = field(default_factory=DnatState, repr=False)
@@ -59,11 +57,7 @@ class DnatChange(Diff):
 
     @property
     def action(self) -> Action:
-        """What is done.
-
-        `alter` changes only entries, `repair` writes everything again, `create` writes it for the first time,
-        `delete` removes it all.
-        """
+        """What is done: `alter` changes only entries, `repair` writes everything again."""
         if not self.desired:
             return "delete" if self.before.present else "none"
         if not self.before.present:
@@ -132,14 +126,16 @@ def normalised(rules: DnatRules) -> DnatRules:
         pods=tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
         guarded=guarded,
         admitted=tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
-        balancers=in_order(
-            {ip_network(match.address) for match in by_match if match.address.version in watched}
+        balancers=_in_order(
+            ip_network(match.address) for match in by_match if match.address.version in watched
         ),
         users=rules.users if guarded else 0,
     )
 
 
-def difference(backend: "DnatBackend", before: DnatState, desired: DnatRules) -> DnatChange:
+def difference(
+    backend: "DnatBackend", before: DnatState, desired: DnatRules, *, keep: bool = False
+) -> DnatChange:
     """Return the change from `before` to `desired`; false if both are the same. Pure.
 
     Args:
@@ -147,39 +143,50 @@ def difference(backend: "DnatBackend", before: DnatState, desired: DnatRules) ->
         before: The actual state. If it could not be read, it counts as absent. A missing, other or additional
             comment counts as a change.
         desired: The rules, in any order.
+        keep: Remove nothing, nor what the other backend left: its redirects hold until this one's are made.
 
     Raises:
         ApplyError: `desired` contradicts itself; see `normalised`.
     """
+    if desired.leaving:
+        desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
     desired = normalised(desired)
+    if keep:
+        before = replace(before, leftover=None)
+        desired = normalised(_grown(before.rules, desired))
     if before.present and desired and not desired.leaving:
         before = backend.compared(before, desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired))
 
 
-def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
-    """Return `desired` and all of `before`: the target of a change that removes nothing."""
+def _grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
     return replace(
         desired,
         redirects=desired.redirects + others,
-        pods=_collapsed(desired.pods + before.pods),
-        guarded=_collapsed(desired.guarded + before.guarded),
-        admitted=_collapsed(desired.admitted + before.admitted),
+        pods=desired.pods + before.pods,
+        guarded=desired.guarded + before.guarded,
+        admitted=desired.admitted + before.admitted,
     )
+
+
+def ordered(redirects: Iterable[Redirect], *ranges: Iterable[IPNetwork]) -> DnatRules:
+    """Return rules of these elements, in order: pods, guarded, admitted, balancers."""
+    pods, guarded, admitted, balancers = map(_in_order, ranges)
+    by_match = sorted(redirects, key=lambda redirect: redirect.match.sort_key())
+    return DnatRules(tuple(by_match), pods, guarded, admitted, balancers)
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
     """Return the elements of `rules` that are not in `others`, in order."""
     known = {_meaning(redirect) for redirect in others.redirects}
-    redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
-    return DnatRules(
-        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
-        in_order({*rules.pods} - {*others.pods}),
-        in_order({*rules.guarded} - {*others.guarded}),
-        in_order({*rules.admitted} - {*others.admitted}),
-        in_order({*rules.balancers} - {*others.balancers}),
+    return ordered(
+        (redirect for redirect in rules.redirects if _meaning(redirect) not in known),
+        {*rules.pods} - {*others.pods},
+        {*rules.guarded} - {*others.guarded},
+        {*rules.admitted} - {*others.admitted},
+        {*rules.balancers} - {*others.balancers},
     )
 
 
@@ -203,54 +210,47 @@ def _check(redirect: Redirect) -> None:
 
 @lru_cache(maxsize=32)
 def _collapsed(networks: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
-    """Return the ranges so that they neither touch nor overlap. A pass asks for the same ones ten times."""
+    """Return ranges that neither touch nor overlap. A pass asks for the same ones ten times."""
     four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     six = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     return (*four, *six)
 
 
-def in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
-    """Return the ranges sorted, each once."""
+def _in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(
         sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
     )
 
 
 # Only here does a name from the cluster become part of a script, so this decides which bytes it may have.
-# NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h: 128 bytes, nft rejects 129 ("comment too long, 128
-# characters maximum allowed"). The longest Service of a real cluster fits: 63 + "/" + 63 = 127.
-# The comment match of iptables takes 255 (XT_MAX_COMMENT_LEN).
+# nft rejects a comment of more than 128 bytes (NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h), iptables
+# one of 256. The longest Service of a real cluster fits: 63 + "/" + 63 = 127.
 COMMENT_LIMIT = 128
 
-# Kubernetes admits fewer characters (RFC 1123 and 1035 labels). A quote, a backslash, a line end or a "$"
-# would have a meaning in nft, which has no escapes inside quotes.
+# A quote, a backslash, a line end or a "$" would have a meaning in nft, which has no escapes inside quotes.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
 
 
 def comment_of(owner: ObjectRef) -> str:
-    """Return the comment for an entry of `owner`: `namespace/name`.
+    """Return `namespace/name` of any object, even one whose names no API server would admit.
 
-    Args:
-        owner: Any object, even one whose names no API server would admit.
-
-    Returns:
-        1 to 128 characters of `A-Z a-z 0-9 . _ / -`; every other character becomes `_`.
+    It is 1 to 128 characters of `A-Z a-z 0-9 . _ / -`; every other character becomes `_`.
     """
     return _UNSAFE.sub("_", owner.path)[:COMMENT_LIMIT] or "unnamed"
 
 
 def owner_of(comment: str) -> ObjectRef:
-    """Return the Service that a comment read from the kernel names; `comment_of` is the inverse."""
+    """Return the Service that a comment names."""
     namespace, _, name = comment.partition("/")
     return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)
 
 
 class DnatBackend(Protocol):
-    """One kernel machinery that translates destinations (nftables, legacy iptables)."""
+    """One kernel machinery that translates destinations: nftables, or legacy iptables."""
 
     @property
     def name(self) -> str:
-        """The value of the option `dnat.backend` that means this backend."""
+        """As in the option `dnat.backend`."""
 
     def read(self) -> DnatState:
         """Read the actual state; a missing permission is a state with `unreadable` set, not an error.
@@ -266,7 +266,7 @@ class DnatBackend(Protocol):
         """
 
     def script(self, change: DnatChange) -> str:
-        """Return the change as the backend runs it, one transaction; empty for no change. Pure."""
+        """Return the change as the backend runs it; empty for no change. Pure."""
 
     def run(self, change: DnatChange) -> str:
         """Apply the change, all of it or nothing. Idempotent in effect.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import Final, Literal
 
-from nodeagent.components.dnat.state import DnatState, comment_of, in_order, owner_of
+from nodeagent.components.dnat.state import DnatState, comment_of, ordered, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
@@ -38,10 +38,9 @@ OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """nodeagent's part of one table: its chains, and the rules elsewhere that lead to them.
+    """nodeagent's part of one table: its chains, and the rules of the kernel's own chains that lead there.
 
-    `jumps` has, for the kernel's own chains, each rule that leads into nodeagent's, with its place (1 is the
-    top).
+    The place 1 of such a jump is the top.
     """
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
@@ -56,11 +55,7 @@ Tables = Mapping[Key, Table]
 
 
 def layout(desired: DnatRules) -> Tables:
-    """Return every table's part; an empty part for a table that needs none of nodeagent's rules.
-
-    Args:
-        desired: As `state.normalised` returns it.
-    """
+    """Return every table's part, empty for a table that needs none; `desired` is `normalised`."""
     makers = {"mangle": _guard, "nat": _nat}
     return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
 
@@ -156,13 +151,8 @@ def state_of(tables: Tables) -> XtState:
         admitted += (rule.source or every for rule in _to("RETURN", state.chains.get(GUARD, ())))
         guarded += (rule.destination or every for rule in _to(GUARD, jumps))
         originals += (rule.original or every for rule in _to("RETURN", state.chains.get(TRANSLATED, ())))
-    rules = DnatRules(
-        tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
-        in_order(pods),
-        in_order(guarded),
-        in_order(admitted),
-        in_order(one for one in originals if one not in guarded),
-    )
+    balancers = (one for one in originals if one not in guarded)
+    rules = ordered(redirects.values(), pods, guarded, admitted, balancers)
     return XtState(rules, present=any(tables.values()), tables=tables)
 
 
@@ -171,10 +161,7 @@ def _to(target: str, rules: Iterable[XtRule]) -> Iterator[XtRule]:
 
 
 def compared(state: XtState, desired: DnatRules) -> XtState:
-    """Return the state with its damage: what is not as `layout` makes it for the elements that exist.
-
-    It never obstructs, since every chain can be rewritten in place.
-    """
+    """Return the state with its damage: what is not as `layout` makes it for the elements that exist."""
     elements = state.rules
     expected = replace(
         desired,
@@ -209,7 +196,7 @@ def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
 
 
 def script(wanted: Tables) -> str:
-    """Return nodeagent's part of all tables as text that iptables-restore --noflush takes."""
+    """Return the text that iptables-restore --noflush takes."""
     lines: list[str] = []
     for (family, table), part in wanted.items():
         if part:

@@ -1,8 +1,16 @@
-"""How a HAProxy comes to run the configuration of its directory: by a reload, or a start. EFFECTS."""
+"""How a HAProxy comes to run the configuration of its directory: by a reload, or a start. EFFECTS.
+
+HAProxy's limits count in each process alone, and a reload leaves the one before with its connections. So
+before one, those of all processes together are brought within the limit (`make_room`).
+"""
 
 import os
+import re
 import shutil
 import time
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Any
 
 from nodeagent.components.relay import haproxy_config, process
 from nodeagent.components.relay.haproxy_sockets import (
@@ -10,6 +18,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     Silence,
     Unreachable,
     Worker,
+    ask,
     read_processes,
     read_worker,
     reload_haproxy,
@@ -17,6 +26,8 @@ from nodeagent.components.relay.haproxy_sockets import (
 from nodeagent.components.relay.ports import unbindable
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
+from nodeagent.linux.netlink import end_tcp, tcp_sockets
+from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Listener
 
 _ASK_SECONDS = 2.0
@@ -44,31 +55,30 @@ class Activation:
     def install(self, text: str, listeners: tuple[Listener, ...]) -> None:
         """Make HAProxy run this configuration; return when it does. Idempotent.
 
-        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
-        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
-        as well.
+        If HAProxy rejects it, the earlier file is restored and the earlier worker continues. It is checked
+        beforehand only if no HAProxy runs: a reload would reject it as well.
 
         Raises:
             ApplyError: the text says what is there now.
         """
-        haproxy = shutil.which("haproxy")
+        haproxy = shutil.which("haproxy") if self._launch else None
         if haproxy is None and self._launch:
             raise ApplyError(
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
-        before = read_processes(self._directory.master_socket, _ASK_SECONDS)
-        if self._launch and isinstance(before, Unreachable) and haproxy is not None:
+        before = self._processes()
+        if haproxy is not None and isinstance(before, Unreachable):
             process.check(text, haproxy)
         previous = self._directory.read()
         if text != previous:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
-            if text == previous and self._serves(text):
-                return  # it was just not there when it was asked before
-            self._reload(text, previous, before.reloads, listeners)
-            return
-        if haproxy is not None and self._launch:
+            worker = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+            # It may just not have been there when it was asked before.
+            if text != previous or _digest(worker) != haproxy_config.digest(text):
+                self._reload(text, previous, before.reloads, listeners)
+        elif haproxy is not None:
             if before.why is Silence.LATE:
                 # It hangs, and would continue to take its share of the new connections.
                 process.stop(self._directory.config, self._drain_seconds)
@@ -79,14 +89,8 @@ class Activation:
                 "runs it when it starts."
             )
 
-    def _serves(self, text: str) -> bool:
-        worker = read_worker(self._directory.stats_socket, _ASK_SECONDS)
-        return isinstance(worker, Worker) and worker.digest == haproxy_config.digest(text)
-
-    def stop(self) -> None:
-        """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""
-        process.stop(self._directory.config, self._drain_seconds)
-        self._directory.remove()
+    def _processes(self) -> Processes | Unreachable:
+        return read_processes(self._directory.master_socket, _ASK_SECONDS)
 
     def _start(self, haproxy: str, text: str) -> None:
         # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
@@ -94,7 +98,7 @@ class Activation:
         strays = process.running(self._directory.config)
         process.start(haproxy, self._directory.config, self._directory.master_socket)
         process.drain(strays, self._directory.config)
-        if not self._await_active(text, _ACTIVE_SECONDS):
+        if not self._await_active(text):
             raise ApplyError(
                 f"HAProxy was started with {self._directory.config} but {self._directory.stats_socket} "
                 f"does not answer within {_ACTIVE_SECONDS:.0f} s. It was left running; apply again."
@@ -107,9 +111,9 @@ class Activation:
                 f"Could not make HAProxy reload: {answer}. The new configuration is in "
                 f"{self._directory.config}, the earlier one is still active; apply again."
             )
-        if not answer.refused and self._await_active(text, _ACTIVE_SECONDS, reloads):
+        if not answer.refused and self._await_active(text, reloads):
             return
-        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        found = self._processes()
         if answer.refused or _has_failed(found, reloads):
             if previous is None:
                 self._directory.config.unlink(missing_ok=True)
@@ -132,31 +136,29 @@ class Activation:
             "Apply again; if that does not help, see HAProxy's log."
         )
 
-    def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> bool:
+    def _await_active(self, text: str, reloads: int | None = None) -> bool:
         """Wait until the running worker reports this text's digest and its master answers; return whether so.
 
         After a reload, the master executes itself once more when the new worker serves, and its socket
-        refuses connections meanwhile, as that of a HAProxy that has ended. When it answers, the old worker,
-        which shares sockets with the new one, has stopped to listen.
+        refuses connections meanwhile. When it answers, the old worker has stopped to listen.
 
-        Gives up after that many seconds, or when the reload after `reloads` earlier ones is known to have
-        failed. If the worker's answer is unusable until then, the master's word counts.
+        Gives up when the reload after `reloads` earlier ones is known to have failed. If the worker's answer
+        is unusable all the time, the master's word counts.
         """
         digest = haproxy_config.digest(text)
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _ACTIVE_SECONDS
         serving: Worker | Unreachable = Unreachable(str(self._directory.stats_socket), Silence.ABSENT)
         while time.monotonic() < deadline:
             serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
-            found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-            served = isinstance(serving, Worker) and serving.digest == digest
-            if served and not isinstance(found, Unreachable):
+            found = self._processes()
+            if _digest(serving) == digest and not isinstance(found, Unreachable):
                 return True
             if reloads is not None and _has_failed(found, reloads):
                 return False
             time.sleep(_PAUSE_SECONDS)
         if not isinstance(serving, Unreachable) or not serving.why.is_running:
             return False
-        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        found = self._processes()
         if isinstance(found, Unreachable) or not found.workers:
             return False
         return reloads is None or (found.reloads > reloads and not found.failed_reloads)
@@ -164,3 +166,55 @@ class Activation:
 
 def _has_failed(found: Processes | Unreachable, reloads: int) -> bool:
     return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+
+
+def _digest(worker: Worker | Unreachable) -> str | None:
+    return worker.digest if isinstance(worker, Worker) else None
+
+
+_COUNT_SECONDS = 5.0
+_COUNT = re.compile(r"^CurrConns: (\d{1,9})$", re.MULTILINE)
+# include/net/tcp_states.h: established, or closed by one side.
+_OPEN = (1, 4, 5, 8)
+
+
+def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -> None:
+    """Close connections, so that all processes of a HAProxy together have at most `most`.
+
+    The clients that have the most lose theirs, so what one holds costs no other a connection. By the kernel:
+    HAProxy's own `shutdown session` waits until a client that reads nothing has read what is on its way. A
+    process that is too busy to answer counts at the next call.
+
+    Only sockets of HAProxy's user count: any user of the node can bind sockets to a relay address and connect
+    them to thousands of peers, and the share of each client would be none.
+
+    Raises:
+        OSError: as `end_tcp`.
+    """
+    found = read_processes(directory.master_socket, _ASK_SECONDS)
+    if isinstance(found, Unreachable) or not found.old_workers:
+        return
+    # The master's socket reaches each of them (management manual 9.4).
+    pids = (*found.workers, *found.old_workers)
+    infos = (ask(directory.master_socket, f"@!{pid} show info", _COUNT_SECONDS) for pid in pids)
+    counts = (_COUNT.search(info) for info in infos if not isinstance(info, Unreachable))
+    if sum(int(count[1]) for count in counts if count) <= most:
+        return
+    held: dict[str, list[Any]] = {}
+    for each in tcp_sockets(_OPEN):
+        address = ip_address(each["idiag_src"])
+        if each["idiag_uid"] == directory.owner and any(address in network for network in ranges):
+            held.setdefault(each["idiag_dst"], []).append(each)
+    share = fair_share(map(len, held.values()), most)
+    end_tcp([each for sockets in held.values() for each in sockets[share:]])
+
+
+def fair_share(counts: Iterable[int], most: int) -> int:
+    """Return how many each may have at most, so that all together have at most `most`. Pure."""
+    ordered = sorted(counts)
+    for index, count in enumerate(ordered):
+        share = most // (len(ordered) - index)
+        if count > share:
+            return share
+        most -= count
+    return max(ordered, default=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodeagent.components.component import Component
 from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay.activation import Activation
+from nodeagent.components.relay.activation import Activation, make_room
 from nodeagent.components.relay.haproxy_sockets import (
     ServerState,
     Silence,
@@ -31,7 +31,6 @@ from nodeagent.components.relay.ports import (
 from nodeagent.components.relay.run_directory import RunDirectory, pod_directories
 from nodeagent.components.relay.state import HaproxyState, RelayChange, RelayState, difference
 from nodeagent.components.relay.steering import responds, steer
-from nodeagent.components.relay.trimming import trim
 from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
@@ -48,13 +47,12 @@ class Relay(Component[RelayState, RelayChange]):
     """Implements `component.Component`: HAProxy on this node.
 
     With `relay.launch`, nodeagent starts one HAProxy and ends it again. Otherwise, it configures those of the
-    relay pods, each behind the `master.sock` in its directory; in a rollout of theirs there are two, which
-    share the addresses (SO_REUSEPORT). Either way, a change breaks no open connection.
+    relay pods; in a rollout of theirs there are two, which share the addresses (SO_REUSEPORT). Either way, a
+    change breaks no open connection.
 
     Args:
         options: the relay's.
-        drain_seconds: how long connections may continue when a launched HAProxy is stopped (not at a reload:
-            there, the old process stays for them).
+        drain_seconds: how long connections may continue when a launched HAProxy is stopped.
     """
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
@@ -72,30 +70,20 @@ class Relay(Component[RelayState, RelayChange]):
     def read(self) -> RelayState:
         """Read the actual state. Raises nothing: the state's notes say what can't be read."""
         notes: list[str] = []
-        haproxies = []
-        hidden = ""
-        for directory in self._directories():
-            haproxy, silence = self._read(directory, notes)
-            haproxies.append(haproxy)
-            if silence is not None and silence.why is Silence.FORBIDDEN:
-                hidden = str(silence)
+        hidden: list[str] = []
+        haproxies = tuple(self._read(each, notes, hidden) for each in self._directories())
         running = any(each.running for each in haproxies)
+        pods = () if self._launch else pod_directories(self._run_dir)
         return RelayState(
-            haproxies=tuple(haproxies),
-            gone=()
-            if self._launch
-            else tuple(one.path for one in pod_directories(self._run_dir) if one.is_gone()),
+            haproxies,
+            gone=tuple(one.path for one in pods if one.is_gone()),
             stray=not (self._launch and running) and self._launched_processes(),
             notes=tuple(f"relay: {note}" for note in notes),
-            unreadable=hidden,
+            unreadable=hidden[-1] if hidden else "",
         )
 
     def diff(self, actual: RelayState, desired: Desired, *, keep: bool = False) -> RelayChange:
-        """Return the difference from the desired listeners; see `component.Component`. Pure.
-
-        Raises:
-            ApplyError: a listener can't be rendered.
-        """
+        """See `component.Component`. Raises ApplyError if a listener can't be rendered."""
         if not keep:
             return self._towards(actual, desired.listeners)
         known = {listener.bind for listener in desired.listeners}
@@ -107,10 +95,9 @@ class Relay(Component[RelayState, RelayChange]):
         return replace(change, steps=steps, leaving=leaving, gone=())
 
     def apply(self, diff: RelayChange) -> str:
-        """Apply a change, and return when it is in effect; see `component.Component`, `Activation.install`.
+        """Apply a change, and return when it is in effect; see `component.Component`.
 
-        A crash in between is repaired: `read` then finds that the active configuration is not the file's. A
-        listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
+        A listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
         whole configuration if it can't bind a part of it.
         """
         for path in diff.gone:
@@ -153,39 +140,33 @@ class Relay(Component[RelayState, RelayChange]):
         return "\n".join((*failed, *left_out))
 
     def watch(self) -> RelayWatch:
-        """Return notifications that a HAProxy was started, ended or was reloaded."""
+        """See `component.Component`."""
         return RelayWatch(lambda: [self._launched] if self._launch else pod_directories(self._run_dir))
 
     def reserve(self, desired: Desired) -> None:
-        """Hold the listeners' ports for HAProxy, and no others.
-
-        As long as this program runs, no other user can take one of them, whether or not HAProxy runs.
-        Idempotent.
+        """Hold the listeners' ports for HAProxy, and no others, whether or not it runs.
 
         Raises:
             ApplyError: there are too few file descriptors; nothing was changed.
         """
         self._hold(desired.listeners)
 
-    def ready(self, actual: RelayState, desired: Desired) -> frozenset[Endpoint]:
-        """Return those of the listeners' endpoints that are HAProxy's own; see `component.Component`.
+    def ready(self, actual: RelayState, desired: Desired) -> Mapping[Endpoint, str]:
+        """Return the endpoints at which HAProxy says that it listens, and the kernel that only its user does.
 
-        A HAProxy has such a listener for that load balancer, and the listening socket belongs to its user. An
-        answer there shows nothing: any user of the node can bind a port from 1024 on. For an ordinary user,
-        who may not ask HAProxy, only the kernel's list of sockets decides; if HAProxy's answer is unusable,
-        that list, and whether HAProxy ends a connection.
+        With each, the health of its server.
+        An answer there shows nothing: any user of the node can bind a port from 1024 on. For an ordinary
+        user, who may not ask HAProxy, only the kernel's list of sockets decides; if HAProxy's answer is
+        unusable, that list, and whether HAProxy ends a connection.
         """
         wanted = {listener.bind: listener.load_balancer for listener in desired.listeners}
-        found: set[Endpoint] = set()
+        found: dict[Endpoint, str] = {}
         for haproxy in actual.haproxies if wanted else ():
-            found |= self._ready(self._directory(haproxy), wanted)
-        return frozenset(found)
+            found |= _ready(self._directory(haproxy), wanted)
+        return found
 
     def leave(self) -> None:
-        """Remove what is left if no listener is desired; see `component.Component`.
-
-        A relay pod that runs keeps the empty configuration.
-        """
+        """See `component.Component`. A relay pod that runs keeps the empty configuration."""
         self._ports.release_except()
         for directory in pod_directories(self._run_dir):
             if directory.is_gone():
@@ -197,7 +178,7 @@ class Relay(Component[RelayState, RelayChange]):
 
     def port_holders(self) -> dict[Endpoint, int]:
         """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
-        uids = [uid for each in self._directories() if (uid := _owner(each)) is not None]
+        uids = [uid for each in self._directories() if (uid := each.owner) is not None]
         holders = port_holders(port_sockets(), uids[-1] if uids else os.geteuid())
         return {
             endpoint: holder
@@ -206,17 +187,13 @@ class Relay(Component[RelayState, RelayChange]):
         }
 
     def statistics(self) -> tuple[ServerState, ...] | Unreachable:
-        """Return the state of each listener's server by HAProxy's health checks, or why it is unknown.
-
-        Of the youngest that answers.
-        """
-        found: tuple[ServerState, ...] | Unreachable = Unreachable(
-            str(self._run_dir / "relay"), Silence.ABSENT
-        )
+        """Return each listener's server as the youngest HAProxy that answers sees it, or why none answers."""
+        found = Unreachable(str(self._run_dir / "relay"), Silence.ABSENT)
         for directory in reversed(self._directories()):
-            found = read_servers(directory.stats_socket, _ASK_SECONDS)
-            if not isinstance(found, Unreachable):
-                break
+            servers = read_servers(directory.stats_socket, _ASK_SECONDS)
+            if not isinstance(servers, Unreachable):
+                return servers
+            found = servers
         return found
 
     def _directories(self) -> list[RunDirectory]:
@@ -229,7 +206,8 @@ class Relay(Component[RelayState, RelayChange]):
     def _directory(self, haproxy: HaproxyState) -> RunDirectory:
         return self._launched if self._launch else RunDirectory(Path(haproxy.directory), of_pod=True)
 
-    def _read(self, directory: RunDirectory, notes: list[str]) -> tuple[HaproxyState, Unreachable | None]:
+    def _read(self, directory: RunDirectory, notes: list[str], hidden: list[str]) -> HaproxyState:
+        """Return its state; add what a person should know, and why this user can't ask it."""
         listeners: tuple[Listener, ...] = ()
         text = None
         try:
@@ -241,31 +219,32 @@ class Relay(Component[RelayState, RelayChange]):
             notes.append(f"{directory.config}: {error}; the whole file will be written again")
         found = read_processes(directory.master_socket, _ASK_SECONDS)
         serving = read_worker(directory.stats_socket, _ASK_SECONDS)
-        notes += [
-            str(silent)
-            for silent in (found, serving)
-            if isinstance(silent, Unreachable) and silent.why.is_running
-        ]
+        silences = [each for each in (found, serving) if isinstance(each, Unreachable)]
+        notes += [str(silent) for silent in silences if silent.why.is_running]
+        if isinstance(found, Unreachable) and found.why is Silence.FORBIDDEN:
+            hidden.append(str(found))
         running = not isinstance(found, Unreachable)
-        active = None if isinstance(serving, Unreachable) else serving.digest
-        if running and text is not None and isinstance(serving, Unreachable) and serving.why.is_running:
+        digest = None if text is None else haproxy_config.digest(text)
+        active = None
+        if not isinstance(serving, Unreachable):
+            active = serving.digest
+        elif running and serving.why.is_running:
             # The worker's answer is unusable: the master's word counts, which read this file.
-            active = haproxy_config.digest(text)
-        state = HaproxyState(
+            active = digest
+        return HaproxyState(
             directory.path,
             directory.pod,
             listeners,
-            None if text is None else haproxy_config.digest(text),
+            digest,
             running,
             active,
             directory.started,
             directory.mark,
             "" if isinstance(serving, Unreachable) else serving.version,
         )
-        return state, found if isinstance(found, Unreachable) else None
 
     def _launched_processes(self) -> bool:
-        """Whether there are processes that nodeagent launched, by this configuration or an earlier one."""
+        """Whether there are any, by this configuration or an earlier one."""
         config = self._launched.config
         return (self._launch or config.exists()) and bool(process.running(config))
 
@@ -294,7 +273,11 @@ class Relay(Component[RelayState, RelayChange]):
         )
 
     def _install(self, directory: RunDirectory, listeners: tuple[Listener, ...]) -> None:
-        self._make_room(directory)
+        try:
+            make_room(directory, self._ranges, self._options.max_connections)
+        except OSError as error:
+            fields = {"err": str(error)}
+            _LOG.warning("Could not close connections of earlier HAProxy processes", extra={"fields": fields})
         activation = Activation(directory, self._drain_seconds, launch=self._launch)
         activation.install(self._text(frozenset(listeners)), listeners)
 
@@ -325,40 +308,20 @@ class Relay(Component[RelayState, RelayChange]):
         except OSError as error:
             raise ApplyError(f"{directory.path} can't be written: {error}; its pod is not ready.") from error
 
-    def _ready(self, directory: RunDirectory, wanted: Mapping[Endpoint, ObjectRef]) -> frozenset[Endpoint]:
-        uid = _owner(directory)
-        if uid is None:
-            return frozenset()
-        reply = read_servers(directory.stats_socket, _ASK_SECONDS)
-        own = held_by(listening_sockets(), uid) & wanted.keys()
-        if isinstance(reply, Unreachable):
-            serves = reply.why is Silence.FORBIDDEN or (
-                reply.why.is_running and own and responds(min(own, key=Endpoint.sort_key))
-            )
-            return own if serves else frozenset()
-        serving = {(server.bind, server.load_balancer) for server in reply}
-        return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
 
-    def _make_room(self, directory: RunDirectory) -> None:
-        """Close connections beyond the limit in all processes together: the reload leaves one more."""
-        found = read_processes(directory.master_socket, _ASK_SECONDS)
-        if isinstance(found, Unreachable) or not found.old_workers:
-            return
-        pids = (*found.workers, *found.old_workers)
-        try:
-            trim(
-                directory.master_socket, pids, self._ranges, self._options.max_connections, _owner(directory)
-            )
-        except OSError as error:
-            fields = {"err": str(error)}
-            _LOG.warning("Could not close connections of earlier HAProxy processes", extra={"fields": fields})
-
-
-def _owner(directory: RunDirectory) -> int | None:
-    """Return HAProxy's user: the owner of the socket in a directory closed to others; None without."""
-    for file in (directory.stats_socket, directory.path):
-        try:
-            return file.lstat().st_uid
-        except OSError:
-            continue
-    return None
+def _ready(directory: RunDirectory, wanted: Mapping[Endpoint, ObjectRef]) -> dict[Endpoint, str]:
+    uid = directory.owner
+    if uid is None:
+        return {}
+    reply = read_servers(directory.stats_socket, _ASK_SECONDS)
+    own = held_by(listening_sockets(), uid) & wanted.keys()
+    if isinstance(reply, Unreachable):
+        serves = reply.why is Silence.FORBIDDEN or (
+            reply.why.is_running and own and responds(min(own, key=Endpoint.sort_key))
+        )
+        return dict.fromkeys(own if serves else (), "")
+    return {
+        server.bind: server.health
+        for server in reply
+        if server.bind in own and server.load_balancer == wanted[server.bind]
+    }

@@ -1,26 +1,21 @@
 """The relay's haproxy.cfg: rendered from listeners, and read back into the same listeners. Pure.
 
-The actual state is read from the file, so the file has all fields of a `Listener`: the Service is in the name
-of the `listen` section, the rest in its lines. The section numbers below are those of HAProxy's configuration
-manual, version 2.6.
+The section numbers below are those of HAProxy's configuration manual, version 2.6.
 
 Why these limits:
 
-* `maxconn` is `relay.maxConnections`. File descriptors: two per connection, two per splice pipe, two per
-  listener (its socket and its check), and some per thread: see `descriptors`. HAProxy raises its own soft
+* `maxconn` is `relay.maxConnections`. For file descriptors, see `descriptors`: HAProxy raises its own soft
   limit but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB per connection
-  with both buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no
-  buffers. The processes that reloads left have at most as many together (trimming.trim).
+  with both buffers in use (`maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no buffers. The
+  processes that reloads left have at most as many together (activation.make_room).
 * `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. A client may have
   an eighth of what is free: seven that take all they can leave 44 %. Connections beyond that are closed at
-  once. An eighth of `maxconn` is reserved for the node. A limit by the listener's
-  `maxconn` instead would put the node's own connections into the same queue.
+  once, and an eighth of `maxconn` is reserved for the node. A limit by the listener's `maxconn` would put the
+  node's own connections into the same queue.
 * `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
   256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
-* Checks: at most about a hundred each second, and ten for a namespace, however many servers there are, and
-  however many are down.
 """
 
 import hashlib
@@ -180,29 +175,27 @@ _NODE = re.compile(r" set-src ipv[46]\(([^)\s]+)\) ")
 
 
 def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
-    """Return the options with a number of threads; HAProxy may use so many of the node's processors."""
+    """Return the options with a number of threads, by the number of the node's processors."""
     usual = max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD))
     return replace(options, threads=options.threads or usual)
 
 
 def descriptors(listeners: int, options: RelayOptions) -> int:
-    """Return how many file descriptors HAProxy may open at most with this many listeners, rounded up."""
+    """Return how many file descriptors HAProxy opens at most, rounded up.
+
+    Two per connection, two per splice pipe, two per listener (its socket and its check), some per thread.
+    """
     return 2 * options.max_connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
 
 
 def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -> str:
-    """Return the whole haproxy.cfg for these listeners; for none, only HAProxy's own sockets.
+    """Return the whole haproxy.cfg for these listeners, in whatever order.
 
     A connection that the node makes directly to the relay address has that address as its source, so
     `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one.
 
-    Args:
-        listeners: in any order; their order does not change the text.
-        options: the relay's; the defaults if there are none.
-
-    Returns:
-        The text. Its `description` has the SHA-256 of all the rest, and `show info` of a running process
-        returns it: this shows which configuration is active.
+    The `description` has the digest of all the rest, and `show info` of a running process returns it: this
+    shows which configuration is active.
 
     Raises:
         ApplyError: a listener can't be written in HAProxy's syntax, or two listeners clash.
@@ -236,10 +229,9 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
 
 
 def parse(text: str) -> tuple[Listener, ...]:
-    """Return the listeners of a text that `render` made, sorted by address and port.
+    """Return the listeners of a text that `render` made, in whatever edition, sorted by address and port.
 
-    Only what distinguishes them is read, in whatever edition's text. Its digest shows whether anything in it
-    was changed manually.
+    Only what distinguishes them is read: the digest shows whether anything else was changed manually.
 
     Raises:
         ValueError: a `listen` section is not one of nodeagent's; the message names it.
@@ -278,14 +270,8 @@ def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
     address, from that address, which no other has.
     """
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
-    exempt = " ".join(
-        [
-            str(options.ipv4),
-            str(options.ipv6),
-            *STEERING_SOURCES.values(),
-            *map(str, sorted(own, key=sort_key)),
-        ]
-    )
+    nodes = (options.ipv4, options.ipv6, *STEERING_SOURCES.values(), *sorted(own, key=sort_key))
+    exempt = " ".join(map(str, nodes))
     others = options.max_connections - options.max_connections // 8  # an eighth is reserved for the node
     count = "    tcp-request connection"
     return (

@@ -1,7 +1,6 @@
 """Queries to HAProxy over its unix sockets within a deadline: its master process, and the worker that serves.
 
-The commands are in HAProxy's management manual: 9.4, "Master CLI", for the master's socket; 9.1 and 9.3
-for the statistics socket of the worker.
+The commands are in HAProxy's management manual: 9.4 for the master's socket, 9.1 and 9.3 for the worker's.
 """
 
 import csv
@@ -52,19 +51,13 @@ class Unreachable(Struct, frozen=True):
 
 
 def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> str | Unreachable:
-    """Send one command and return the whole answer.
-
-    The write side is closed after the command: the master's socket would wait for further commands otherwise
-    (management manual 9.4).
+    """Send one command, without a newline, and return the whole answer, or why there is none.
 
     Args:
         path: the socket.
-        command: without a newline.
+        command: the write side is closed after it: the master's socket would wait for further ones.
         timeout: seconds for all of it: connecting, sending, reading to the end.
         most: bytes after which a longer answer is cut off.
-
-    Returns:
-        The answer, which may be empty; or why there is none.
     """
     deadline = time.monotonic() + timeout
     answer = bytearray()
@@ -108,7 +101,7 @@ _PAUSE_SECONDS = 0.002
 class Processes(Struct, frozen=True):
     """The master and its workers, by process id in HAProxy's own pid namespace.
 
-    `reloads` counts attempts; `failed_reloads` those that failed since the last that succeeded.
+    `reloads` counts attempts, `failed_reloads` those that failed since the last that succeeded.
     """
 
     master: int
@@ -131,8 +124,7 @@ class Reload(Struct, frozen=True):
 def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
     """Return the processes of the master behind the socket at `path`; `timeout` in seconds.
 
-    A master that executes itself again closes connections for a moment, so the query is repeated until the
-    timeout.
+    A master that executes itself again closes connections for a moment: the query is repeated.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -147,8 +139,8 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
 def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
     """Make the master read its configuration again; `timeout` in seconds.
 
-    2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones answer
-    nothing: the connection ends, or is reset, as the master executes itself.
+    2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones close
+    the connection, as the master executes itself.
     """
     answer = ask(path, "reload", timeout)
     if isinstance(answer, Unreachable):
@@ -178,10 +170,7 @@ def _processes(answer: str) -> Processes:
 def _parsed(
     path: PurePath, command: str, timeout: float, parse: Callable[[str], _Parsed], most: int = 1 << 16
 ) -> _Parsed | Unreachable:
-    """Parse an answer that is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
-
-    A HAProxy that is killed leaves a part of one, which must not count as the whole.
-    """
+    """Parse an answer that is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c)."""
     answer = ask(path, command, timeout, most)
     if isinstance(answer, Unreachable):
         return answer
@@ -205,9 +194,8 @@ _LONGEST_VERSION = 40
 class ServerState(Struct, frozen=True):
     """One listener's server, as HAProxy's health check sees it.
 
-    `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused");
-    `connections` are the listener's now. `rejected` counts connections since the last reload that were beyond
-    a limit (see haproxy_config), or were rejected for what they sent.
+    `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused").
+    `rejected` counts connections since the last reload: beyond a limit, or rejected for what they sent.
     """
 
     bind: Endpoint
@@ -218,13 +206,15 @@ class ServerState(Struct, frozen=True):
     connections: int = 0
     rejected: int = 0
 
+    @property
+    def health(self) -> str:
+        """All of it for a person."""
+        counts = f", {self.connections} connections, {self.rejected} rejected" if self.rejected else ""
+        return (f"{self.status} ({self.check})" if self.check else self.status) + counts
+
 
 class Worker(Struct, frozen=True):
-    """The worker that serves.
-
-    `digest` is that of the configuration that it runs, which is in the description: empty without one, and no
-    digest if that is not nodeagent's.
-    """
+    """The worker that serves, and the digest of what it runs: its description, if that is nodeagent's."""
 
     digest: str
     version: str
@@ -266,15 +256,7 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
         load_balancer, bind = named
         words = (row.get("check_desc") or row.get("check_status", ""), row.get("last_chk", ""))
         connections, rejected = frontends.get(row["pxname"], (0, 0))
-        state = ServerState(
-            bind=bind,
-            load_balancer=load_balancer,
-            # "UP 1/3" is a server on its way down that still serves.
-            up=row["status"].startswith("UP"),
-            status=row["status"],
-            check=": ".join(word for word in words if word),
-            connections=connections,
-            rejected=rejected,
-        )
-        found.append(state)
+        check = ": ".join(word for word in words if word)
+        up = row["status"].startswith("UP")  # "UP 1/3" is a server on its way down that still serves
+        found.append(ServerState(bind, load_balancer, up, row["status"], check, connections, rejected))
     return tuple(sorted(found, key=lambda state: state.bind.sort_key()))

@@ -3,12 +3,10 @@
 With sock_diag(7), the kernel lists the sockets that hold a port, with their owners. Without that module,
 /proc/net/tcp shows those that listen.
 
-HAProxy refuses a whole configuration if one of its binds fails. An ordinary user can bind any port from
+HAProxy refuses a whole configuration if one of its binds fails, and an ordinary user can bind any port from
 `net.ipv4.ip_unprivileged_port_start` on, even on an address that the node does not have yet (IP_FREEBIND).
-A socket that is bound with SO_REUSEPORT, and without SO_REUSEADDR, keeps all other users from its port, but
-not sockets of the same user (inet_csk_get_port()): HAProxy. It does not listen, so it gets no connection.
-With SO_REUSEADDR on both, another user could listen there, since Linux then counts only listening sockets as
-a conflict.
+A socket that is bound with SO_REUSEPORT keeps all other users from its port, but not sockets of the same user
+(inet_csk_get_port()): HAProxy. With SO_REUSEADDR on both, another user could listen there: it is not set.
 """
 
 import errno
@@ -38,10 +36,9 @@ _LISTEN, _BOUND_INACTIVE = 10, 13
 
 
 class PortSocket(Struct, frozen=True):
-    """A TCP socket that holds a port.
+    """A TCP socket that holds a port, and the user that made it.
 
-    An address `::` that is not `v6only` has the port for IPv4, too. `uid` is the user that made the socket.
-    One that is not `listening` only keeps the port from others.
+    An address `::` that is not `v6only` has the port for IPv4, too.
     """
 
     endpoint: Endpoint
@@ -65,7 +62,6 @@ def listening_sockets() -> tuple[PortSocket, ...]:
 
 
 def _sockets(*states: int) -> tuple[PortSocket, ...]:
-    """Return what sock_diag shows; if that is nothing, or it fails for whatever reason, what /proc shows."""
     found: tuple[PortSocket, ...] = ()
     try:
         found = tuple(
@@ -77,7 +73,7 @@ def _sockets(*states: int) -> tuple[PortSocket, ...]:
             )
             for each in tcp_sockets(states)
         )
-    except Exception as error:  # noqa: BLE001 - as it says
+    except Exception as error:  # noqa: BLE001 - for whatever reason, /proc shows them, too
         _LOG.debug("Could not use sock_diag", extra={"fields": {"err": repr(error)}})
     return found or from_tables(Path("/proc/thread-self/net"))
 
@@ -101,16 +97,12 @@ def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
 
 
 def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
-    """Return the users whose processes hold ports that the relay can't have. Pure.
+    """Return the user ids whose processes hold ports that the relay can't have, by address and port. Pure.
 
     Linux refuses to bind an address and port while another socket has them or has the wildcard and that port,
     unless both set SO_REUSEPORT as the same user (inet_csk_get_port()). So a socket of the relay's own user
-    on one address is not an obstacle: on a relay address it is the relay's, or another relay's during an
-    upgrade. A wildcard counts for every user; a `::` that is not IPV6_V6ONLY (nginx's are) counts for both
-    families.
-
-    Returns:
-        The user id by address and port; 0.0.0.0 and :: mean every address of the family.
+    on one address is not an obstacle; a wildcard (0.0.0.0, ::) counts for every user. A `::` that is not
+    IPV6_V6ONLY (nginx's are) counts for both families.
     """
     found: dict[Endpoint, int] = {}
     for each in sockets:
@@ -148,23 +140,18 @@ _FIRST_DESCRIPTOR = 1024
 class HeldPorts:
     """Ports that this process keeps from other users, one file descriptor each, until it ends.
 
-    A socket stays bound when its address is removed from the node, so the port is still held when the address
-    is added again.
+    A socket stays bound when its address is removed from the node, and is added again.
     """
 
     def __init__(self) -> None:
         self._descriptors: dict[Endpoint, int] = {}
 
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
-        """Hold these, too. Idempotent.
+        """Hold these, too; return those that another program already has, each with its user if it is known.
 
         Ports below `ip_unprivileged_port_start`, which no ordinary user can bind, are not held if this
         process lacks CAP_NET_BIND_SERVICE; instead, it checks whether another program listens there. An
-        address that the node does not have is not held either.
-
-        Returns:
-            Those that another program already has, each with its user if the kernel shows it. A
-            connection of another user's earlier listener keeps its port for a minute (TIME_WAIT).
+        address that the node does not have is not held either. Idempotent.
 
         Raises:
             ApplyError: there are too few file descriptors; the ports held before are still held.
@@ -208,10 +195,10 @@ class HeldPorts:
 
 
 def unbindable(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, int], ...]:
-    """Return the endpoints that can't be bound here, with the error: no such address, or another holder.
+    """Return the endpoints that can't be bound here, with the error number: no such address, another holder.
 
-    HAProxy 2.6 does not say why a reload failed; this finds the usual causes. Nothing listens meanwhile, and
-    a relay that shares its ports (SO_REUSEPORT) is not an obstacle.
+    HAProxy 2.6 does not say why a reload failed; these are the usual causes. A relay that shares its ports
+    (SO_REUSEPORT) is not an obstacle.
     """
     found = []
     for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):

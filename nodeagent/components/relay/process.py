@@ -1,9 +1,8 @@
 """HAProxy as a process: checking a configuration, starting it, finding and ending what was started.
 
-nodeagent finds its processes in /proc each time and keeps no list: a process is nodeagent's if its program is
-haproxy, its arguments name nodeagent's configuration file, and it is in the same network namespace (where its
-listeners are). A pid file can be stale; without one, a recycled pid is never mistaken for nodeagent's
-process, and a HAProxy whose run directory was deleted is still found.
+A process is nodeagent's if its program is haproxy, its arguments name nodeagent's configuration file, and it
+is in the same network namespace. A pid file could be stale; without one, a recycled pid is never mistaken for
+nodeagent's process, and a HAProxy whose run directory was deleted is still found.
 """
 
 import os
@@ -50,13 +49,9 @@ def check(text: str, haproxy: str) -> None:
 
 
 def check_descriptors(connections: int, listeners: int, needed: int) -> None:
-    """Check that the limit of descriptors allows as many as needed, or HAProxy refuses to start.
+    """Check that the hard limit of descriptors suffices, or HAProxy refuses to start. Raises ApplyError.
 
-    It says `Cannot raise FD limit` then. A relay pod's limit is not this process's, but it
-    comes from the same container runtime.
-
-    Raises:
-        ApplyError: the hard limit does not suffice.
+    A relay pod's limit is not this process's, but it comes from the same container runtime.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and needed > hard:
@@ -68,19 +63,17 @@ def check_descriptors(connections: int, listeners: int, needed: int) -> None:
 
 
 def start(haproxy: str, config: Path, master_socket: Path) -> None:
-    """Start a master and its worker, which outlive this process in a session of their own.
-
-    Returns once HAProxy has bound its listeners and gone to the background.
+    """Start a master and its worker, which outlive this process; return once the listeners are bound.
 
     Raises:
         ApplyError: it did not start; the text has HAProxy's own words.
     """
-    if not _PATH.fullmatch(str(config.parent)):
+    directory = str(config.parent)
+    if not _PATH.fullmatch(directory):
         raise ApplyError(
-            f"relay.runDir: {str(config.parent)!r} can't be used in HAProxy's options. The relay was left as "
+            f"relay.runDir: {directory!r} can't be used in HAProxy's options. The relay was left as "
             "it was. Use an absolute path of letters, digits, '.', '_' and '-'."
         )
-    directory = str(config.parent)
     command = [haproxy, "-W", "-D", "-C", directory, "-S", f"{master_socket},mode,600", "-f", str(config)]
     with tempfile.TemporaryFile() as log:
         try:
@@ -99,7 +92,7 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
 
 
 def running(config: Path) -> tuple[int, ...]:
-    """Return the process ids of all of nodeagent's HAProxy processes, masters and workers, also old ones."""
+    """Return the process ids of all that nodeagent launched, masters and workers, also old ones."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return tuple(pid for pid in pids if _is_ours(pid, config))
 
@@ -148,36 +141,24 @@ def _is_ours(pid: int, config: Path) -> bool:
     directory = Path("/proc", str(pid))
     try:
         # " (deleted)" follows the path after an upgrade of the package.
-        name = (directory / "exe").readlink().name.removesuffix(" (deleted)")
-        if name != "haproxy":
+        if (directory / "exe").readlink().name.removesuffix(" (deleted)") != "haproxy":
             return False
+        arguments = (directory / "cmdline").read_bytes().split(b"\0")
         same_network = (directory / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         # It ended meanwhile, or belongs to a user whose processes are not visible.
         return False
-    return same_network and (b"-f", os.fsencode(config)) in pairwise(_arguments(pid))
-
-
-def _arguments(pid: int) -> list[bytes]:
-    """Return a process's command line; nothing if it has ended."""
-    try:
-        return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+    return same_network and (b"-f", os.fsencode(config)) in pairwise(arguments)
 
 
 def _signal(pid: int, config: Path, number: signal.Signals) -> None:
-    """Signal a process if it is nodeagent's still."""
     with suppress(ProcessLookupError):
         if _is_ours(pid, config):
             os.kill(pid, number)
 
 
 def _gone(config: Path, seconds: float) -> bool:
-    """Wait until none of nodeagent's is left, at most that long.
-
-    Each that was seen is awaited: one that is ending has no program any more, but its sockets are still open.
-    """
+    """Wait until none is left. One that is ending has no program any more, but its sockets are still open."""
     deadline = time.monotonic() + seconds
     left = {*running(config)}
     while left:

@@ -36,12 +36,7 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class RunDirectory:
-    """A directory of HAProxy's.
-
-    Args:
-        path: absolute; it need not exist yet.
-        of_pod: whether it is a relay pod's.
-    """
+    """A directory of HAProxy's, which need not exist yet; `of_pod`: a relay pod's."""
 
     def __init__(self, path: Path, *, of_pod: bool = False) -> None:
         self.path = path
@@ -52,10 +47,10 @@ class RunDirectory:
         self._ready = path / "ready"
 
     def read(self) -> str | None:
-        """Return the configuration as it is, or None if there is none.
+        """Return the configuration, or None if there is none.
 
-        The relay's container can write here. A link, a FIFO or a file without end is not nodeagent's, and
-        counts as none: it is neither followed nor waited for, and the next `install` replaces it.
+        The relay's container can write here. A link, a FIFO or a file without end counts as none: it is
+        neither followed nor waited for, and the next `install` replaces it.
 
         Raises:
             ApplyError: it exists, but can't be read.
@@ -114,6 +109,14 @@ class RunDirectory:
     def pod(self) -> str:
         """The name of the relay pod; without its file, that of the directory. Empty if it is no pod's."""
         return (_line(self.path / "pod") or self.path.name) if self._of_pod else ""
+
+    @property
+    def owner(self) -> int | None:
+        """HAProxy's user: the owner of the socket in a directory closed to others; None without."""
+        for file in (self.stats_socket, self.path):
+            with suppress(OSError):
+                return file.lstat().st_uid
+        return None
 
     @property
     def mark(self) -> str:
@@ -179,7 +182,7 @@ def pod_directories(run_dir: Path) -> list[RunDirectory]:
 
 
 def _content(path: Path, most: int) -> bytes | None:
-    """Return a regular file's content; None if there is none, or it is longer. Raises OSError."""
+    """Return a regular file's content; None if there is none, or it is longer than `most`. Raises OSError."""
     try:
         with open(os.open(path, _OPEN), "rb") as file:  # noqa: PTH123 - pathlib has no such flags
             if not S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -14,12 +14,12 @@ Action = Literal["none", "start", "reload", "steer", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class HaproxyState:
-    """One HAProxy of this node: a relay pod's, or the one that nodeagent launches.
+    """One HAProxy of this node: a relay pod's, or the one that nodeagent launches, which has no `pod`.
 
-    `directory` is its own; `pod` is the name of its pod, empty for a launched one. `listeners` are in the
-    configuration file, whose digest is `file_digest` (None: no file, or not readable). `running` says
-    whether its master answers; `active_digest` is the digest of the configuration that its worker runs, and
-    `started` when the worker began. `mark` is what the agent noted when it last became ready.
+    `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not readable).
+    `running` says whether its master answers; `active_digest` is the digest of the configuration that its
+    worker runs, and `started` when the worker began. `mark` is what the agent noted when it last became
+    ready.
     """
 
     directory: PurePath
@@ -45,8 +45,6 @@ class RelayState:
     `haproxies` are those that may serve, the youngest last: those of the pods that are not ending, or the
     launched one. `gone` are the directories of pods of which no process is left. `stray` is true if
     processes that nodeagent launched are left although their master does not answer, or pods are to serve.
-    `notes` say what could not be read, or is not as expected. `unreadable` is the reason why this user can't
-    ask HAProxy, otherwise empty.
     """
 
     haproxies: tuple[HaproxyState, ...] = ()
@@ -110,7 +108,6 @@ class RelayChange(Diff):
         )
 
     def __str__(self) -> str:
-        """Return one line per listener, as in a diff, then what is done; empty if there is nothing to do."""
         return "\n".join(dict.fromkeys(self._lines()))
 
     def _lines(self) -> Iterator[str]:
@@ -126,19 +123,15 @@ class RelayChange(Diff):
             yield from (f"+ {_line(each)}" for each in self.listeners if each.bind not in before)
         for step in self.steps:
             pod = f" of {step.haproxy.pod}" if step.haproxy.pod else ""
-            what = (
-                f"steer new connections to HAProxy{pod}"
-                if step.action == "steer"
-                else f"{step.action} HAProxy{pod}"
-            )
-            yield what + (f": {step.reason}" if step.reason else "")
+            action = "steer new connections to" if step.action == "steer" else step.action
+            yield f"{action} HAProxy{pod}" + (f": {step.reason}" if step.reason else "")
         if self.awaited:
             yield "wait for a relay pod"
         yield from (f"- {path}: its pod has ended" for path in self.gone)
 
 
 def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, launch: bool) -> RelayChange:
-    """Return what leads from `state` to the listeners, of which `digest` is that of the rendering.
+    """Return what leads from `state` to the listeners, whose rendering has this digest.
 
     With `launch`, nodeagent starts and stops HAProxy.
     """

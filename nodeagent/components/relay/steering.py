@@ -1,9 +1,9 @@
 """Steers new connections to one HAProxy while another one listens on the same addresses. EFFECTS.
 
-During a hand-over, the old and the new pod's HAProxy share each address and port (SO_REUSEPORT), and the
+During a rollout, the old and the new pod's HAProxy share each address and port (SO_REUSEPORT), and the
 kernel distributes new connections by a hash. Those that the old one has not accepted when it closes its
-socket are reset. So the new pod's agent makes the kernel choose the new HAProxy's socket
-(SO_ATTACH_REUSEPORT_CBPF): the old one's queue is empty when it closes.
+socket are reset. So the agent makes the kernel choose the new HAProxy's socket (SO_ATTACH_REUSEPORT_CBPF):
+the old one's queue is empty when it closes.
 
 A socket's index in its group is the order of listen(2), and changes when another one is closed
 (reuseport_detach_sock()). So it is never assumed: a connection of the agent's own has to arrive at its
@@ -57,11 +57,10 @@ _SESSION = re.compile(r" proto=tcpv[46] src=(\S+):(\d{1,5}) ")
 def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset[Endpoint]:
     """Make all new connections to these endpoints arrive at the HAProxy behind that socket. Idempotent.
 
-    An endpoint with one listening socket needs nothing. No socket of HAProxy's is held afterwards: one that
-    stays open would be a listener without a process.
+    No socket of HAProxy's is held afterwards: one that stays open would be a listener without a process.
 
     Returns:
-        The endpoints that were steered.
+        The endpoints that were steered: those with more than one listening socket.
 
     Raises:
         OSError: some could not be; the text says which. There, the kernel's hash is used, as without a call.

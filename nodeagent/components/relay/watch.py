@@ -1,5 +1,6 @@
 """Notices that a HAProxy of this node was started, ended or was reloaded. EFFECTS."""
 
+import math
 import select
 import socket
 import time
@@ -10,7 +11,7 @@ from nodeagent.components.relay.run_directory import RunDirectory
 
 _RETURN_SECONDS = 0.3
 """How long HAProxy may not answer before it counts as ended: a reload takes a fraction of it."""
-_AGAIN_SECONDS = 0.01
+_AGAIN_SECONDS = 0.02
 _CONNECT_SECONDS = 0.2
 _ABSENT_SECONDS = 0.5
 """Between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
@@ -22,11 +23,10 @@ _CHUNK = 65536
 class RelayWatch:
     """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
 
-    By a connection to each master's socket, which ends with the master. It works for a pod in another pid
-    namespace, where pidfd_open(2) does not. HAProxy 2.6 does this: the master never times out an idle
-    connection (held for 500 s; the statistics socket would after 10); it ends when its worker dies
-    (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a reload
-    closes the connection, since the master executes itself again.
+    By a connection to each master's socket. It works for a pod in another pid namespace, where pidfd_open(2)
+    does not. HAProxy 2.6 does this: the master never times out an idle connection; it ends when its worker
+    dies (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a
+    reload closes the connection, since the master executes itself again.
 
     Args:
         directories: returns those of all HAProxies that are or were here.
@@ -35,16 +35,18 @@ class RelayWatch:
     def __init__(self, directories: Callable[[], Iterable[RunDirectory]]) -> None:
         self._directories = directories
         self._epoll = select.epoll()
-        self._connections: dict[Path, socket.socket | None] = {}
-        """By directory; None: its master does not answer."""
+        self._connections: dict[Path, socket.socket] = {}
+        self._silent: dict[Path, float] = {}
+        """When those without a connection count as ended; infinite if that was reported."""
         self._gone: set[Path] = set()
         self.drain()
 
     @property
     def seconds(self) -> float:
         """Until the next attempt to connect."""
-        waits = None in self._connections.values() or not self._connections
-        return _ABSENT_SECONDS if waits else _LOOK_SECONDS
+        if any(at < math.inf for at in self._silent.values()):
+            return _AGAIN_SECONDS
+        return _ABSENT_SECONDS if self._silent or not self._connections else _LOOK_SECONDS
 
     def fileno(self) -> int:
         """See `component.Watch`."""
@@ -53,16 +55,15 @@ class RelayWatch:
     def close(self) -> None:
         """See `component.Watch`."""
         for connection in self._connections.values():
-            if connection is not None:
-                connection.close()
+            connection.close()
         self._epoll.close()
 
     def drain(self) -> str:
-        """See `component.Watch`. If a connection has ended, wait as long as a reload takes."""
+        """See `component.Watch`."""
         directories = {each.path: each for each in self._directories()}
         for path in self._connections.keys() - directories.keys():
-            if (connection := self._connections.pop(path)) is not None:
-                connection.close()
+            self._connections.pop(path).close()
+        self._silent = {path: at for path, at in self._silent.items() if path in directories}
         self._gone &= directories.keys()
         return "; ".join(filter(None, map(self._look, directories.values())))
 
@@ -70,27 +71,23 @@ class RelayWatch:
         path = directory.path
         name = f"HAProxy of {directory.pod}" if directory.pod else "HAProxy"
         connection = self._connections.get(path)
-        if connection is None:
-            self._connections[path] = found = self._connected(directory)
-            if found is not None:
-                return f"{name} answers"
-            if directory.pod and path not in self._gone and directory.is_gone():
-                self._gone.add(path)
-                return f"{directory.pod} has ended"
-            return ""
-        try:
-            if connection.recv(_CHUNK):
+        if connection is not None:
+            if _is_open(connection):
                 return ""
-        except BlockingIOError:
-            return ""
-        except OSError:
-            pass  # it was reset
-        connection.close()
-        deadline = time.monotonic() + _RETURN_SECONDS
-        while (found := self._connected(directory)) is None and time.monotonic() < deadline:
-            time.sleep(_AGAIN_SECONDS)
-        self._connections[path] = found
-        return f"{name} stopped, or was reloaded" if found else f"{name} stopped"
+            self._connections.pop(path).close()
+            self._silent[path] = time.monotonic() + _RETURN_SECONDS
+        ends_at = self._silent.setdefault(path, math.inf)
+        if found := self._connected(directory):
+            self._connections[path] = found
+            del self._silent[path]
+            return f"{name} answers" if ends_at == math.inf else f"{name} stopped, or was reloaded"
+        if time.monotonic() >= ends_at:
+            self._silent[path] = math.inf
+            return f"{name} stopped"
+        if directory.pod and path not in self._gone and directory.is_gone():
+            self._gone.add(path)
+            return f"{directory.pod} has ended"
+        return ""
 
     def _connected(self, directory: RunDirectory) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
@@ -103,3 +100,12 @@ class RelayWatch:
         connection.settimeout(0)  # recv() would wait that long, whatever its flags
         self._epoll.register(connection, select.EPOLLIN)
         return connection
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(_CHUNK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # it was reset

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses import Addresses
 from tests.components.addresses.node import RANGES
 from tests.components.dnat.network import Namespace
 from tests.testbed.waiting import wait_until

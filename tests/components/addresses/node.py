@@ -2,8 +2,7 @@
 
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import AddressDiff, AddressState
+from nodeagent.components.addresses import AddressDiff, Addresses, AddressState
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef

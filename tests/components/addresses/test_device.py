@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses import Addresses
 from tests.components.addresses.node import FOUR, SIX, apply, clean_up, desired, difference
 from tests.components.converging import add
 from tests.components.dnat.network import Namespace, Server

@@ -2,8 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import owned
+from nodeagent.components.addresses import Addresses, owned
 from nodeagent.linux.netlink import KernelAddress
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, desired, difference, held
 from tests.components.converging import add

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses import Addresses
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, difference, held
 from tests.components.dnat.network import Namespace, Server
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from nodeagent.components.addresses.component import Addresses, AddressWatch
+from nodeagent.components.addresses import Addresses, AddressWatch
 from tests.components.addresses.node import FOUR, SIX, apply
 from tests.components.dnat.network import Namespace
 

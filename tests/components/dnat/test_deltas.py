@@ -9,9 +9,9 @@ from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import (
     COMMENT_LIMIT,
     DnatBackend,
+    DnatState,
     comment_of,
     difference,
-    grown,
     normalised,
 )
 from nodeagent.errors import ApplyError
@@ -80,12 +80,13 @@ def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: D
     """What one example leaves is where the next starts; each half does its part and no other."""
     before = backend.read()
     assert not before.damage
-    backend.run(difference(backend, before, grown(before.rules, normalised(desired))))
+    growth = difference(backend, before, desired, keep=True)
+    backend.run(growth)
     between = backend.read()
-    assert _meaning(between.rules) == _meaning(normalised(grown(before.rules, normalised(desired))))
+    assert _meaning(between.rules) == _meaning(growth.desired)
     assert _matches(between.rules) == _matches(before.rules) | _matches(desired)
     rest = difference(backend, between, desired)
-    assert not difference(backend, between, grown(between.rules, normalised(desired)))
+    assert not difference(backend, between, desired, keep=True)
     assert rest.added.redirects == ()
     backend.run(rest)
     after = backend.read()
@@ -153,7 +154,8 @@ def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]]
 def test_an_entry_of_another_program_keeps_no_change_back() -> None:
     """Nothing of ours is at port 0, but the kernel takes it."""
     foreign = DnatRules((redirect("192.0.2.77", "169.254.66.9", port=0),))
-    assert _matches(normalised(grown(foreign, both_families()))) > _matches(normalised(both_families()))
+    growth = difference(NftablesBackend(), DnatState(foreign), both_families(), keep=True)
+    assert _matches(growth.desired) > _matches(normalised(both_families()))
 
 
 def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:

@@ -24,7 +24,7 @@ from tests.components.dnat.refused_calls import (
     refuse,
 )
 from tests.components.dnat.test_switching import locked
-from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, difference_of, guarded
+from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, difference_of, guarded, run
 
 Backend = Callable[[], DnatBackend | Dnat]
 
@@ -39,7 +39,7 @@ def _pass(choose_backend: Backend, desired: DnatRules) -> str:
     try:
         backend = choose_backend()
         change = difference_of(backend, desired)
-        if problem := backend.run(change):
+        if problem := run(backend, change):
             return f"{problem}\nwas to do:\n{change}"
     except ApplyError as error:
         return str(error)

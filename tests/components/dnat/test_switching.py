@@ -48,7 +48,7 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
         if before == "nftables"
         else "# all chains NODEAGENT-* are deleted\n"
     )
-    assert removal in backend.script(difference_of(backend, guarded()))
+    assert removal in difference_of(backend, guarded()).text
     change = apply(backend, guarded())
     assert f"- everything that the backend {before} left" in str(change)
     assert standing() == [after]

@@ -112,8 +112,13 @@ def guarded() -> DnatRules:
 def apply(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
     """One whole pass; returns the transaction that ran."""
     change = difference_of(backend, desired)
-    assert backend.run(change) == ""
+    assert run(backend, change) == ""
     return change
+
+
+def run(backend: DnatBackend | Dnat, change: DnatChange) -> str:
+    """Apply a change; returns what the node lacks."""
+    return backend.apply(change) if isinstance(backend, Dnat) else backend.run(change)
 
 
 def difference_of(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:

@@ -151,7 +151,7 @@ class KeptRelay(Relay):
 
     def ready_of(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
         """Those of the listeners that are ready now."""
-        return self.ready(self.read(), Desired(listeners=tuple(listeners)))
+        return frozenset(self.ready(self.read(), Desired(listeners=tuple(listeners))))
 
     def state(self) -> HaproxyState:
         """The only HAProxy's, or the one that serves."""

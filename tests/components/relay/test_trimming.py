@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.components.relay.trimming import fair_share
+from nodeagent.components.relay.activation import fair_share
 
 
 @given(st.lists(st.integers(1, 100)), st.integers(0, 500))

@@ -1,0 +1,344 @@
+"""The relay addresses as a component of the node: on a dummy device, or on `lo` if the kernel has none.
+
+On nodeagent's own device every address in the configured ranges is nodeagent's. On `lo`, which belongs to the
+system, only an address in the ranges that has a mark:
+
+- IPv4: the label `lo:hairpin0`, which the kernel keeps with the address.
+- IPv6 has no labels: a host address is nodeagent's if it is deprecated forever, without DAD and without a
+  prefix route, as nodeagent adds it and hardly any other program would.
+"""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from nodeagent.components.component import Component, Diff
+from nodeagent.linux.netlink import (
+    ADDRESS_GROUPS,
+    KernelAddress,
+    Link,
+    Netlink,
+    NetlinkRefusedError,
+    Notifications,
+    address_socket,
+    opened,
+)
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Desired, RelayAddress
+from nodeagent.model.facts import InterfaceAddress
+
+DeviceStatus = Literal["absent", "up", "down", "foreign"]
+
+DeviceStep = Literal["keep", "create", "set up", "delete"]
+
+
+class AddressState(Struct, frozen=True):
+    """All addresses of the node, and the device for the relay's.
+
+    `made_by_us`: the device has nodeagent's alias. Cleanup deletes such a device, and only empties any other.
+    """
+
+    addresses: tuple[InterfaceAddress, ...]
+    device: str
+    status: DeviceStatus
+    kind: str = ""
+    made_by_us: bool = False
+    notes: tuple[str, ...] = ()
+    unreadable: str = ""
+
+    @property
+    def ours(self) -> tuple[InterfaceAddress, ...]:
+        """Those that nodeagent put on the node, on whichever device."""
+        return tuple(address for address in self.addresses if address.ours)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressDiff(Diff):
+    """What is done with the relay addresses; those of `add` are added on the device `home`.
+
+    `refused` says for each desired address that is not available why not; it alone is no difference.
+    """
+
+    before: AddressState = field(repr=False)
+    home: str
+    step: DeviceStep = "keep"
+    add: tuple[RelayAddress, ...] = ()
+    remove: tuple[InterfaceAddress, ...] = ()
+    refused: Mapping[IPAddress, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.step != "keep" or self.add or self.remove)
+
+    @property
+    def how(self) -> str:
+        """See `component.Diff`."""
+        made = f"on a new device {self.home}, or on lo if the kernel can't make it"
+        return made if self.step == "create" else ""
+
+    @property
+    def problem(self) -> str:
+        """See `component.Diff`."""
+        return _lines(self.refused, _NOT_SERVED)
+
+    @property
+    def text(self) -> str:
+        """See `component.Diff`; with what is refused."""
+        refused = (f"! {address}: {reason}" for address, reason in self.refused.items())
+        return "\n".join(filter(None, (*refused, str(self))))
+
+    def __str__(self) -> str:
+        lines = [f"~ device {self.home}: set up"] if self.step == "set up" else []
+        home = "" if self.step == "create" else f" on {self.home}"
+        lines += [f"+ {one.address}{home} ({one.load_balancer})" for one in self.add]
+        lines += [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
+        if self.step == "delete":
+            lines.append(f"- device {self.home}")
+        return "\n".join(lines)
+
+
+_NOT_SERVED = "; its load balancer is not served"
+
+
+def _lines(failures: Mapping[IPAddress, str], consequence: str = "") -> str:
+    return "\n".join(f"relay address {address}: {why}{consequence}" for address, why in failures.items())
+
+
+def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IPAddress, str]:
+    taken = {one.address: one.interface for one in state.addresses if not one.ours}
+    refused = {
+        one.address: f"it is on {taken[one.address]} already, added by another program; remove it "
+        "there or choose another relay range"
+        for one in desired
+        if one.address in taken
+    }
+    if state.status != "foreign":
+        return refused
+    reason = (
+        f"the device {state.device} ({state.kind or 'not a virtual device'}) is not nodeagent's and was "
+        "left unchanged; rename or delete it, or set relay.interface to another name"
+    )
+    standing = {one.address for one in state.ours}
+    return {one.address: reason for one in desired if one.address not in standing} | refused
+
+
+_ALIAS = "nodeagent"
+"""The alias (IFLA_IFALIAS) of a device that nodeagent made: `ip link` shows it."""
+
+# IFA_F_* of include/uapi/linux/if_addr.h: NODAD makes an address usable at once; NOPREFIXROUTE keeps the
+# route out of the main table (the one in the local table is enough); DEPRECATED is the result of a preferred
+# lifetime of 0.
+_NODAD, _DEPRECATED, _NOPREFIXROUTE = 0x02, 0x20, 0x200
+_FLAGS_GIVEN = _NODAD | _NOPREFIXROUTE
+_FLAGS_SHOWN = _FLAGS_GIVEN | _DEPRECATED
+
+# RT_SCOPE_HOST of include/uapi/linux/rtnetlink.h: inet_select_addr() skips an address whose scope is narrower
+# than the destination's, so this one is never the source of traffic that leaves the node.
+_SCOPE_HOST = 254
+
+_FOREVER = 0xFFFFFFFF
+
+Ranges = tuple[IPv4Network, IPv6Network]
+
+
+def _label_on_lo(device: str) -> str:
+    """Return the label of an IPv4 address on `lo`: at most 15 bytes (IFNAMSIZ - 1), as for an interface."""
+    return f"lo:{device}"[:15]
+
+
+def _attributes(address: IPAddress, label: str) -> Mapping[str, object]:
+    """Return the attributes with which nodeagent adds an address, by pyroute2's names.
+
+    IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does (RFC 6724,
+    rule 3), but on a node that has a route for IPv6 and only link-local addresses (rule 2).
+    """
+    if isinstance(address, IPv6Address):
+        return {"flags": _FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER}
+    return {"scope": _SCOPE_HOST, "label": label}
+
+
+def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
+    """Return the address as the planner sees it, and whether it is nodeagent's."""
+    ours = device_is_ours if found.interface == device else found.interface == "lo" and _marked(found, device)
+    ours = ours and any(found.address in network for network in ranges)
+    return InterfaceAddress(found.address, found.prefix_length, found.interface, ours=ours)
+
+
+def _marked(found: KernelAddress, device: str) -> bool:
+    if found.prefix_length != found.address.max_prefixlen:
+        return False
+    if not isinstance(found.address, IPv6Address):
+        return found.label == _label_on_lo(device)
+    return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN
+
+
+class AddressWatch(Notifications):
+    """Implements `component.Watch`: addresses in the ranges, and the device.
+
+    A notification about another interface or address, of which each pod causes about 13, costs its decoding.
+    """
+
+    def __init__(self, interface: str, ranges: Ranges) -> None:
+        super().__init__(address_socket(), ADDRESS_GROUPS)
+        self._interface = interface
+        self._ranges = ranges
+        try:
+            self._index = socket.if_nametoindex(interface)
+        except OSError:
+            self._index = 0  # not made yet; its first notification shows it
+
+    def drain(self) -> str:
+        """See `component.Watch`."""
+        found = dict.fromkeys(filter(None, map(self._concerned, self.messages())))
+        return "; ".join(found)
+
+    def _concerned(self, message: Any) -> str:  # noqa: ANN401 - pyroute2 has no types
+        event = message["event"]
+        if event in {"RTM_NEWADDR", "RTM_DELADDR"}:
+            text = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+            if text is None or not any(ip_address(text) in network for network in self._ranges):
+                return ""
+            # Another program's address in the ranges counts, too: when it is removed, its load balancer can
+            # be served.
+            return f"{text} was {'added' if event == 'RTM_NEWADDR' else 'removed'}"
+        # A bridge sends DELLINK with its own family when a port leaves it.
+        if message["family"] != socket.AF_UNSPEC:
+            return ""
+        if message.get_attr("IFLA_IFNAME") == self._interface:
+            self._index = message["index"]
+        elif message["index"] != self._index:
+            return ""
+        return f"the device {self._interface} was changed"
+
+
+class Addresses(Component[AddressState, AddressDiff]):
+    """Implements `component.Component`. One address's failure does not affect the others.
+
+    Args:
+        interface: The device's name.
+        ranges: The IPv4 and the IPv6 range of relay addresses.
+        kind: The kind of device to make and to accept, by the kernel's name.
+    """
+
+    def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
+        self._interface = interface
+        self._ranges = ranges
+        self._kind = kind
+
+    def read(self) -> AddressState:
+        """See `component.Component`. Needs no privilege."""
+        with opened() as netlink:
+            link = netlink.link(self._interface)
+            found = netlink.addresses()
+        usable = link is not None and self._is_usable(link)
+        addresses = tuple(owned(one, self._ranges, self._interface, device_is_ours=usable) for one in found)
+        if link is None:
+            return AddressState(addresses, self._interface, "absent")
+        status: DeviceStatus = "foreign" if not usable else "up" if link.up else "down"
+        return AddressState(addresses, self._interface, status, link.kind, usable and link.alias == _ALIAS)
+
+    def diff(self, actual: AddressState, desired: Desired, *, keep: bool = False) -> AddressDiff:
+        """See `component.Component`.
+
+        An address that is on `lo` although the device exists is moved: added to the device, then removed from
+        `lo`. If the addresses are on `lo` and there is no device, they stay: that is correct. A device that
+        nodeagent made is deleted if no address is desired.
+        """
+        addresses = desired.addresses
+        if not addresses and actual.made_by_us and not keep:
+            # What is on the device is removed with it.
+            elsewhere = tuple(one for one in actual.ours if one.interface != actual.device)
+            return AddressDiff(before=actual, home=actual.device, step="delete", remove=elsewhere)
+        # `lo` only while nodeagent's addresses are there and the device does not exist.
+        home = "lo" if actual.status == "absent" and actual.ours else actual.device
+        refused = _refusals(actual, addresses)
+        at_home = {one.address for one in actual.ours if one.interface == home}
+        add = tuple(one for one in addresses if one.address not in refused and one.address not in at_home)
+        wanted = {one.address for one in addresses}
+        step: DeviceStep = "keep"
+        if home == actual.device and (add or wanted & at_home):
+            step = "create" if actual.status == "absent" else "set up" if actual.status == "down" else "keep"
+        # One that is desired stays on the right device; or on any, if the right one is not available.
+        remove = tuple(
+            one
+            for one in (() if keep else actual.ours)
+            if one.address not in wanted or (one.interface != home and one.address not in refused)
+        )
+        return AddressDiff(actual, home, step, add, remove, refused)
+
+    def apply(self, diff: AddressDiff) -> str:
+        """See `component.Component`."""
+        with opened() as netlink:
+            failed = _lines(self._add(netlink, diff), _NOT_SERVED)
+            return "\n".join(filter(None, (failed, _lines(_remove(netlink, diff)))))
+
+    def watch(self) -> AddressWatch:
+        """See `component.Component`."""
+        return AddressWatch(self._interface, self._ranges)
+
+    def ready(self, actual: AddressState, desired: Desired) -> Mapping[Endpoint, str]:
+        """Return those whose address the node has: a listening socket outlives its address."""
+        held = {one.address for one in actual.ours}
+        return {each.bind: "" for each in desired.listeners if each.bind.address in held}
+
+    def _add(self, netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
+        """Return the addresses that could not be added, and why."""
+        failures: dict[IPAddress, str] = {}
+        try:
+            home = self._ready(netlink, diff)
+        except NetlinkRefusedError as error:
+            return {one.address: f"{error}{_hint(error, one.address, diff.home)}" for one in diff.add}
+        label = _label_on_lo(self._interface) if home == "lo" else home
+        for one in diff.add:
+            try:
+                netlink.add(one.address, home, _attributes(one.address, label))
+            except NetlinkRefusedError as error:
+                failures[one.address] = f"{error}{_hint(error, one.address, home)}"
+        return failures
+
+    def _is_usable(self, link: Link) -> bool:
+        """Whether it is nodeagent's, or one of that kind that an administrator provided without an alias."""
+        return link.kind == self._kind and link.alias in ("", _ALIAS)
+
+    def _ready(self, netlink: Netlink, diff: AddressDiff) -> str:
+        """Make the device ready and return it, or `lo` if the kernel has no such kind."""
+        name = diff.home
+        if diff.step == "set up":
+            netlink.set_up(name)
+        if diff.step != "create":
+            return name
+        try:
+            netlink.make(name, self._kind, _ALIAS)
+        except NetlinkRefusedError as error:
+            if error.errno == EOPNOTSUPP:  # "Unknown device type"
+                return "lo"
+            link = netlink.link(name)
+            if error.errno != EEXIST or link is None or not self._is_usable(link):
+                raise
+            netlink.set_up(name)  # another program was faster
+        return name
+
+
+def _remove(netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
+    """Return the addresses that could not be removed, and why."""
+    failures: dict[IPAddress, str] = {}
+    for one in diff.remove:
+        try:
+            netlink.remove(one.address, one.prefix_length, one.interface)
+        except NetlinkRefusedError as error:
+            failures[one.address] = f"{error}{_hint(error, one.address, one.interface)}"
+    if diff.step == "delete":
+        netlink.delete(diff.home)
+    return failures
+
+
+def _hint(error: NetlinkRefusedError, address: IPAddress, device: str) -> str:
+    if address.version == 6 and error.errno == EACCES:
+        return f"; IPv6 is switched off there (sysctl net.ipv6.conf.{device}.disable_ipv6)"
+    if address.version == 6 and error.errno in (EOPNOTSUPP, EAFNOSUPPORT):
+        return "; this kernel runs without IPv6 (ipv6.disable=1)"
+    return "; it needs root or CAP_NET_ADMIN" if error.errno == EPERM else ""
