@@ -250,15 +250,15 @@ def _with_metrics_and_alerts(text: str) -> str:
         made = textwrap.fill(f"- **Meaning:** {meaning}", _WIDTH, subsequent_indent="  ")
         before, heading, section = text.partition(f"### {rule['alert']}\n")
         text = before + heading + made + section[section.index("\n- ") :]
-    return _replaced(text, "metrics", _table(("metric", "what it shows"), _metrics()))
+    return _replaced(text, "metrics", "".join(f"- {name}: {meaning}\n" for name, meaning in _metrics()))
 
 
 def _summary(rule: Mapping[str, Mapping[str, str]]) -> str:
     return rule["annotations"]["summary"]
 
 
-def _metrics() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each metric that is nodeagent's own; labels are those of a scrape after everything."""
+def _metrics() -> Iterator[tuple[str, str]]:
+    """Yield each metric of nodeagent with its HELP; labels are those of a scrape after everything."""
     for made in (everything(), coredns_metrics(Status([]))):
         for family in text_string_to_metric_families(made.exposition().decode()):
             if family.name.startswith("process_"):

@@ -23,10 +23,11 @@ _MONITORING = DAEMONSET / "monitoring"
 _TARGET_LABELS = {"job", "instance", "node"}
 """Prometheus' own, and the one that podmonitor.yaml adds."""
 _KUBE_STATE_METRICS = {
+    "kube_daemonset_status_desired_number_scheduled": {"namespace", "daemonset"},
     "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
     "kube_deployment_status_replicas_unavailable": {"namespace", "deployment"},
 }
-"""Of kubernetes/kube-state-metrics, docs/metrics/workload (both are stable there)."""
+"""Of kubernetes/kube-state-metrics, docs/metrics/workload (all are stable there)."""
 _OURS = "nodeagent_"
 
 
@@ -46,6 +47,10 @@ def _rules() -> list[Object]:
     return [rule for group in written["spec"]["groups"] for rule in group["rules"]]
 
 
+def _page(name: str) -> str:
+    return (DAEMONSET.parent / "docs" / name).read_text("utf-8")
+
+
 def _dashboard() -> Object:
     found: Object = json.loads((_MONITORING / "dashboard.json").read_text("utf-8"))
     return found
@@ -58,6 +63,9 @@ def _queries() -> Iterator[tuple[str, str]]:
     for panel in _dashboard()["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"].replace("$node", ".*")
+    for block in re.findall(r"```yaml\n(groups:.*?)```", _page("gitops.md"), re.DOTALL):
+        for group in yaml.safe_load(block)["groups"]:
+            yield from ((rule["record"], rule["expr"]) for rule in group["rules"])
 
 
 QUERIES = list(_queries())
@@ -119,7 +127,7 @@ def test_an_alert_says_what_to_do_and_names_labels_that_its_series_has(rule: Obj
 
 
 def test_every_alert_leads_to_its_section_of_the_runbook() -> None:
-    alerts = (DAEMONSET.parent / "docs" / "runbook.md").read_text("utf-8").partition("## Metrics")[0]
+    alerts = _page("runbook.md").partition("## Metrics")[0]
     assert sorted(re.findall(r"^### (\S+)$", alerts, re.MULTILINE)) == sorted(
         rule["alert"] for rule in _rules()
     )
