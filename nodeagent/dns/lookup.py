@@ -1,17 +1,13 @@
 """Queries DNS servers for a hostname's addresses: by UDP, by TCP for long answers, several servers in turn.
 
-Which servers these are: systemd-resolved's stub listeners answer from /etc/hosts before they ask a server
-(dns_query_try_etc_hosts in resolved-dns-query.c; 127.0.0.54 looks there, too, despite its "bypass" mode), so
-nodeagent's own lines would verify themselves. nodeagent never queries the stubs, but the servers behind them,
-which resolved lists in a file of its own (systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver
-on this host (127.0.0.1: unbound, bind, NetworkManager's dnsmasq) may be as good as any and is queried; the
-verification notices if it answers with the relay's own address.
+systemd-resolved's stub listeners answer from /etc/hosts before they ask a server (dns_query_try_etc_hosts in
+resolved-dns-query.c; 127.0.0.54 looks there, too, despite its "bypass" mode), so nodeagent's own lines would
+verify themselves: the servers behind them are queried instead, which resolved lists in a file of its own
+(systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver on this host (unbound, NetworkManager's
+dnsmasq) may be as good as any; the verification notices if it answers with the relay's own address.
 
-EFFECTS: DNS queries, and resolv.conf is read. The only importer of dnspython, whose import costs 0.07 s:
-import this module only where hostnames are looked up. The library picks random ids and ports, and ignores
-answers that do not match its query; the answers are read here.
-
-Hostnames are queried as they are, absolute: search domains are not used.
+The only importer of dnspython, whose import costs 0.07 s: import this module only where hostnames are looked
+up. The library picks random ids and ports, and ignores answers that do not match its query.
 """
 
 import os
@@ -20,10 +16,9 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import dns.exception
 import dns.flags
@@ -57,22 +52,21 @@ class Upstreams(Struct, frozen=True):
 
 
 def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
-    """Return the servers to query now.
+    """Return the servers to query now; reads up to four small files each time, so that no change is missed.
 
-    Reads up to three small files each time, so that a change is never missed.
-
-    The first source that names a server decides: `hosts.dnsServers`; resolv.conf next to `hosts.file`,
-    whose links are followed as the node would follow them; the servers behind the node's systemd-resolved.
-    If the node's /etc is not this process's own, and there is none: the same two of this process. The
-    kubelet makes its `own` resolv.conf from the node's (dnsPolicy: Default), unless it is for the cluster's
-    DNS.
+    The first source that names a server decides: `hosts.dnsServers`; resolv.conf next to `hosts.file`; the
+    servers behind the node's systemd-resolved. If the node's /etc is not this process's own, then the same
+    two of this process: the kubelet makes its `own` resolv.conf from the node's (dnsPolicy: Default), unless
+    it is for the cluster's DNS.
     """
     if options.dns_servers:
         return Upstreams(tuple(server.endpoint for server in options.dns_servers))
     node = Path(options.file).with_name("resolv.conf")
-    tried = [_read_list(node), _read_behind_resolved(node)]
-    if node != own:
-        tried += [_read_list(own, None, options.cluster_domain), _read_behind_resolved(own)]
+    tried = []
+    for resolv_conf in dict.fromkeys((node, own)):
+        root = resolv_conf.parent.parent
+        cluster_domain = "" if resolv_conf == node else options.cluster_domain
+        tried += [_read_list(resolv_conf, root, cluster_domain), _read_list(root / _RESOLVED, root)]
     for found in tried:
         if found.servers:
             return found
@@ -80,18 +74,13 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     return Upstreams(problem=f"no DNS server can be queried ({reasons}): set hosts.dnsServers")
 
 
-def _read_behind_resolved(resolv_conf: Path) -> Upstreams:
-    """Return the servers that systemd-resolved queries, below the directory whose /etc has `resolv_conf`."""
-    return _read_list(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
-
-
-def _read_list(file: Path, root: Path | None = None, cluster_domain: str = "") -> Upstreams:
+def _read_list(file: Path, root: Path, cluster_domain: str = "") -> Upstreams:
     """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored.
 
     None are left of one that the kubelet made for the cluster's DNS, as its search list shows.
     """
     try:
-        text = _followed(file, root or file.parent.parent).read_text(encoding="utf-8", errors="replace")
+        text = _followed(file, root).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Upstreams(problem=f"{file} can't be read: {error.strerror}")
     found = parse_resolv_conf(text)
@@ -109,10 +98,7 @@ def _read_list(file: Path, root: Path | None = None, cluster_domain: str = "") -
 
 
 def _followed(file: Path, root: Path) -> Path:
-    """Return the file to which the link `file` points on the node, whose root directory is `root` here.
-
-    In a container the node's /etc is mounted elsewhere: a link to /run/... means the node's /run.
-    """
+    """Return the file to which the link `file` points on the node, whose root directory is `root` here."""
     for _ in range(_MOST_LINKS):
         try:
             target = os.readlink(file)  # noqa: PTH115 - text, joined below as the node would
@@ -133,27 +119,14 @@ _LARGEST: Final = 2048
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _FAILURES: Final = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
 """Of servers, the most informative first: a reported error before a missing answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The answer to the query for one family; `further` is the end of a chain that was not followed up."""
-
-    outcome: DnsOutcome
-    addresses: tuple[IPAddress, ...] = ()
-    ttl: int = 0
-    trouble: str = ""
-    further: dns.name.Name | None = None
+_Part: TypeAlias = DnsReply | dns.name.Name
+"""What is known of one family: a server's reply, or how far the chain of aliases was followed."""
 
 
 class Resolver:
-    """Looks up hostnames. May be used by any number of threads.
+    """Looks up hostnames at the servers that `upstreams` returns. May be used by any number of threads.
 
-    It remembers which server answered last and queries that one first, so that a dead one costs its time only
-    once.
-
-    Args:
-        upstreams: Returns the servers to query; called for each hostname.
+    The server that answered last is queried first, so that a dead one costs its time only once.
     """
 
     def __init__(self, upstreams: Callable[[], Upstreams]) -> None:
@@ -161,26 +134,23 @@ class Resolver:
         self._good: Endpoint | None = None
 
     def ask(self, name: str, seconds: float = _LONGEST_SECONDS) -> DnsReply:
-        """Look up A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
+        """Look up A and AAAA of `name`, in ASCII and absolute, within about `seconds`. A failure is a reply.
 
         Each server is tried up to twice. A server's failure (SERVFAIL, REFUSED, no answer) does not count as
         long as another server has an answer.
-
-        Returns:
-            The reply, within about `seconds`. DNS failures raise nothing.
         """
         upstreams = self._upstreams()
         if not upstreams.servers:
             return DnsReply(DnsOutcome.NO_SERVER, trouble=upstreams.problem)
         deadline = time.monotonic() + seconds
-        parts: dict[Family, _Part] = {}
+        parts: dict[Family, DnsReply] = {}
         for family, question in _QUESTIONS.items():
-            part = _Part(DnsOutcome.NO_ADDRESS, further=dns.name.from_text(name))
+            part: _Part = dns.name.from_text(name)
             for _ in range(1 + _MOST_HOPS):
-                if part.further is not None:  # or a chain that a server left unfinished
-                    part = self._ask_around(part.further, question, upstreams.servers, deadline)
-            if part.further is not None:
-                part = _Part(DnsOutcome.SERVFAIL, trouble="its chain of aliases is too long")
+                if isinstance(part, dns.name.Name):
+                    part = self._ask_around(part, question, upstreams.servers, deadline)
+            if isinstance(part, dns.name.Name):
+                part = DnsReply(DnsOutcome.SERVFAIL, trouble="its chain of aliases is too long")
             parts[family] = part
             if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second query would also wait in vain.
@@ -194,23 +164,23 @@ class Resolver:
         deadline: float,
     ) -> _Part:
         in_turn = sorted(servers, key=lambda server: server != self._good)
-        failures: dict[Endpoint, _Part] = {}
+        failures: dict[Endpoint, DnsReply] = {}
         for server in in_turn * _ROUNDS:
             seconds = min(_TRY_SECONDS, deadline - time.monotonic())
             if seconds <= 0:
                 break
             part = _ask_server(server, name, question, seconds)
-            if part.outcome.tells:
+            if isinstance(part, dns.name.Name) or part.outcome.tells:
                 self._good = server
                 return part
             failures[server] = part
         if not failures:
-            return _Part(DnsOutcome.TIMEOUT, trouble="no time was left to query it")
+            return DnsReply(DnsOutcome.TIMEOUT, trouble="no time was left to query it")
         said = "; ".join(
             f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
         )
         worst = min((part.outcome for part in failures.values()), key=_FAILURES.index)
-        return _Part(worst, trouble=said)
+        return DnsReply(worst, trouble=said)
 
 
 def _ask_server(
@@ -219,14 +189,14 @@ def _ask_server(
     """Send one query to one server: without EDNS, which not every server knows. Long answers come by TCP."""
     try:
         return _read(_exchange(server, dns.message.make_query(name, question), seconds), question)
-    except dns.exception.Timeout:
-        return _Part(DnsOutcome.TIMEOUT, trouble="no answer in time")
+    except (dns.exception.Timeout, TimeoutError):
+        return DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
     except TooLongError:
-        return _Part(DnsOutcome.SERVFAIL, trouble=f"an answer of more than {_LARGEST} bytes")
+        return DnsReply(DnsOutcome.SERVFAIL, trouble=f"an answer of more than {_LARGEST} bytes")
     except (OSError, EOFError) as error:
-        return _Part(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
+        return DnsReply(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
     except dns.exception.DNSException as error:
-        return _Part(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
+        return DnsReply(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
 
 
 class TooLongError(dns.exception.DNSException):
@@ -234,7 +204,7 @@ class TooLongError(dns.exception.DNSException):
 
 
 class _BoundedSocket(socket.socket):
-    """A socket for one query; an answer that is too long is not even received by TCP."""
+    """Takes no answer that is too long; by TCP, it is not even received."""
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         if size > _LARGEST:
@@ -248,64 +218,62 @@ class _BoundedSocket(socket.socket):
         return answer, sender
 
 
-dns.query.socket_factory = _BoundedSocket
-
-
 def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> dns.message.QueryMessage:
-    answer, _ = dns.query.udp_with_fallback(
-        query,
-        str(server.address),
-        timeout=seconds,
-        port=server.port,
-        ignore_unexpected=True,
-        ignore_errors=True,
-    )
+    family = socket.AF_INET if server.address.version == 4 else socket.AF_INET6
+    where = str(server.address)
+    try:
+        with _BoundedSocket(family, socket.SOCK_DGRAM) as udp:
+            udp.settimeout(0)
+            answer = dns.query.udp(
+                query,
+                where,
+                seconds,
+                server.port,
+                ignore_unexpected=True,
+                ignore_errors=True,
+                raise_on_truncation=True,
+                sock=udp,
+            )
+    except dns.message.Truncated:
+        with _BoundedSocket(family, socket.SOCK_STREAM) as tcp:
+            tcp.settimeout(seconds)
+            tcp.connect((where, server.port))
+            tcp.settimeout(0)
+            answer = dns.query.tcp(query, where, seconds, sock=tcp)
     if not isinstance(answer, dns.message.QueryMessage):
         raise dns.message.NotQueryResponse
     return answer
 
 
 def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
-    """Return what an answer says. Raises DNSException if it contradicts itself. Pure."""
+    """Return what an answer says. Raises DNSException if it contradicts itself.
+
+    Without addresses and an SOA, it does not say that there are none (RFC 2308, 2.2): it is a chain to
+    follow, the referral of a server that does not recurse, or the answer of one too simple to send an SOA.
+    """
     rcode = message.rcode()
     if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         outcome = DnsOutcome.SERVFAIL if rcode == dns.rcode.SERVFAIL else DnsOutcome.REFUSED
-        return _Part(outcome, trouble=dns.rcode.to_text(rcode))
+        return DnsReply(outcome, trouble=dns.rcode.to_text(rcode))
     chain = message.resolve_chaining()
+    # An SOA says how long there will be nothing (RFC 2308, 5).
+    has_soa = any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
+    ttl = chain.minimum_ttl if has_soa else 0
     if rcode == dns.rcode.NXDOMAIN:
-        return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl if _has_soa(message) else 0)
+        return DnsReply(DnsOutcome.NXDOMAIN, ttl=ttl)
     if chain.answer is not None:
         addresses = tuple(ip_address(record.address) for record in chain.answer)
-        return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
-    return _read_nothing(message, chain, question)
-
-
-def _read_nothing(
-    message: dns.message.QueryMessage, chain: dns.message.ChainingResult, question: dns.rdatatype.RdataType
-) -> _Part:
-    """Return what an answer without addresses means. Pure.
-
-    Without an SOA, it does not say that there are none (RFC 2308, 2.2): it is a chain to follow, the referral
-    of a server that does not recurse, or the answer of a server too simple to send one.
-    """
-    if _has_soa(message):
-        return _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
-    nothing = _Part(DnsOutcome.NO_ADDRESS)
-    if chain.cnames:
-        return replace(nothing, further=chain.canonical_name)
-    if message.flags & (dns.flags.AA | dns.flags.RA):
-        return nothing
+        return DnsReply(DnsOutcome.ADDRESSES, addresses, ttl=chain.minimum_ttl)
+    if chain.cnames and not has_soa:
+        return chain.canonical_name
+    if has_soa or message.flags & (dns.flags.AA | dns.flags.RA):
+        return DnsReply(DnsOutcome.NO_ADDRESS, ttl=ttl)
     asked = dns.rdatatype.to_text(question)
-    return _Part(DnsOutcome.REFUSED, trouble=f"does not look up {asked} at other servers (no recursion)")
+    return DnsReply(DnsOutcome.REFUSED, trouble=f"does not look up {asked} at other servers (no recursion)")
 
 
-def _has_soa(message: dns.message.QueryMessage) -> bool:
-    """Whether the answer says how long there will be nothing (RFC 2308, 5)."""
-    return any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
-
-
-def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
-    """Return both answers as one reply. Pure.
+def _combined(parts: Mapping[Family, DnsReply]) -> DnsReply:
+    """Return both answers as one reply.
 
     Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
     so addresses of one family count, whatever happened to the other query.

@@ -22,8 +22,7 @@ AGAIN_PER_SECOND: Final = 5.0
 to twice as many if namespaces have very different numbers of them."""
 LONGEST_SECONDS: Final = 3600.0
 _LONGEST_NEGATIVE_SECONDS: Final = 300.0
-_FIRST_RETRY_SECONDS: Final = 2.0
-_LONGEST_RETRY_SECONDS: Final = 60.0
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 60.0
 _SPREAD: Final = 0.2
 
 
@@ -34,15 +33,15 @@ def pause_after(
 
     At first its TTL (for a negative answer at most five minutes of it: a missing record mostly appears soon),
     then for as long again as nothing has changed, up to an hour. While lookups fail, from 2 s up to a minute
-    in the same way. If nothing has changed for an hour, an hour, whatever the answer. Of many hostnames,
-    longer: at random, so that the first of them are not looked up late.
+    in the same way. If nothing has changed for an hour, an hour, whatever the answer.
 
     Args:
         reply: The latest.
         least: The shortest interval.
         unchanged: For so many seconds, neither an answer nor the question changed anything.
         failing: For so many seconds, no lookup has had an answer.
-        names: The number of hostnames that share AGAIN_PER_SECOND.
+        names: The number of hostnames that share AGAIN_PER_SECOND: if many, the pause is longer, at random,
+            so that the first of them are not looked up late.
     """
     if reply.outcome.tells:
         ttl = float(reply.ttl)
@@ -62,19 +61,17 @@ def _chance(seconds: float) -> float:
 
 
 class LookupQueue:
-    """The hostnames to look up, each when it is due; 200 a second at most.
+    """The hostnames to look up, each when it is due; 200 a second at most, `at_once` at the same time.
 
-    Args:
-        spread_seconds: A hostname that is new or changed waits up to this long, at random: all nodes learn of
-            it at the same moment.
-        at_once: How many lookups are possible at the same time.
+    One that is new or changed waits up to `spread_seconds`, at random: all nodes learn of it at the same
+    moment.
     """
 
     def __init__(self, spread_seconds: float = 0.0, at_once: float = math.inf) -> None:
         self._spread_seconds = spread_seconds
         self._at_once = at_once
         # Each wanted hostname with its namespace, how many each namespace has, and what is being looked up.
-        self._wanted: dict[str, str] = {}
+        self._wanted: Mapping[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._asking: dict[str, str] = {}
         # When each hostname is due that is not being looked up; an entry of the heap counts if it says the
@@ -82,15 +79,14 @@ class LookupQueue:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._ready: dict[str, dict[str, None]] = {}
-        # Those that are due again at once, because they changed during their lookup.
+        # Those that changed during their lookup.
         self._overtaken: set[str] = set()
         self._next_at = -math.inf
 
     def want(self, names: Mapping[str, str], now: float) -> None:
         """Look up these hostnames and no others from now on; each comes with the namespace that claims it."""
         new = sorted(names.keys() - self._wanted.keys())
-        self._wanted = dict(names)
-        self._counts = Counter(names.values())
+        self._wanted, self._counts = names, Counter(names.values())
         self._overtaken &= names.keys()
         self._due = {name: due for name, due in self._due.items() if name in names}
         self._heap = [(due, name) for name, due in self._due.items()]
@@ -115,11 +111,10 @@ class LookupQueue:
             return None
         waiting = self._ready.pop(namespace)
         name = next(iter(waiting))
-        del waiting[name]
+        del waiting[name], self._due[name]
         if waiting:
             self._ready[namespace] = waiting  # It had its turn: the others come first.
-        del self._due[name]
-        self._asking[name] = self._wanted[name]
+        self._asking[name] = namespace
         # After a rest, as many as a second has are looked up at once.
         self._next_at = max(self._next_at, now - 1) + 1 / _PER_SECOND
         return name

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -37,15 +37,11 @@ _LOG = logging.getLogger("nodeagent")
 
 SPREAD_SECONDS: Final = 1.0
 """For agents: all of them learn of a new hostname at the same moment."""
+_ONCE_SECONDS: Final = 10.0
 _AT_ONCE: Final = 16
 _TELL_SECONDS: Final = 0.5
-_REMEMBERED_SECONDS: Final = LONGEST_SECONDS
-"""An address of a load balancer's own hostname counts for so long after the last answer that had it.
-
-Its servers may rotate more addresses than one answer holds, and others are asked up to so much later.
-"""
 _MOST_REMEMBERED: Final = 1024
-"""If there are more, only the latest answer counts: the server can't take memory."""
+"""Addresses of a load balancer's own hostname. If there are more, only the latest answer counts."""
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS: Final = 0.5
@@ -68,185 +64,88 @@ class _Known:
 
     answer: DnsAnswer
     counts: DnsAnswer
-    failing_since: float | None = None
-    seen: Mapping[IPAddress, float] = field(default_factory=dict)
-    asked_at: float = -math.inf
+    failing_since: float | None
+    seen: Mapping[IPAddress, float]
+    asked_at: float
+    changed_at: float
     doubted_at: float | None = None
-    changed_at: float = -math.inf
 
 
-class DnsVerifier:
-    """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
+class Hostnames:
+    """The wanted hostnames: when each is looked up, and what is known of it, by monotonic seconds of a clock.
 
-    Args:
-        ask: Looks up one hostname.
-        recheck_seconds: No hostname is looked up again sooner, however short its TTL.
-        on_change: Called when the meaning of an answer changed, at most twice a second. It
-            must not wait.
-        on_reply: Called with the outcome of each lookup. It must not wait.
-        spread_seconds: A hostname that is new, or whose question changed, waits up to this long, at random.
+    Attributes:
+        queue: when each is looked up.
+        known: what is known of those that were.
+        news: whether the meaning of an answer has changed.
+        recheck_seconds: no hostname is looked up again sooner, however short its TTL.
     """
 
-    def __init__(
-        self,
-        ask: Ask,
-        recheck_seconds: float,
-        *,
-        on_change: Callable[[], None] = lambda: None,
-        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
-        spread_seconds: float = 0.0,
-    ) -> None:
-        self._ask = ask
-        self._recheck_seconds = recheck_seconds
-        self._on_change = on_change
-        self._on_reply = on_reply
-        # One thread watches the clock and starts another one for each lookup.
-        self._watching: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
-        self._answered = threading.Condition(self._lock)
-        self._queue = LookupQueue(spread_seconds, _AT_ONCE)
-        self._wanted: Mapping[str, DnsQuestion] = {}
+    def __init__(self, recheck_seconds: float, spread_seconds: float, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.queue = LookupQueue(spread_seconds, _AT_ONCE)
+        self.known: dict[str, _Known] = {}
+        self.news = False
+        self.recheck_seconds = recheck_seconds
+        self.wanted: Mapping[str, DnsQuestion] = {}
         # Load balancers' own hostnames, with whose answers all others are compared.
         self._own: set[str] = set()
-        self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
         # By namespace, the hostnames whose changed answers don't count yet.
         self._changed: dict[str, set[str]] = {}
         self._steady: SubjectBackoff[str] = SubjectBackoff(
-            time.monotonic, limit=1, longest=_LONGEST_STEADY_SECONDS, forget=2 * _LONGEST_STEADY_SECONDS
+            clock, limit=1, longest=_LONGEST_STEADY_SECONDS, forget=2 * _LONGEST_STEADY_SECONDS
         )
         self._suspected: dict[str, float] = {}
-        self._tell_due = math.inf
-        self._told = -math.inf
-        self._ended = False
 
     def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
-        """From now on, look up these hostnames and no others; answers for others are forgotten.
-
-        Args:
-            wanted: Each hostname with the addresses that matter in an answer: only a difference in these is a
-                change. The namespaces take turns. If the question changed, because the objects or the
-                load balancer's addresses did, the hostname is looked up again at once.
-        """
-        with self._lock:
-            if wanted is self._wanted:
-                return
-            before, now = self._wanted, time.monotonic()
-            differing = changed_keys(before, wanted)
-            changed = differing & before.keys() & wanted.keys()
-            self._own -= differing
-            self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
-            if differing - changed:
-                self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
-                for name in self._known.keys() - wanted.keys():
-                    del self._known[name]
-                    self._answers = None
-                self._suspected.clear()
-                if self._watching is None and not self._ended:
-                    thread = threading.Thread(target=self._watch, name="dns", daemon=True)
-                    thread.start()
-                    self._watching = thread
-            self._queue.hasten(changed, now)
-            for name in self._known.keys() & changed:
-                self._known[name].changed_at = now
-            self._wanted = wanted
-            self._news.notify()
+        """Take over what is wanted; what is known of other hostnames is forgotten."""
+        before, self.wanted, now = self.wanted, wanted, self._clock()
+        differing = changed_keys(before, wanted)
+        changed = differing & before.keys() & wanted.keys()
+        self._own -= differing
+        self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
+        if differing - changed:
+            self.queue.want({name: question.namespace for name, question in wanted.items()}, now)
+            for name in self.known.keys() - wanted.keys():
+                del self.known[name]
+                self._answers = None
+            self._suspected.clear()
+        self.queue.hasten(changed, now)
+        for name in self.known.keys() & changed:
+            self.known[name].changed_at = now
 
     def answers(self) -> Mapping[str, DnsAnswer]:
-        """Return what is known now of hostnames that were looked up; the same object until that changes."""
-        with self._lock:
-            if self._answers is None:
-                self._answers = {name: known.counts for name, known in self._known.items()}
-            return self._answers
+        """Return the answers that count; the same object until one changes."""
+        if self._answers is None:
+            self._answers = {name: known.counts for name, known in self.known.items()}
+        return self._answers
 
-    def failing_since(self) -> dict[str, float]:
-        """Return the hostnames whose lookups fail now, each with the monotonic seconds since when."""
-        with self._lock:
-            return {
-                name: known.failing_since
-                for name, known in self._known.items()
-                if known.failing_since is not None
-            }
-
-    def await_answers(self, seconds: float) -> None:
-        """Return when every wanted hostname was looked up, or after `seconds`."""
-        with self._lock:
-            self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
-
-    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
-        """Look up in this way from now on, and every hostname soon: the configuration changed."""
-        with self._lock:
-            self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._queue.hasten(self._wanted, time.monotonic())
-            self._news.notify()
-
-    def stop(self) -> None:
-        """Stop looking up. A thread that waits for an answer does not keep the process alive."""
-        with self._lock:
-            self._ended = True
-            self._news.notify()
-            self._answered.notify_all()
-
-    def _watch(self) -> None:
-        """Start the lookups that are due, and report changes, until the end."""
-        with self._lock:
-            while not self._ended:
-                now = time.monotonic()
-                steady_until = self._count_changes(now)
-                if now >= self._tell_due:
-                    self._tell_due, self._told = math.inf, now
-                    self._on_change()
-                name = self._queue.take(now)
-                if name is None:
-                    pause = min(self._queue.pause(now), min(self._tell_due, steady_until) - now)
-                    self._news.wait(None if pause == math.inf else pause)
-                    continue
-                lookup = partial(self._look_up, name, self._ask, now)
-                try:
-                    threading.Thread(target=lookup, name="dns", daemon=True).start()
-                except RuntimeError as error:  # A limit of processes is reached, perhaps for a moment.
-                    self._note(name, DnsReply(DnsOutcome.UNREACHABLE, trouble=f"{error}"), now)
-
-    def _look_up(self, name: str, ask: Ask, began: float) -> None:
-        try:
-            reply = ask(name)
-        except Exception as error:  # noqa: BLE001 - see below
-            # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
-            # continue.
-            _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
-            reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
-        self._on_reply(reply.outcome)
-        with self._lock:
-            self._note(name, reply, began)
-
-    def _note(self, name: str, reply: DnsReply, began: float) -> None:
-        now = time.monotonic()
-        before = self._known.get(name)
-        question = self._wanted.get(name)
-        self._news.notify()
+    def note(self, name: str, reply: DnsReply, began: float) -> None:
+        """Take over the reply to a lookup that began then."""
+        before, question, now = self.known.get(name), self.wanted.get(name), self._clock()
         if question is None:
-            self._queue.asked(name, now)
+            self.queue.asked(name, now)
             return
-        seen = dict(before.seen) if before else {}
-        if question.every and reply.outcome.tells:
-            seen = {address: at for address, at in seen.items() if now - at < _REMEMBERED_SECONDS}
-            if len(seen) > _MOST_REMEMBERED:
-                seen = {}
-            seen |= dict.fromkeys(reply.addresses, now)
+        seen = before.seen if before else {}
+        if not question.every:
+            reply = _without_others(reply, question)
+        elif reply.outcome.tells:
+            seen = _remembered(seen, reply, now)
             outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
-        elif not question.every:
-            reply = _without_others(reply, question)
         told = before.answer.last_conclusive if before else None
         moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
         if before and moved and not question.every and self._doubts(before, now):
-            self._queue.asked(name, now + _DOUBT_SECONDS)
+            self.queue.asked(name, now + _DOUBT_SECONDS)
             return
         same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
-        known = self._known[name] = _known(before, reply, now)
-        known.seen, known.asked_at = seen, began
-        known.changed_at = before.changed_at if before and not moved else now
+        failing_since = None
+        if not reply.outcome.tells:
+            failing_since = now if before is None or before.failing_since is None else before.failing_since
+        answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
+        changed_at = before.changed_at if before and not moved else now
+        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, changed_at)
         if moved:
             self._suspect_others(name, now)
         # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
@@ -256,27 +155,21 @@ class DnsVerifier:
         else:
             if before is None or known.counts != before.counts:
                 self._answers = None
-            if not same:
-                self._tell(now)
-        failing = 0.0 if known.failing_since is None else now - known.failing_since
+            self.news = self.news or not same
+        failing = 0.0 if failing_since is None else now - failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self._queue.sharing(name))
-        self._queue.asked(name, now + pause_after(reply, self._recheck_seconds, unchanged, failing, names))
-        self._answered.notify_all()
+        unchanged, names = (0.0, 1) if question.every else (now - changed_at, self.queue.sharing(name))
+        self.queue.asked(name, now + pause_after(reply, self.recheck_seconds, unchanged, failing, names))
 
-    def _count_changes(self, now: float) -> float:
+    def count_changes(self) -> float:
         """Have the changes of those namespaces count whose time has come; return when the next ones do."""
         waiting = self._steady.waiting()
         for namespace in self._changed.keys() - waiting.keys():
             self._steady.wrote(namespace)
-            for name in self._known.keys() & self._changed.pop(namespace):
-                self._known[name].counts = self._known[name].answer
-            self._answers = None
-            self._tell(now)
+            for name in self.known.keys() & self._changed.pop(namespace):
+                self.known[name].counts = self.known[name].answer
+            self._answers, self.news = None, True
         return min(map(waiting.__getitem__, self._changed), default=math.inf)
-
-    def _tell(self, now: float) -> None:
-        self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
 
     def _doubts(self, known: _Known, now: float) -> bool:
         """Whether an answer for this hostname that differs does not count yet.
@@ -284,8 +177,8 @@ class DnsVerifier:
         It may lead to a load balancer whose own hostname has moved as well: that is looked up first.
         """
         since = known.doubted_at = now if known.doubted_at is None else known.doubted_at
-        behind = {own for own in self._own & self._known.keys() if self._known[own].asked_at < since}
-        self._queue.hasten(behind, now)
+        behind = {own for own in self._own & self.known.keys() if self.known[own].asked_at < since}
+        self.queue.hasten(behind, now)
         return bool(behind)
 
     def _suspect_others(self, name: str, now: float) -> None:
@@ -294,20 +187,17 @@ class DnsVerifier:
         if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
             return
         self._suspected[parent] = now
-        siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
-        self._queue.hasten(siblings, now, within=len(siblings) / AGAIN_PER_SECOND)
+        siblings = {other for other in self.known if other != name and other.partition(".")[2] == parent}
+        self.queue.hasten(siblings, now, within=len(siblings) / AGAIN_PER_SECOND)
 
 
-def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
-    if reply.outcome.tells:
-        answer = DnsAnswer(reply, reply)
-        return _Known(answer, answer)
-    if before is None:
-        answer = DnsAnswer(reply)
-        return _Known(answer, answer, now)
-    since = now if before.failing_since is None else before.failing_since
-    answer = DnsAnswer(reply, before.answer.last_conclusive)
-    return _Known(answer, answer, since)
+def _remembered(seen: Mapping[IPAddress, float], reply: DnsReply, now: float) -> Mapping[IPAddress, float]:
+    """Return a load balancer's addresses, each for an hour after the last answer that had it.
+
+    Its servers may rotate more addresses than one answer holds, and others are asked up to so much later.
+    """
+    lately = {address: at for address, at in seen.items() if now - at < LONGEST_SECONDS}
+    return {**(lately if len(lately) <= _MOST_REMEMBERED else {}), **dict.fromkeys(reply.addresses, now)}
 
 
 def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
@@ -327,7 +217,118 @@ def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
     return reply.outcome, relevant, reply.unanswered
 
 
-_ONCE_SECONDS: Final = 10.0
+class DnsVerifier:
+    """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
+
+    Args:
+        ask: Looks up one hostname.
+        recheck_seconds: No hostname is looked up again sooner, however short its TTL.
+        on_change: Called when the meaning of an answer changed, at most twice a second. It must not wait.
+        on_reply: Called with the outcome of each lookup. It must not wait.
+        spread_seconds: A hostname that is new, or whose question changed, waits up to this long, at random.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        recheck_seconds: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
+        spread_seconds: float = 0.0,
+    ) -> None:
+        self._ask = ask
+        self._on_change = on_change
+        self._on_reply = on_reply
+        # One thread watches the clock and starts another one for each lookup.
+        self._watching: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._hostnames = Hostnames(recheck_seconds, spread_seconds, time.monotonic)
+        self._ended = False
+
+    def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
+        """From now on, look up these hostnames and no others; answers for others are forgotten.
+
+        A hostname is looked up again at once if its question changed, as with its load balancer's addresses.
+        """
+        with self._lock:
+            if wanted is self._hostnames.wanted:
+                return
+            if wanted and self._watching is None and not self._ended:
+                thread = threading.Thread(target=self._watch, name="dns", daemon=True)
+                thread.start()
+                self._watching = thread
+            self._hostnames.want(wanted)
+            self._news.notify()
+
+    def answers(self) -> Mapping[str, DnsAnswer]:
+        """Return what is known now of hostnames that were looked up; the same object until that changes."""
+        with self._lock:
+            return self._hostnames.answers()
+
+    def failing_since(self) -> dict[str, float]:
+        """Return the hostnames whose lookups fail now, each with the monotonic seconds since when."""
+        with self._lock:
+            known = self._hostnames.known.items()
+            return {name: each.failing_since for name, each in known if each.failing_since is not None}
+
+    def await_answers(self, seconds: float) -> None:
+        """Return when every wanted hostname was looked up, or after `seconds`."""
+        with self._lock:
+            names = self._hostnames
+            self._answered.wait_for(lambda: len(names.known) == len(names.wanted), seconds)
+
+    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
+        """Look up in this way from now on, and every hostname soon: the configuration changed."""
+        with self._lock:
+            self._ask, self._hostnames.recheck_seconds = ask, recheck_seconds
+            self._hostnames.queue.hasten(self._hostnames.wanted, time.monotonic())
+            self._news.notify()
+
+    def stop(self) -> None:
+        """Stop looking up. A thread that waits for an answer does not keep the process alive."""
+        with self._lock:
+            self._ended = True
+            self._news.notify()
+            self._answered.notify_all()
+
+    def _watch(self) -> None:
+        """Start the lookups that are due, and report changes, until the end."""
+        names, may_tell = self._hostnames, -math.inf
+        with self._lock:
+            while not self._ended:
+                now = time.monotonic()
+                next_at = names.count_changes()
+                if names.news and now >= may_tell:
+                    names.news, may_tell = False, now + _TELL_SECONDS
+                    self._on_change()
+                name = names.queue.take(now)
+                if name is None:
+                    next_at = min(next_at, may_tell if names.news else math.inf)
+                    pause = min(names.queue.pause(now), next_at - now)
+                    self._news.wait(None if pause == math.inf else pause)
+                    continue
+                lookup = partial(self._look_up, name, self._ask, now)
+                try:
+                    threading.Thread(target=lookup, name="dns", daemon=True).start()
+                except RuntimeError as error:  # A limit of processes is reached, perhaps for a moment.
+                    names.note(name, DnsReply(DnsOutcome.UNREACHABLE, trouble=f"{error}"), now)
+                    self._answered.notify_all()
+
+    def _look_up(self, name: str, ask: Ask, began: float) -> None:
+        try:
+            reply = ask(name)
+        except Exception as error:  # noqa: BLE001 - see below
+            # A bug in nodeagent, triggered by some odd answer: this one is tried again, the others continue.
+            _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
+            reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+        self._on_reply(reply.outcome)
+        with self._lock:
+            self._hostnames.note(name, reply, began)
+            self._news.notify()
+            self._answered.notify_all()
 
 
 def ask_upstream(options: HostsOptions) -> Ask:

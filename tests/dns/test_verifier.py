@@ -1,19 +1,17 @@
 """What the verifier knows, whom it notifies, and how it ends. It asks a function that the test gives."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from ipaddress import ip_address
-from types import SimpleNamespace
+from itertools import cycle
 from unittest.mock import Mock
 
 import pytest
 
-from nodeagent.dns.verifier import DnsVerifier
+from nodeagent.dns.verifier import DnsVerifier, Hostnames
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
@@ -132,62 +130,56 @@ def test_only_what_matters_is_a_change() -> None:
         wait_until(lambda: dns.changes == 2, "being told")
 
 
-def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class Noted:
+    """Hostnames whose lookups the test answers, at times that it chooses."""
+
+    def __init__(self, **wanted: DnsQuestion) -> None:
+        self.now = 0.0
+        self.hostnames = Hostnames(recheck_seconds=0.01, spread_seconds=0.0, clock=lambda: self.now)
+        self.hostnames.want(wanted)
+
+    def note(self, name: str, reply: DnsReply, now: float, began: float | None = None) -> None:
+        """Answer a lookup; it takes no time, unless it began then."""
+        self.now = now
+        self.hostnames.note(name, reply, now if began is None else began)
+        self.hostnames.count_changes()
+
+    def next_change(self, now: float) -> float:
+        """Let time pass; return when changes count next."""
+        self.now = now
+        return self.hostnames.count_changes()
+
+    def known(self, name: str) -> tuple[str, ...]:
+        """The addresses that count."""
+        return tuple(map(str, self.hostnames.answers()[name].latest.addresses))
+
+
+def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely() -> None:
     """At once, then after 1 s, 2 s, up to a minute; those of other namespaces don't wait for it.
 
     A thousand names at a server that alternates were dozens of writes of the hosts file per minute, for ever.
     """
-    clock = [1000.0]
-    monkeypatch.setattr("nodeagent.dns.verifier.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr("nodeagent.dns.lookup_queue.random.uniform", lambda _, most: 0.0 * most)
-    dns = MadeUpDns(a=told("192.0.2.1"), b=told("192.0.2.1"))
-    with dns.prover() as prover:
-        wanted = {"a": MATTERS, "b": replace(MATTERS, namespace="other")}
-        prover.want(wanted)
-        prover.await_answers(10)
-
-        def forward(seconds: float) -> None:
-            clock[0] += seconds
-            prover.want({**wanted})  # wakes the thread that waits by the real clock
-
-        def known(name: str) -> bool:
-            return prover.answers()[name].latest == dns.replies[name]
-
-        def flip(name: str) -> None:
-            others = (
-                told("198.51.100.4") if prover.answers()[name].latest.addresses == (OWN,) else told(str(OWN))
-            )
-            dns.replies[name] = others
-
-        def is_asked(name: str, before: int) -> bool:
-            forward(0.001)  # an answer that is noted only after a step is due after it
-            return dns.asked[name] > before
-
-        def pass_time(seconds: float, name: str) -> None:
-            """Have the name looked up again, twice: then the first of the answers is noted."""
-            for step in (seconds, 0.1):
-                again = partial(is_asked, name, dns.asked[name])
-                forward(step)
-                wait_until(again, f"{name} being asked again")
-
-        flip("a")
-        forward(1)
-        wait_until(lambda: known("a"), "the first change")
-        for pause in (1, 2, 4, 8, 16, 32, 60, 60):
-            flip("a")
-            pass_time(pause - 0.6, "a")
-            assert not known("a")
-            forward(0.6)
-            wait_until(lambda: known("a"), "a change that waited")
-        flip("a")
-        flip("b")
-        asked = dns.asked["a"]
-        prover.ask_by(dns.ask, 0.01)
-        wait_until(lambda: dns.asked["a"] > asked, "a being asked again")
-        wait_until(lambda: known("b"), "the other namespace's change")
-        assert not known("a")
+    noted = Noted(a=MATTERS, b=replace(MATTERS, namespace="other"))
+    for name in "ab":
+        noted.note(name, told("192.0.2.1"), 0.0)
+    noted.note("a", told("198.51.100.4"), 10.0)
+    assert noted.known("a") == ("198.51.100.4",)
+    at, flips = 10.0, cycle(("192.0.2.1", "198.51.100.4"))
+    for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+        before = noted.known("a")
+        noted.note("a", told(address := next(flips)), at + pause / 2)
+        assert noted.next_change(at + pause - 0.1) == at + pause
+        assert noted.known("a") == before
+        at += pause
+        noted.next_change(at)
+        assert noted.known("a") == (address,)
+    noted.note("a", told("192.0.2.1"), at + 1)
+    noted.note("b", told("198.51.100.4"), at + 1)
+    assert noted.known("a") == noted.known("b") == ("198.51.100.4",)
+    for seconds in (60, 180):
+        noted.next_change(at + seconds)
+    noted.note("a", told("198.51.100.4"), at + 181)
+    assert noted.known("a") == ("198.51.100.4",)  # after a quiet minute at once
 
 
 def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
@@ -234,19 +226,11 @@ def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
 
 def test_a_changed_answer_makes_those_beside_it_due() -> None:
     """Names of one domain mostly move together; others are left in peace."""
-    dns = MadeUpDns(
-        **{"a.example.com": told("192.0.2.1"), "b.example.com": told("192.0.2.1", ttl=300)},
-        **{"b.example.net": told("192.0.2.1", ttl=300)},
-    )
-    with dns.prover(*dns.replies) as prover:
-        dns.replies |= {"a.example.com": told("198.51.100.4"), "b.example.com": told("198.51.100.4", ttl=300)}
-        wait_until(
-            lambda: prover.answers()["b.example.com"].latest.addresses == (OTHER,),
-            "b being asked again",
-            seconds=5,
-        )
-    assert dns.asked["b.example.com"] == 2
-    assert dns.asked["b.example.net"] == 1
+    noted = Noted(**dict.fromkeys(("a.example.com", "b.example.com", "b.example.net"), MATTERS))
+    while name := noted.hostnames.queue.take(0.0):
+        noted.note(name, told("192.0.2.1", ttl=300), 0.0)
+    noted.note("a.example.com", told("198.51.100.4", ttl=300), 1.0)
+    assert [noted.hostnames.queue.take(2.0) for _ in range(2)] == ["b.example.com", None]
 
 
 def test_another_way_to_ask_is_taken_over() -> None:
@@ -291,79 +275,56 @@ def test_it_ends_though_a_server_is_silent() -> None:
 LB = DnsQuestion(frozenset(), "team", every=True)
 
 
-def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_last_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_last_answer() -> None:
     """Several at once, others in turn, and none for a moment: what it had remains, then it is forgotten."""
-    clock = [1000.0]
-    dns = MadeUpDns(lb=told("192.0.2.1"))
-    with dns.prover() as prover:
-        faster = SimpleNamespace(monotonic=lambda: clock[0] + time.monotonic() / 1000)
-        monkeypatch.setattr("nodeagent.dns.verifier.time", faster)
-        prover.want({"lb": LB})
-        for reply, known in (
-            (told("192.0.2.1"), ("192.0.2.1",)),
-            (told("198.51.100.4", "192.0.2.3"), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
-            (DnsReply(DnsOutcome.NXDOMAIN), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
-        ):
-            dns.replies["lb"] = reply
-            clock[0] += 1800
-            await_known(prover, "lb", known)
-        dns.replies["lb"] = told("192.0.2.3")
-        clock[0] += 3601
-        await_known(prover, "lb", ("192.0.2.3",))
-        dns.replies["lb"] = DnsReply(DnsOutcome.NXDOMAIN)
-        clock[0] += 3601
-        wait_until(
-            lambda: prover.answers()["lb"].last_conclusive == dns.replies["lb"],
-            "the last one being forgotten",
-        )
+    noted = Noted(lb=LB)
+    for now, reply, known in (
+        (0, told("192.0.2.1"), ("192.0.2.1",)),
+        (1800, told("198.51.100.4", "192.0.2.3"), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
+        (3599, DnsReply(DnsOutcome.NXDOMAIN), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
+        (7200, told("192.0.2.3"), ("192.0.2.3",)),
+        (10_801, DnsReply(DnsOutcome.NXDOMAIN), ()),
+    ):
+        noted.note("lb", reply, now)
+        assert noted.known("lb") == known
+    assert noted.hostnames.answers()["lb"].last_conclusive == DnsReply(DnsOutcome.NXDOMAIN)
 
 
 def test_what_a_load_balancers_hostname_answers_takes_no_memory() -> None:
     """Its server may answer with others each time: beyond a bound only the latest answer counts."""
-    dns = MadeUpDns(lb=told(*(f"10.0.{number}.1" for number in range(256))))
-    with dns.prover() as prover:
-        prover.want({"lb": LB})
-        for second in range(8):
-            dns.replies["lb"] = told(*(f"10.{second}.{number}.1" for number in range(256)))
-            dns.await_asked("lb")
-            assert len(prover.answers()["lb"].latest.addresses) <= 1024 + 256
+    noted = Noted(lb=LB)
+    for second in range(8):
+        noted.note("lb", told(*(f"10.{second}.{number}.1" for number in range(256))), second)
+        assert len(noted.known("lb")) <= 1024 + 256
 
 
 def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_it() -> None:
     """Though that is not due for long, and slow: it is never known that only the other one has moved."""
-    name, own = "www.example.net", "lb.example.org"
-    dns = MadeUpDns(**{name: told("192.0.2.1", ttl=1), own: told("192.0.2.1", ttl=300)})
-    slow, begun = threading.Event(), threading.Event()
-
-    def ask(asked: str) -> DnsReply:
-        reply = dns.ask(asked)
-        if asked == own and dns.asked[own] == 2:
-            begun.set()
-            assert slow.wait(30)
-        return reply
-
-    with dns.prover() as made:
-        made.ask_by(ask, 0.01)
-        made.want({name: MATTERS, own: LB})
-        made.await_answers(10)
-        dns.replies = {each: told("198.51.100.4", ttl=reply.ttl) for each, reply in dns.replies.items()}
-        assert begun.wait(30)
-        dns.await_asked(name, more=2)
-        known = {each: answer.latest.addresses for each, answer in made.answers().items()}
-        slow.set()
-        assert known == {name: (OWN,), own: (OWN,)}
-        wait_until(lambda: made.answers()[name].latest.addresses == (OTHER,), "the move being known")
-        assert made.answers()[own].latest.addresses == (OWN, OTHER)
+    noted = Noted(www=MATTERS, lb=LB)
+    for name in ("www", "lb"):
+        assert noted.hostnames.queue.take(0.0)
+        noted.note(name, told("192.0.2.1", ttl=300), 0.0)
+    assert noted.hostnames.queue.take(10.0) is None
+    for now in (10.0, 11.0):
+        noted.note("www", told("198.51.100.4", ttl=300), now)
+        assert noted.known("www") == ("192.0.2.1",)
+    assert noted.hostnames.queue.take(11.0) == "lb"
+    noted.note("lb", told("192.0.2.1", ttl=300), 11.5, began=9.0)  # before the move was seen
+    noted.note("www", told("198.51.100.4", ttl=300), 12.0)
+    assert noted.known("www") == ("192.0.2.1",)
+    noted.note("lb", told("198.51.100.4", ttl=300), 13.0)
+    assert noted.known("lb") == ("192.0.2.1", "198.51.100.4")
+    noted.note("www", told("198.51.100.4", ttl=300), 13.5)
+    assert noted.known("www") == ("198.51.100.4",)
 
 
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
     """The same answer makes no pause longer: hostnames that moved are compared with it."""
-    dns = MadeUpDns(lb=told("192.0.2.1", ttl=0))
-    with dns.prover(recheck_seconds=0.05) as prover:
-        prover.want({"lb": LB})
-        dns.await_asked("lb", more=12)
+    noted = Noted(lb=LB)
+    for now in (0.0, 1000.0, 2000.0):
+        assert noted.hostnames.queue.take(now) == "lb"
+        noted.note("lb", told("192.0.2.1", ttl=20), now)
+        assert 16 <= noted.hostnames.queue.pause(now) <= 20
 
 
 def test_threads_that_can_not_be_started_are_started_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,15 +338,4 @@ def test_threads_that_can_not_be_started_are_started_the_next_time(monkeypatch: 
                     prover.want({"a": MATTERS})
         prover.want({"a": MATTERS})
         prover.await_answers(10)
-        await_known(prover, "a", ("192.0.2.1",))
-
-
-def await_known(prover: DnsVerifier, name: str, addresses: tuple[str, ...]) -> None:
-    """Wait until these addresses count for a hostname."""
-    wanted = tuple(map(ip_address, addresses))
-
-    def reached() -> bool:
-        answer = prover.answers().get(name)
-        return bool(answer and answer.last_conclusive and answer.last_conclusive.addresses == wanted)
-
-    wait_until(reached, f"{name} at {addresses}")
+        assert prover.answers()["a"].latest == dns.replies["a"]
