@@ -170,6 +170,7 @@ class Reflector:
         self._timing = timing
         self._on_change = on_change
         self._backoff = Backoff(*timing.backoff)
+        self._gone_at = -math.inf
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -197,53 +198,37 @@ class Reflector:
 
     def _keep_up(self) -> None:
         """List and watch until the end. Whatever fails, what is held stays."""
-        at_once = True
         while not self._stopping.is_set():
-            lasted, failure = self._list_and_watch()
-            at_once = at_once or lasted
-            if at_once and isinstance(failure, GoneError):
-                # However long the waits have grown, the server answers; but only once in a row.
-                at_once = False
-            else:
-                self._wait(failure)
+            failure: Exception | None = None
+            try:
+                self._list_and_watch()
+            except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
+                if not isinstance(error, SourceError):
+                    # A bug in nodeagent must not stop this resource for good: report it, and start again.
+                    text = "Watch failed unexpectedly; the resource is listed again"
+                    _LOG.exception(text, extra={"fields": {"resource": self.resource.name}})
+                failure = error
+                self._answered(error)
+            self._wait(failure)
 
-    def _list_and_watch(self) -> tuple[bool, Exception | None]:
-        """Read the collection, and watch from there as long as its history can be continued.
+    def _list_and_watch(self) -> None:
+        """Read the collection, and watch from there until watches bring nothing for too long.
 
-        Returns:
-            Whether a watch lasted, and the failure that requires a new list; None if watches only bring
-            nothing.
+        Raises what requires a new list.
         """
-        lasted = False
-        try:
-            version, heard = self._list(), time.monotonic()
-            while not self._stopping.is_set() and time.monotonic() - heard < self._timing.unheard:
-                failure, opened = None, math.inf
-                try:
-                    stream = self._open(version)
-                    opened = time.monotonic()
-                    for newest in self._changes(stream):
-                        # A late duplicate must not turn the clock back.
-                        version, heard = max(version, newest), time.monotonic()
-                except _LOST:
-                    raise
-                except SourceError as error:
-                    failure = error
-                    self._answered(error)
-                finally:
-                    if time.monotonic() - opened >= self._timing.shortest_watch:
-                        lasted = True
-                        self._backoff.reset()
-                self._wait(failure)
-        except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
-            if not isinstance(error, SourceError):
-                # A bug in nodeagent must not stop this resource for good: report it, and start again.
-                fields = {"resource": self.resource.name}
-                text = "Watch failed unexpectedly; the resource is listed again"
-                _LOG.exception(text, extra={"fields": fields})
-            self._answered(error)
-            return lasted, error
-        return lasted, None
+        version, heard = self._list(), time.monotonic()
+        while not self._stopping.is_set() and time.monotonic() - heard < self._timing.unheard:
+            failure = None
+            try:
+                for newest in self._watch(version):
+                    # A late duplicate must not turn the clock back.
+                    version, heard = max(version, newest), time.monotonic()
+            except _LOST:
+                raise
+            except SourceError as error:
+                failure = error
+                self._answered(error)
+            self._wait(failure)
 
     def _list(self) -> int:
         """Take over the whole collection; return its version."""
@@ -271,18 +256,21 @@ class Reflector:
         self._answered(None)
         return stream
 
-    def _changes(self, stream: Stream) -> Iterator[int]:
-        """Apply the events of a watch until it ends; yield the version of each, 0 if it has none."""
+    def _watch(self, version: int) -> Iterator[int]:
+        """Apply the events of one watch until it ends; yield the version of each, 0 if it has none."""
+        stream = self._open(version)
+        opened = time.monotonic()
         try:
             for line in lines(stream.pieces()):
                 if self._stopping.is_set():
                     return
-                event = read_event(line, self.resource, stream.request)
-                version, key, item = event or (0, None, None)
+                version, key, item = read_event(line, self.resource, stream.request) or (0, None, None)
                 if key is not None and self.store.apply(key, version, item):
                     self._on_change()
                 yield version
         finally:
+            if time.monotonic() - opened >= self._timing.shortest_watch:
+                self._backoff.reset()
             with self._lock:
                 self._stream = None
             stream.close()
@@ -298,9 +286,13 @@ class Reflector:
 
     def _wait(self, failure: Exception | None) -> None:
         """Wait before the next request, whatever came of the last one: each failure in a row waits longer."""
+        now = time.monotonic()
         if self.answers.denied:
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
+        elif isinstance(failure, GoneError) and now - self._gone_at >= self._timing.unheard:
+            # However long the waits have grown, the server answers: the list follows at once.
+            self._gone_at = now
         else:
             retry_after = failure.retry_after if isinstance(failure, ApiError) else None
             self._stopping.wait(self._backoff.next(retry_after))
