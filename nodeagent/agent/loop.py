@@ -31,10 +31,10 @@ from nodeagent.observe.metrics import AgentMetrics
 from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog, say
+from nodeagent.sources.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
-from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
 

@@ -12,9 +12,8 @@ from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.eligibility import doubtful_endpoints
-from nodeagent.sources.node.api_servers import ApiServers
-from nodeagent.sources.node.identity import ipv6_switched_off, own_names, source_addresses
-from nodeagent.sources.node.service_proxy import caught_addresses
+from nodeagent.sources.api_servers import ApiServers
+from nodeagent.sources.node import caught_addresses, ipv6_switched_off, own_names, source_addresses
 
 
 def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own

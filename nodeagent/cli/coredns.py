@@ -24,7 +24,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.coredns_reconciler import clean_up, decide_once
-from nodeagent.sources.node.identity import default_node_name
+from nodeagent.sources.node import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
 

@@ -24,10 +24,10 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Node, Snapshot
 from nodeagent.plan.planner import plan
+from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_standard_input
-from nodeagent.sources.node.api_servers import find_api_servers
-from nodeagent.sources.node.identity import default_node_name
+from nodeagent.sources.node import default_node_name
 
 _SHOWN_NAMES = 5
 _REJECTED = (

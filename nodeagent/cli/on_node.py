@@ -23,7 +23,7 @@ from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ApplyError
-from nodeagent.sources.node.identity import default_node_name
+from nodeagent.sources.node import default_node_name
 
 
 @click.command(epilog="Example: nodeagent plan --config /etc/nodeagent.yaml")

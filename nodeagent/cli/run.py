@@ -28,7 +28,7 @@ from nodeagent.model.objects import Node, ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import own_node
-from nodeagent.sources.node.identity import default_node_name, source_addresses
+from nodeagent.sources.node import default_node_name, source_addresses
 
 _LOG = logging.getLogger("nodeagent")
 

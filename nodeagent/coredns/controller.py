@@ -29,10 +29,10 @@ from nodeagent.observe.metrics import Metrics
 from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog
+from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.fail_static import KindState
-from nodeagent.sources.node.api_servers import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
 

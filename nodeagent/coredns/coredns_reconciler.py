@@ -27,11 +27,11 @@ from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Age, ObjectRef, Snapshot, by_age
 from nodeagent.observe.event_recorder import PendingEvent
 from nodeagent.plan.planner import plan
+from nodeagent.sources.api_servers import ApiServers, find_api_servers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.kubernetes.resources import object_path
-from nodeagent.sources.node.api_servers import ApiServers, find_api_servers
 
 _SECONDS = 10.0
 

@@ -1,8 +1,7 @@
 """What handles Services on this node, and whether nodeagent's DNAT serves its programs and pods. Pure."""
 
 from nodeagent.doctor.findings import Code, Finding
-from nodeagent.sources.node.environment import Environment
-from nodeagent.sources.node.service_proxy import KubeProxy
+from nodeagent.sources.node import Environment, KubeProxy
 
 _DATA_PLANE = "data plane"
 _PODS = "pods"

@@ -49,8 +49,7 @@ from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
-from nodeagent.sources.node.environment import read_environment, resolve
-from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
+from nodeagent.sources.node import KubeProxy, read_environment, read_kube_proxy, resolve
 
 _MOST_NAMES = 100
 """Of load balancers in turn: a DNS server that does not answer costs seconds for each two dozen."""

@@ -23,8 +23,8 @@ from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLin
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.planner import Planner
-from nodeagent.sources.node.api_servers import ApiServers
-from nodeagent.sources.node.service_proxy import ServiceRules
+from nodeagent.sources.api_servers import ApiServers
+from nodeagent.sources.node import ServiceRules
 from tests.plan.made_up import point, service
 
 _ADDRESS = "203.0.113.10"

@@ -17,9 +17,9 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler,
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
+from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer, faults, objects
 from tests.clock import Clock
 from tests.coredns import corpus

@@ -12,10 +12,10 @@ from nodeagent.config.reading import parse_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.single_requests import post_event
-from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import Peer, request

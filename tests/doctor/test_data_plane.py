@@ -7,8 +7,7 @@ import pytest
 
 from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
 from nodeagent.doctor.findings import CheckStatus, Code
-from nodeagent.sources.node.environment import Environment
-from nodeagent.sources.node.service_proxy import KubeProxy
+from nodeagent.sources.node import Environment, KubeProxy
 
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
 UNREAD = KubeProxy(unreadable="root alone", held=None)

@@ -17,9 +17,9 @@ import yaml
 
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
+from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
 from tests.coredns.cluster import corefile, put

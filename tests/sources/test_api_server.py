@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.node import api_servers
-from nodeagent.sources.node.api_servers import ApiServers, ServerLookups, find_api_servers
+from nodeagent.sources import api_servers
+from nodeagent.sources.api_servers import ApiServers, ServerLookups, find_api_servers
 from tests.plan.made_up import endpoint
 from tests.testbed.waiting import wait_until
 

@@ -10,8 +10,8 @@ import pytest
 from nodeagent.linux import programs
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node.service_proxy import ServiceRules as KernelRules
-from nodeagent.sources.node.service_proxy import caught_addresses
+from nodeagent.sources.node import ServiceRules as KernelRules
+from nodeagent.sources.node import caught_addresses
 from tests.components.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules

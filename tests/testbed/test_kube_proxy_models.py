@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node.service_proxy import read_kube_proxy
+from nodeagent.sources.node import read_kube_proxy
 from tests.apiserver import objects
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.resources import Object

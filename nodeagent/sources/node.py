@@ -1,0 +1,331 @@
+"""Facts about this node that no component owns: its names and addresses, its data plane, its Service proxy.
+
+Everything is only read. Without root, some of it is denied, and the result says so.
+"""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeagent.config.options import HostsOptions
+from nodeagent.errors import one_line
+from nodeagent.linux.node_files import hosts_fields
+from nodeagent.linux.programs import find_program, run_program
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.facts import InterfaceAddress
+
+# Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.
+_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_DISCARD_PORT = 9
+
+
+def default_node_name() -> str:
+    """Return the name under which the kubelet registers a node by default: the host name in lower case."""
+    return os.uname().nodename.lower()
+
+
+def own_names(node_name: str) -> frozenset[str]:
+    """Return the names of this node itself: its Node's name and its host name, long and short."""
+    names = {node_name.lower(), os.uname().nodename.lower()}
+    return frozenset(names | {name.partition(".")[0] for name in names})
+
+
+def source_addresses() -> tuple[IPAddress, ...]:
+    """Return the source address of connections to other hosts, of each family that has a route."""
+    found = []
+    for family, elsewhere in _ELSEWHERE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, _DISCARD_PORT))
+                found.append(ip_address(probe.getsockname()[0]))
+        except OSError:
+            continue  # No route, or the family is switched off: that family has no source address.
+    return tuple(found)
+
+
+def ipv6_switched_off(device: str, proc: Path = Path("/proc")) -> str:
+    """Return what keeps this device of the thread's network namespace from having IPv6 addresses.
+
+    The reason is for a person; empty if nothing does. A kernel booted with `ipv6.disable=1` has none of
+    IPv6's files. What the sysctl `disable_ipv6` of `default` says, a device that does not exist yet begins
+    with (Documentation/networking/ip-sysctl.rst).
+    """
+    if not (proc / "thread-self/net/if_inet6").exists():
+        return "ipv6.disable=1, or a kernel without IPv6"
+    settings = proc / "sys/net/ipv6/conf"
+    name = device if (settings / device).exists() else "default"
+    try:
+        value = (settings / name / "disable_ipv6").read_text(encoding="ascii")
+    except OSError:
+        return ""  # /proc/sys is hidden from this process: the addresses tell
+    return "" if value.strip() == "0" else f"sysctl net.ipv6.conf.{name}.disable_ipv6"
+
+
+_OWN_HOSTS = Path("/etc/hosts")
+
+
+def resolve(options: HostsOptions, name: str) -> tuple[IPAddress, ...]:
+    """Return a name's addresses as the node's programs try them; empty for none, whatever the reason.
+
+    If the node's hosts file is not this process's own (in a container, which has the node's /etc elsewhere),
+    it is read here, before the C library is asked. The container's own is the kubelet's copy of the node's,
+    made when it started: a name that only the copy has is looked up in DNS.
+    """
+    hosts_file = Path(options.file)
+    if hosts_file != _OWN_HOSTS:
+        if found := _in_hosts_file(name, hosts_file):
+            return found
+        if any(not address.is_loopback for address in _in_hosts_file(name, _OWN_HOSTS)):
+            from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415 - dnspython takes time
+
+            return Resolver(partial(find_upstreams, options)).ask(name).addresses
+    try:
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # a label that IDNA can't encode
+        return ()
+    return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
+
+
+def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return ()
+    found: dict[IPAddress, None] = {}
+    for address, names in map(hosts_fields, lines):
+        if name.lower() in names:
+            with suppress(ValueError):  # not an address: such a line sets nothing
+                found[ip_address(address)] = None
+    return tuple(found)
+
+
+# Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
+_SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
+_CALICO_EBPF = "sys/class/net/bpfin.cali"
+_CNI_SIGNS = (
+    ("Cilium", "sys/class/net/cilium_host"),
+    ("Calico's eBPF", _CALICO_EBPF),
+    ("kube-router", "sys/class/net/kube-bridge"),
+    ("OVN-Kubernetes", "sys/class/net/ovn-k8s-mp0"),
+    ("Antrea", "sys/class/net/antrea-gw0"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What decides whether a fix can take effect on this node.
+
+    Attributes:
+        cni: CNIs that handle Services themselves, each with the evidence.
+        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
+            can't be seen from here.
+        name_order: the sources of host names in their order (nsswitch.conf); empty if it does not say.
+    """
+
+    cni: tuple[tuple[str, str], ...]
+    socket_balancer: str | None
+    name_order: tuple[str, ...]
+
+
+def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
+    """Read, next to `hosts.file`, which is in the node's /etc wherever that is mounted, and below `root`."""
+    return Environment(
+        cni=tuple((name, f"/{sign}") for name, sign in _CNI_SIGNS if (root / sign).exists()),
+        socket_balancer=_socket_balancer(root),
+        name_order=_name_order(hosts_file.parent / "nsswitch.conf"),
+    )
+
+
+def _socket_balancer(root: Path) -> str | None:
+    bpf = root / "sys/fs/bpf"
+    try:
+        if (root / _SOCKET_BALANCER).exists():
+            return f"/{_SOCKET_BALANCER}"
+    except PermissionError:
+        return None
+    # A kernel without BPF has no such directory. Only root can read bpffs, and a container sees it only if it
+    # is mounted there: else, a missing entry means nothing. Calico's programs leave no trace in it.
+    visible = not bpf.exists() or (bpf.is_mount() and os.access(bpf, os.R_OK | os.X_OK))
+    return "" if visible and not (root / _CALICO_EBPF).exists() else None
+
+
+def _name_order(path: Path) -> tuple[str, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()  # musl has none: it reads the hosts file first, always
+    for line in lines:
+        key, _, rest = line.partition("#")[0].partition(":")
+        if key.strip() == "hosts":
+            return tuple(word for word in rest.split() if not word.startswith("["))
+    return ()
+
+
+# kube-proxy is recognized by its own names: the map `service-ips` of the nftables mode (proxier.go in
+# pkg/proxy/nftables), the chain `KUBE-SERVICES` of the iptables mode, in nf_tables or in legacy xtables, and
+# the addresses on `kube-ipvs0` of the ipvs mode; kube-router's are on `kube-dummy-if`. Data planes without
+# such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
+Mode = Literal["nftables", "iptables", "ipvs"]
+_IPVS_DEVICE = "kube-ipvs0"
+_IPVS_INTERFACES = frozenset({_IPVS_DEVICE, "kube-dummy-if"})
+_RULES_SECONDS = 10.0
+_ABSENT = "No such file or directory"
+# In nft's JSON, an address is a separate string, in a map's key or a rule. Protocol and port follow.
+_QUOTED_ADDRESS = re.compile(
+    r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"'
+    r'(?:, "(\w+)", (\d+)|'
+    r'\}\}(?:(?!"rule":).){0,1000}?"protocol": "(\w+)", "field": "dport"\}\}, "right": (\d+))?'
+)
+_DESTINATION = re.compile(
+    r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) (?:-p (\w+) (?:.* )?--dport (\d+) )?",
+    re.MULTILINE,
+)
+_ANY_PORT = 0
+"""A rule whose port is not seen counts for every port."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRules:
+    """Which of the given addresses are short-circuited, and notes on rules that could not be read."""
+
+    caught: frozenset[IPAddress] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def after(self, earlier: frozenset[IPAddress]) -> "ServiceRules":
+        """Return the same; if not all could be read, what was caught earlier still counts (fail static)."""
+        return replace(self, caught=self.caught | earlier) if self.notes else self
+
+
+def caught_addresses(wanted: Iterable[Endpoint], standing: Iterable[InterfaceAddress]) -> ServiceRules:
+    """Return at which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
+
+    A rule for another port of the address shows nothing: anyone who can write a Service can have one made, by
+    `externalIPs`. `standing` are the addresses on this node's interfaces.
+    """
+    looked_for = frozenset(wanted)
+    if not looked_for:
+        return ServiceRules()
+    rules, unreadable = _rules()
+    devices = {Endpoint(each.address, _ANY_PORT) for each in standing if each.interface in _IPVS_INTERFACES}
+    found = devices.union(*rules.values())
+    caught = {each.address for each in looked_for if found & {each, Endpoint(each.address, _ANY_PORT)}}
+    notes = (f"ipMode: Proxy is believed where this node's rules can't be read: {why}" for why in unreadable)
+    return ServiceRules(frozenset(caught), tuple(notes))
+
+
+def _rules() -> tuple[dict[tuple[Mode, str], frozenset[Endpoint]], list[str]]:
+    """Return what kube-proxy's rules name, by its mode and the evidence, and what could not be read."""
+    found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
+    unreadable: dict[str, None] = {}
+    readers: tuple[tuple[Mode, str, Callable[[], frozenset[Endpoint] | None]], ...] = (
+        ("nftables", "table kube-proxy in nftables", lambda: _nft("map", "kube-proxy", "service-ips")),
+        ("iptables", "chain KUBE-SERVICES of iptables-nft", lambda: _nft("chain", "nat", "KUBE-SERVICES")),
+        ("iptables", "chain KUBE-SERVICES of iptables-legacy", _legacy),
+    )
+    for mode, evidence, read in readers:
+        try:
+            addresses = read()
+        except UnreadableRulesError as error:
+            unreadable[str(error)] = None
+        else:
+            if addresses is not None:
+                found[mode, evidence] = addresses
+    return found, list(unreadable)
+
+
+def _legacy() -> frozenset[Endpoint] | None:
+    """Return what kube-proxy's rules in legacy xtables name; None if it has none.
+
+    If the kernel has no legacy nat table, nothing is run: iptables-legacy-save would create one.
+    """
+    found: frozenset[Endpoint] | None = None
+    for family in ("ip", "ip6"):
+        tables = f"{family}_tables_names"
+        try:
+            names = Path("/proc/self/net", tables).read_text(encoding="ascii").split()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UnreadableRulesError(f"/proc/net/{tables}: {error.strerror}") from error
+        text = _run([f"{family}tables-legacy-save", "-t", "nat"]) if "nat" in names else None
+        if text and ":KUBE-SERVICES " in text:
+            found = (found or frozenset()) | frozenset(_endpoints(_DESTINATION.findall(text)))
+    return found
+
+
+class UnreadableRulesError(Exception):
+    """Rules that may exist can't be read; the text says which and why."""
+
+
+def _nft(kind: str, table: str, name: str) -> frozenset[Endpoint] | None:
+    found: frozenset[Endpoint] | None = None
+    for family in ("ip", "ip6"):
+        text = _run(["nft", "-j", "list", kind, family, table, name])
+        if text is not None:
+            found = (found or frozenset()) | frozenset(_endpoints(_QUOTED_ADDRESS.findall(text)))
+    return found
+
+
+def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
+    """Yield what rules name, each an address, and maybe a protocol and a port; no other protocol than TCP."""
+    for address, *rest in matches:
+        protocol, port = [*filter(None, rest), "", ""][:2]
+        if protocol in {"", "tcp"}:
+            yield Endpoint(ip_address(address), int(port or _ANY_PORT))
+
+
+def _run(command: list[str]) -> str | None:
+    """Return what the program prints; None if what it should list does not exist."""
+    program = find_program(command[0])
+    if program is None:
+        raise UnreadableRulesError(f"there is no {command[0]} program")
+    try:
+        done = run_program([program, *command[1:]], _RULES_SECONDS)
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise UnreadableRulesError(f"{command[0]}: {one_line(error)}") from error
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace")
+    message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
+    if _ABSENT in message:
+        return None
+    raise UnreadableRulesError(f"{' '.join(command)}: {message}")
+
+
+class KubeProxy(Struct, frozen=True):
+    """The actual rules.
+
+    Attributes:
+        modes: kube-proxy's modes with rules or devices here, each with the evidence: usually one.
+        held: the addresses that these rules translate; None if some rules could not be read.
+        unreadable: which rules could not be read, and why; empty if all were.
+    """
+
+    modes: tuple[tuple[Mode, str], ...] = ()
+    held: frozenset[IPAddress] | None = frozenset()
+    unreadable: str = ""
+
+
+def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
+    """Read. Only root may read rules: without root, only the ipvs device is seen.
+
+    `standing` are the addresses on this node's interfaces.
+    """
+    rules, unreadable = _rules()
+    ipvs = frozenset(each.address for each in standing if each.interface == _IPVS_DEVICE)
+    on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")
+    return KubeProxy(
+        # In mode ipvs, the chain KUBE-SERVICES of iptables only marks what is masqueraded.
+        modes=(*(each for each in rules if each[0] != "iptables"), on_device) if ipvs else (*rules,),
+        held=None if unreadable else ipvs | {each.address for found in rules.values() for each in found},
+        unreadable="; ".join(unreadable),
+    )

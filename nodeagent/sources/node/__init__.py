@@ -1,1 +1,0 @@
-"""Facts about this node that no component owns: its names, its sockets, its path to the API server."""
