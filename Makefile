@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What Debian's own Python and the locked packages are most likely to break.
 FRESH := tests/install tests/cli/test_options.py tests/cli/test_report.py tests/config tests/sources/kubernetes/test_connection.py
 
-SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine on-host)
+SHELL_FILES := .ci/run $(wildcard scripts/* tests/*/*.sh tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine on-host)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh test-kernels test-power vagrant-box vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean

@@ -22,21 +22,7 @@ from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Screen, Step, end_as_by_ctrl_c, play, tell
 from tests.testbed.waiting import wait_until
 
-# Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
-_LOOK = r"""
-sha256sum </etc/hosts
-stat --format='%A %u:%g' /etc/hosts
-echo ---
-ip -oneline address | grep -oE '(169\.254\.66\.|fd68:6169:7270:)[^ ]*' || :
-ip -oneline link show hairpin0 2>/dev/null || :
-nft list tables 2>/dev/null | grep -w nodeagent || :
-for family in ip ip6; do
-    "${family}tables-nft-save" 2>/dev/null | grep NODEAGENT || :
-    # This lists the legacy tables that are there and makes none.
-    "${family}tables-legacy-save" 2>/dev/null | grep NODEAGENT || :
-done
-ls -A /run/nodeagent 2>/dev/null || :
-"""
+_LOOK = Path(__file__).with_name("look.sh").read_text("utf-8")
 
 
 @dataclass(frozen=True)
@@ -56,25 +42,7 @@ def look(place: ClusterPlace, node: str) -> Remains:
 URLS = (f"http://{SITE}/", f"https://{SITE}/")
 _CUT = "the connection cut for want of the PROXY line"
 _LONGEST_SECONDS = 1800
-# Each over a new connection. They end when the file is removed; and after half an hour, if no process is left
-# to remove it.
-_REQUESTS = """
-: >"$1"
-read -r now rest </proc/uptime
-end=$((${now%.*} + $3))
-answered=0
-while [ -e "$1" ] && [ "${now%.*}" -lt "$end" ]; do
-    if said=$(curl -q --silent --show-error --fail --max-time "$5" --output /dev/null "$2" 2>&1); then
-        answered=$((answered + 1))
-    else
-        echo "failed: $said"
-    fi
-    sleep "$4"
-    read -r now rest </proc/uptime
-done
-rm -f "$1"
-echo "answered: $answered"
-"""
+_REQUESTS = Path(__file__).with_name("requests.sh").read_text("utf-8")
 _FILE = "/run/nodeagent-acceptance"
 
 

@@ -5,8 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import DEPLOYMENTS
+from tests.daemonset.manifests import DEPLOYMENTS, deployed
 
 from .access import DEFAULT_USER
 from .servers import Server
@@ -133,7 +132,7 @@ def test_every_manifest_is_taken_with_strict_validation(server: Server, kustomiz
     # The user's own, of which nodeagent reads a relay Service.
     request(server.admin, "POST", "/api/v1/namespaces", {"metadata": {"name": "hairpin-proxy"}})
     for _ in range(2):
-        for obj in render(DAEMONSET / kustomization):
+        for obj in deployed(kustomization):
             metadata = obj["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
             group = "/api/v1" if obj["apiVersion"] == "v1" else f"/apis/{obj['apiVersion']}"

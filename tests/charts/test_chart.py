@@ -22,57 +22,18 @@ from tests.charts.rendering import (
     normal,
     objects,
 )
-from tests.charts.test_same_as_kustomization import ADDED_BY, DEPLOYED_BY
+from tests.charts.test_same_as_kustomization import VALUES
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
-from tests.daemonset.kustomize import DAEMONSET, Object
-from tests.daemonset.manifests import configuration, containers, pod, the
+from tests.daemonset.kustomize import DAEMONSET
+from tests.daemonset.manifests import assert_sound, configuration, the, workload, workloads
 from tests.daemonset.test_manifests import all_objects
 
 Values = dict[str, Any]
 
 DIGEST = f"sha256:{'1' * 64}"
-EVERYTHING: Values = {
-    "config": {"dnat": {"backend": "iptables"}, "hosts": {"allow": ["corp.example.com"]}},
-    "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
-    "imagePullSecrets": [{"name": "pull"}],
-    "commonLabels": {"cost-center": "edge"},
-    "podLabels": {"mesh": "off"},
-    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
-    "updateStrategy": {"type": "OnDelete"},
-    "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
-    "relay": {
-        "image": {"repository": "images.example.com/haproxy", "digest": DIGEST},
-        "drainSeconds": 60,
-        "updateStrategy": {"type": "OnDelete"},
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
-    },
-    "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}],
-    "nodeSelector": {"pool": "edge"},
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "edge", "operator": "Exists"}]}]
-            }
-        }
-    },
-    "priorityClassName": "edge-critical",
-    "resourceQuota": True,
-    "podAnnotations": {"example.com/team": "edge"},
-    "adopt": True,
-    "hostsFileOnly": True,
-    "selinux": True,
-    "metrics": {"enabled": True, "ipv6": True, "dashboard": True},
-    "coredns": {
-        "enabled": True,
-        "resources": {"limits": {"memory": "300Mi"}},
-        "tolerations": [{"key": "edge", "operator": "Exists"}],
-        "nodeSelector": {"pool": "dns"},
-        "affinity": {"podAntiAffinity": {}},
-        "priorityClassName": "system-cluster-critical",
-    },
-}
+EVERYTHING: Values = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text("utf-8"))
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
-_MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
+_MATRIX = {**VALUES, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
 
 
 def test_the_linter_finds_no_error_and_no_warning() -> None:
@@ -81,14 +42,11 @@ def test_the_linter_finds_no_error_and_no_warning() -> None:
     assert found["messages"] == []
 
 
-def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None:
+def test_kubernetes_knows_every_field_of_every_rendering() -> None:
     """Those that equal the kustomization's are validated in tests/daemonset."""
-
-    def as_text(found: Object) -> str:
-        return json.dumps(normal(found), sort_keys=True)
-
-    validated = {as_text(one) for one in all_objects(tmp_path)}
-    rendered = {as_text(one): one for values in _MATRIX.values() for one in everything(values)}
+    validated = {json.dumps(normal(one), sort_keys=True) for one in all_objects().values()}
+    made = [normal(one) for values in _MATRIX.values() for one in everything(values)]
+    rendered = {json.dumps(one, sort_keys=True): one for one in made}
     own = [one for text, one in rendered.items() if text not in validated]
     assert {"DaemonSet", "Deployment", "Job"} <= {one["kind"] for one in own}
     assert len(own) < len(rendered)
@@ -98,78 +56,32 @@ def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("namespace", ["nodeagent", "kube-system"])
-def test_no_object_is_rendered_twice(namespace: str) -> None:
-    """In CoreDNS's own namespace neither: the second of a name would fail, or replace the first."""
-    made = [
-        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-        for one in everything(EVERYTHING, namespace)
-    ]
-    assert len(made) == len(set(made))
+@pytest.mark.parametrize("name", _MATRIX)
+def test_everything_has_least_privilege_and_means_something(name: str, namespace: str) -> None:
+    """In CoreDNS's own namespace, too."""
+    assert_sound(everything(_MATRIX[name], namespace))
 
 
-def test_every_value_has_its_effect() -> None:
-    found = objects(EVERYTHING)
-    spec = pod(found)
-    agent = containers(spec)["agent"]
-    relay = containers(pod(found, name="nodeagent-relay"))["relay"]
-    assert agent["image"] == f"images.example.com/nodeagent@{DIGEST}"
-    assert relay["image"] == f"images.example.com/haproxy@{DIGEST}"
-    assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "Always")
-    assert agent["resources"] == EVERYTHING["agent"]["resources"]
-    assert relay["resources"] == EVERYTHING["relay"]["resources"]
-    assert agent["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_RAW"]
-    for pod_of in (
-        spec,
-        *(one["spec"]["template"]["spec"] for one in everything(EVERYTHING) if one["kind"] == "Job"),
-    ):
-        assert pod_of["imagePullSecrets"] == [{"name": "pull"}]
-    for one in everything(EVERYTHING):
-        assert one["metadata"]["labels"]["cost-center"] == "edge"
-        if "template" in one.get("spec", {}):
-            labels = one["spec"]["template"]["metadata"]["labels"]
-            assert {"cost-center": "edge", "mesh": "off"}.items() <= labels.items()
-    assert the(found, "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
-    for name in ("tolerations", "affinity", "priorityClassName"):
-        assert spec[name] == EVERYTHING[name]
-    template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
-    assert template["annotations"]["example.com/team"] == "edge"
-    variables = {one["name"]: one.get("value") for one in agent["env"]}
-    assert variables["NODEAGENT_TELEMETRY_LISTEN"] == "[$(HOST_IP)]:9467"
-    assert variables["HTTPS_PROXY"] == "http://proxy.example.com:3128"
+def _at(found: Any, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """What is at a path of keys and indices, divided by dots."""
+    for key in filter(None, path.split(".")):
+        found = found[int(key) if key.isdigit() else key]
+    return found
 
 
-def test_the_controller_of_coredns_can_be_placed_as_the_agents_can() -> None:
-    """Where every node has a taint, it would stay Pending."""
-    spec = pod(objects(EVERYTHING), "Deployment", "nodeagent-coredns")
-    assert spec["containers"][0]["resources"]["limits"] == {"memory": "300Mi"}
-    assert EVERYTHING["coredns"]["tolerations"][0] in spec["tolerations"]
-    assert "node.kubernetes.io/unreachable" in {one["key"] for one in spec["tolerations"]}
-    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "dns"}
-    assert spec["affinity"] == {"podAntiAffinity": {}}
-    assert spec["priorityClassName"] == "system-cluster-critical"
-
-
-def test_what_is_set_in_part_leaves_the_rest() -> None:
-    values = {"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}
-    found = pod(objects(values), name="nodeagent-relay")
-    assert containers(found)["relay"]["resources"] == {
-        "requests": {"cpu": "10m", "memory": "32Mi"},
-        "limits": {"memory": "2Gi"},
-    }
-    assert found["tolerations"] == []
-
-
-def test_a_quota_admits_the_pods_priority() -> None:
-    """GKE rejects pods of system-node-critical outside of kube-system without one."""
-    assert "ResourceQuota" not in {one["kind"] for one in objects()}
-    spec = the(objects({"resourceQuota": True}), "ResourceQuota")["spec"]
-    (wanted,) = spec["scopeSelector"]["matchExpressions"]
-    assert wanted == {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
-
-
-def test_alerts_can_be_left_out_and_routed() -> None:
-    metrics = {
+_AGENTS, _RELAYS, _COREDNS = (
+    "DaemonSet/nodeagent",
+    "DaemonSet/nodeagent-relay",
+    "Deployment/nodeagent-coredns",
+)
+_POD, _CONTAINER = "spec.template.spec", "spec.template.spec.containers.0"
+_HAPROXY = {"repository": "docker.io/library/haproxy", "tag": "3.0-alpine"}
+_OF_ITS_OWN: Values = {
+    "relay": {"image": _HAPROXY, "drainSeconds": 600, "updateStrategy": {"type": "OnDelete"}}
+}
+_IN_PART: Values = {"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}
+_METRICS: Values = {
+    "metrics": {
         "enabled": True,
         "rules": True,
         "podMonitor": True,
@@ -177,35 +89,84 @@ def test_alerts_can_be_left_out_and_routed() -> None:
         "severities": {"NodeagentVanished": "none", "NodeagentRelayDown": "page"},
         "alertLabels": {"team": "edge"},
     }
-    found = objects({"metrics": metrics})
-    (group,) = the(found, "PrometheusRule")["spec"]["groups"]
+}
+# Values, an object, a path in it, what is there.
+_EFFECTS: list[tuple[Values, str, str, Any]] = [
+    (EVERYTHING, _AGENTS, f"{_CONTAINER}.image", f"images.example.com/nodeagent@{DIGEST}"),
+    (EVERYTHING, _RELAYS, f"{_CONTAINER}.image", f"images.example.com/haproxy@{DIGEST}"),
+    (EVERYTHING, _AGENTS, f"{_CONTAINER}.imagePullPolicy", "Always"),
+    (EVERYTHING, _RELAYS, f"{_CONTAINER}.imagePullPolicy", "Always"),
+    (EVERYTHING, _AGENTS, f"{_CONTAINER}.resources", EVERYTHING["agent"]["resources"]),
+    (EVERYTHING, _RELAYS, f"{_CONTAINER}.resources", EVERYTHING["relay"]["resources"]),
+    (EVERYTHING, _AGENTS, "spec.updateStrategy", {"type": "OnDelete"}),
+    (EVERYTHING, _AGENTS, f"{_POD}.nodeSelector", {"kubernetes.io/os": "linux", "pool": "edge"}),
+    (EVERYTHING, _AGENTS, f"{_POD}.tolerations", EVERYTHING["tolerations"]),
+    (EVERYTHING, _AGENTS, f"{_POD}.affinity", EVERYTHING["affinity"]),
+    (EVERYTHING, _AGENTS, f"{_POD}.priorityClassName", "edge-critical"),
+    (EVERYTHING, _COREDNS, f"{_CONTAINER}.resources.limits", {"memory": "300Mi"}),
+    (EVERYTHING, _COREDNS, f"{_POD}.nodeSelector", {"kubernetes.io/os": "linux", "pool": "dns"}),
+    (EVERYTHING, _COREDNS, f"{_POD}.affinity", {"podAntiAffinity": {}}),
+    (EVERYTHING, _COREDNS, f"{_POD}.priorityClassName", "system-cluster-critical"),
+    # What is set in part leaves the rest.
+    (_IN_PART, _RELAYS, f"{_CONTAINER}.resources.requests", {"cpu": "10m", "memory": "32Mi"}),
+    (_IN_PART, _RELAYS, f"{_CONTAINER}.resources.limits", {"memory": "2Gi"}),
+    (_IN_PART, _RELAYS, f"{_POD}.tolerations", []),
+    # The relay has values of its own.
+    (_OF_ITS_OWN, _RELAYS, f"{_POD}.terminationGracePeriodSeconds", 600),
+    (_OF_ITS_OWN, _RELAYS, f"{_CONTAINER}.image", "docker.io/library/haproxy:3.0-alpine"),
+    (_OF_ITS_OWN, _RELAYS, "spec.updateStrategy", {"type": "OnDelete"}),
+    (_OF_ITS_OWN, _AGENTS, f"{_CONTAINER}.image", f"nodeagent:{__version__}"),
+    (_OF_ITS_OWN, _AGENTS, "spec.updateStrategy.type", "RollingUpdate"),
+    # A tag alone, or a repository alone, names an image that the release knows nothing about.
+    ({"image": {"tag": "0.2.0"}}, _AGENTS, f"{_CONTAINER}.image", "nodeagent:0.2.0"),
+    (
+        {"image": {"repository": "images.example.com/na"}},
+        *(_AGENTS, f"{_CONTAINER}.image", f"images.example.com/na:{__version__}"),
+    ),
+    # GKE rejects pods of system-node-critical outside of kube-system without a quota.
+    (
+        {"resourceQuota": True},
+        *("ResourceQuota/nodeagent", "spec.scopeSelector.matchExpressions"),
+        [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}],
+    ),
+    (_METRICS, "PodMonitor/nodeagent", "spec.podMetricsEndpoints.0.interval", "1m"),
+    (_METRICS, "PodMonitor/nodeagent-coredns", "spec.podMetricsEndpoints.0.interval", "1m"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "path", "wanted"),
+    [pytest.param(*row, id=f"{number}-{row[1]}") for number, row in enumerate(_EFFECTS)],
+)
+def test_a_value_has_its_effect(values: Values, where: str, path: str, wanted: object) -> None:
+    kind, _, name = where.partition("/")
+    assert _at(the(objects(values), kind, name), path) == wanted
+
+
+def test_every_object_and_pod_has_what_all_have() -> None:
+    made = everything(EVERYTHING)
+    for one in made:
+        assert one["metadata"]["labels"]["cost-center"] == "edge"
+    for pods in workloads(made).values():
+        assert {"cost-center": "edge", "mesh": "off"}.items() <= pods.template["metadata"]["labels"].items()
+        assert pods.spec["imagePullSecrets"] == [{"name": "pull"}]
+    agents = workload(made)
+    assert agents.template["metadata"]["annotations"]["example.com/team"] == "edge"
+    assert agents.environment["NODEAGENT_TELEMETRY_LISTEN"] == "[$(HOST_IP)]:9467"
+    assert agents.environment["HTTPS_PROXY"] == "http://proxy.example.com:3128"
+    # The controller's own tolerations are added to those by which it leaves an unreachable node.
+    tolerations = workload(made, "nodeagent-coredns").spec["tolerations"]
+    assert EVERYTHING["coredns"]["tolerations"][0] in tolerations
+    assert "node.kubernetes.io/unreachable" in {one["key"] for one in tolerations}
+    assert "ResourceQuota" not in {one["kind"] for one in objects()}
+
+
+def test_alerts_can_be_left_out_and_routed() -> None:
+    (group,) = the(objects(_METRICS), "PrometheusRule")["spec"]["groups"]
     labels = {rule["alert"]: rule["labels"] for rule in group["rules"]}
     assert labels["NodeagentRelayDown"] == {"severity": "page", "team": "edge"}
     assert labels["NodeagentDown"] == {"severity": "warning", "team": "edge"}
     assert "NodeagentVanished" not in labels
-    monitors = [one for one in found if one["kind"] == "PodMonitor"]
-    assert {one["spec"]["podMetricsEndpoints"][0]["interval"] for one in monitors} == {"1m"}
-
-
-def test_the_relay_has_values_of_its_own() -> None:
-    image = {"repository": "docker.io/library/haproxy", "tag": "3.0-alpine"}
-    strategy = {"type": "OnDelete"}
-    found = objects({"relay": {"image": image, "drainSeconds": 600, "updateStrategy": strategy}})
-    spec = pod(found, name="nodeagent-relay")
-    assert spec["terminationGracePeriodSeconds"] == 600
-    assert containers(spec)["relay"]["image"] == "docker.io/library/haproxy:3.0-alpine"
-    assert the(found, "DaemonSet", "nodeagent-relay")["spec"]["updateStrategy"] == strategy
-    assert containers(pod(found))["agent"]["image"] == f"nodeagent:{__version__}"
-    assert the(found, "DaemonSet")["spec"]["updateStrategy"]["type"] == "RollingUpdate"
-
-
-def test_an_image_of_ones_own_does_not_keep_the_released_digest() -> None:
-    """A tag alone, or a repository alone, names an image that the release knows nothing about."""
-    for image, wanted in (
-        ({"tag": "0.2.0"}, "nodeagent:0.2.0"),
-        ({"repository": "images.example.com/na"}, f"images.example.com/na:{__version__}"),
-    ):
-        assert containers(pod(objects({"image": image})))["agent"]["image"] == wanted
 
 
 def test_a_configuration_is_merged_into_the_bases() -> None:
@@ -291,6 +252,9 @@ def test_a_change_of_the_configuration_alone_replaces_no_pod() -> None:
     assert "corp.example.com" in configuration(changed)
 
 
+_ROLLOUT = "rollout status daemonset/nodeagent"
+
+
 def _known_to_one(schema: Values, values: Values, *path: str) -> set[tuple[str, ...]]:
     """What values.yaml or the schema alone knows, down to `config` and Kubernetes' own objects."""
     properties = schema.get("properties", {})
@@ -309,18 +273,12 @@ def test_values_and_schema_know_the_same() -> None:
     assert _known_to_one(schema, values) == {("global",)}
 
 
-def test_the_notes_say_what_to_run_next() -> None:
-    notes = files(namespace="edge")["NOTES.txt"]
-    assert "kubectl -n edge rollout status daemonset/nodeagent" in notes
-    assert "-- nodeagent doctor" in notes
-    assert "nodeagent uninstall" not in notes
-    assert "nodeagent uninstall" in files(_WITHOUT_CLEAN_UP)["NOTES.txt"]
-
-
 @pytest.mark.parametrize(
     ("values", "said", "unsaid"),
     [
         ({}, ["Pods: served by DNAT", "set dataPlane", "resourceQuota: true"], "cluster-pool"),
+        ({}, [f"kubectl -n edge {_ROLLOUT}", "-- nodeagent doctor"], "nodeagent uninstall"),
+        (_WITHOUT_CLEAN_UP, ["nodeagent uninstall"], "cluster-pool"),
         ({"dataPlane": "kube-proxy"}, ["Pods: served by DNAT"], "set dataPlane"),
         ({"dataPlane": "cilium"}, ["served by lines", "Pods: served by CoreDNS", "cluster-pool"], "DNAT"),
         ({"dataPlane": "calico-ebpf"}, ["deployment/nodeagent-coredns"], "cluster-pool"),
@@ -353,7 +311,7 @@ def test_the_notes_say_what_to_run_next() -> None:
     ],
 )
 def test_the_notes_speak_of_the_clusters_own_case(values: Values, said: list[str], unsaid: str) -> None:
-    notes = files(values)["NOTES.txt"]
+    notes = files(values, "edge")["NOTES.txt"]
     assert [part for part in said if part not in notes] == []
     assert unsaid not in notes
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ import yaml
 from nodeagent.config.reading import parse_config
 from tests.charts.rendering import normal, objects
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, the, with_components
+from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, deployed
 
 Values = dict[str, Any]
 
-DEPLOYED_BY: dict[str, Values] = {
+VALUES: dict[str, Values] = {
     "base": {},
     "overlays/cilium": {
         "config": {"dnat": {"backend": "none"}, "coredns": {"servesPods": True}},
@@ -29,8 +28,6 @@ DEPLOYED_BY: dict[str, Values] = {
         "adopt": True,
     },
     "overlays/iptables": {"config": {"dnat": {"backend": "iptables"}}},
-}
-ADDED_BY: dict[str, Values] = {
     "adopt": {"adopt": True},
     "hosts-file-only": {"hostsFileOnly": True},
     "metrics": {"metrics": {"enabled": True}},
@@ -51,29 +48,17 @@ def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
     return result
 
 
-@pytest.mark.parametrize("name", [*DEPLOYMENTS, *COMPONENTS, "../coredns"])
-def test_the_base_each_overlay_and_each_component(name: str, tmp_path: Path) -> None:
-    deployed = name in DEPLOYED_BY
-    theirs = render(DAEMONSET / name if deployed else with_components(tmp_path, "base", name))
-    assert _by_identity(objects((DEPLOYED_BY if deployed else ADDED_BY)[name])) == _by_identity(theirs)
-
-
 @pytest.mark.parametrize(
-    ("data_plane", "deployment"),
-    [("kube-proxy", "base"), ("cilium", "overlays/cilium"), ("calico-ebpf", "overlays/cilium")],
+    ("values", "name"),
+    [
+        *((VALUES[name], name) for name in (*DEPLOYMENTS, *COMPONENTS)),
+        ({"dataPlane": "kube-proxy"}, "base"),
+        ({"dataPlane": "cilium"}, "overlays/cilium"),
+        ({"dataPlane": "calico-ebpf"}, "overlays/cilium"),
+    ],
 )
-def test_the_data_plane_alone_makes_its_overlay(data_plane: str, deployment: str) -> None:
-    ours = objects({"dataPlane": data_plane})
-    assert _by_identity(ours) == _by_identity(render(DAEMONSET / deployment))
-
-
-def test_a_reference_to_a_variable_comes_after_the_variable() -> None:
-    """The comparison above ignores the order of variables, which counts here."""
-    daemonset = the(objects(ADDED_BY["metrics"]), "DaemonSet")
-    agent = daemonset["spec"]["template"]["spec"]["containers"][0]
-    names = [one["name"] for one in agent["env"]]
-    assert names.index("HOST_IP") < names.index("NODEAGENT_TELEMETRY_LISTEN")
-    assert names.index("POD_NAMESPACE") < names.index("NODEAGENT_DAEMONSET")
+def test_the_base_each_overlay_and_each_component(values: Values, name: str) -> None:
+    assert _by_identity(objects(values)) == _by_identity(deployed(name))
 
 
 def test_monitoring() -> None:

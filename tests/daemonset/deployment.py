@@ -1,6 +1,6 @@
 """A workload in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Self
@@ -10,8 +10,8 @@ import yaml
 from tests.apiserver.access import rules_bound_to
 from tests.daemon.cluster_api import WHERE_IT_LISTENS, ClusterApi
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import the
+from tests.daemonset.kustomize import Object
+from tests.daemonset.manifests import deployed, the
 from tests.daemonset.pods import Pod
 from tests.testbed.agent import Agent
 from tests.testbed.errors import log_tail
@@ -48,7 +48,7 @@ class Deployment:
         world: World,
         image: ImageRoot,
         directory: Path,
-        kustomization: Path = DAEMONSET,
+        objects: Sequence[Object] | None = None,
         *,
         workload: tuple[str, str, str] = _DAEMON_SET,
         options: Mapping[str, Mapping[str, object]] = OPTIONS,
@@ -58,7 +58,7 @@ class Deployment:
         self._directory = directory
         self._options = options
         self._kind, self._namespace, self._name = workload
-        self._objects = render(kustomization)
+        self._objects = objects or deployed()
         self._pods: list[Pod] = []
         self.relays: list[Pod] = []
         """The relay pods that were started and have not ended."""
@@ -144,7 +144,7 @@ class Deployment:
 
 def pod_template(name: str = "nodeagent") -> Object:
     """Read the template of a DaemonSet's pods."""
-    return _template(the(render(DAEMONSET), "DaemonSet", name))
+    return _template(the(deployed(), "DaemonSet", name))
 
 
 def _template(workload: Object) -> Object:

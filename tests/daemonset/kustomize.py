@@ -2,7 +2,7 @@
 
 No package of a Debian or Python brings kustomize, and the rendered file must be made and compared everywhere.
 What this does not know is an error, never passed over. Where a `kubectl` with a kustomize of its own is at
-hand, test_rendered.py compares the two, object by object.
+hand, test_manifests.py compares the two, object by object.
 
     python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 """
@@ -20,7 +20,6 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DAEMONSET = ROOT / "daemonset"
-RENDERED = DAEMONSET / "deploy.yaml"
 
 Object = dict[str, Any]
 """One API object."""
@@ -47,7 +46,7 @@ class UnknownFeatureError(Exception):
 
 def render(directory: Path) -> list[Object]:
     """The objects that `kubectl apply -k DIRECTORY` would apply, in the order in which they are named."""
-    return _apply(directory, [])
+    return apply(directory, [])
 
 
 def text(directory: Path) -> str:
@@ -72,7 +71,7 @@ def _as_json(text: str) -> str:
     return json.dumps(found, default=datetime.isoformat)
 
 
-def _apply(directory: Path, objects: list[Object]) -> list[Object]:
+def apply(directory: Path, objects: list[Object]) -> list[Object]:
     """`objects`, and what the directory's kustomization adds to them and changes of them."""
     file = directory / "kustomization.yaml"
     (wanted,) = documents(file.read_text("utf-8"))
@@ -81,7 +80,7 @@ def _apply(directory: Path, objects: list[Object]) -> list[Object]:
     for name in wanted.get("resources", []):
         objects = objects + _resource(directory / name)
     for name in wanted.get("components", []):
-        objects = _apply(directory / name, objects)
+        objects = apply(directory / name, objects)
     for patch in wanted.get("patches", []):
         if set(patch) not in ({"path"}, {"patch"}):
             raise UnknownFeatureError(f"{file}: a patch of {sorted(patch)}")

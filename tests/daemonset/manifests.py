@@ -1,17 +1,33 @@
-"""What daemonset/ contains, as tests look at it."""
+"""What deploys nodeagent, read in one way, whatever rendered it: a kustomization or the chart."""
 
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.daemonset.kustomize import DAEMONSET, Object
+from nodeagent.cli.coredns import run as controller
+from nodeagent.cli.doctor import doctor
+from nodeagent.cli.run import run as agent
+from nodeagent.config.reading import parse_config
+from tests.daemonset.kustomize import DAEMONSET, Object, apply, render
 
-OVERLAYS = tuple(sorted(path.name for path in (DAEMONSET / "overlays").iterdir()))
-COMPONENTS = tuple(sorted(path.name for path in (DAEMONSET / "components").iterdir()))
-DEPLOYMENTS = ("base", *(f"overlays/{name}" for name in OVERLAYS))
+COMPONENTS = (*sorted(path.name for path in (DAEMONSET / "components").iterdir()), "../coredns")
+DEPLOYMENTS = ("base", *sorted(f"overlays/{path.name}" for path in (DAEMONSET / "overlays").iterdir()))
 """Each of these deploys the agent."""
-KUSTOMIZATIONS = (".", *DEPLOYMENTS, "monitoring")
+RENDERED = (*DEPLOYMENTS, *COMPONENTS, "doctor")
+"""What `deployed` renders by these names is all that daemonset/ runs."""
+
+
+def deployed(name: str = "base", *components: str) -> list[Object]:
+    """Render a kustomization with components; a component's name alone means the base with it."""
+    if name in COMPONENTS:
+        name, components = "base", (name, *components)
+    objects = render(DAEMONSET / name)
+    for component in components:
+        objects = apply(DAEMONSET / "components" / component, objects)
+    return objects
 
 
 def with_components(directory: Path, deployment: str, *components: str) -> Path:
@@ -32,17 +48,144 @@ def the(objects: Sequence[Object], kind: str, name: str = "nodeagent") -> Object
     return found
 
 
-def pod(objects: Sequence[Object], kind: str = "DaemonSet", name: str = "nodeagent") -> Object:
-    """The pod's spec in a workload, by default the DaemonSet."""
-    spec: Object = the(objects, kind, name)["spec"]["template"]["spec"]
-    return spec
-
-
-def containers(spec: Object) -> dict[str, Any]:
-    """All containers of a pod by name, those that run first included."""
-    return {one["name"]: one for one in [*spec.get("initContainers", []), *spec["containers"]]}
-
-
 def configuration(objects: Sequence[Object]) -> str:
     """The text of the agent's configuration."""
     return str(the(objects, "ConfigMap")["data"]["nodeagent.yaml"])
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A DaemonSet, Deployment or Job: each has pods of one container."""
+
+    object: Object
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def template(self) -> Object:
+        """The template of its pods."""
+        return dict(self.object["spec"]["template"])
+
+    @property
+    def spec(self) -> Object:
+        """The specification of its pods."""
+        return dict(self.template["spec"])
+
+    @property
+    def container(self) -> Object:
+        """The container."""
+        (only,) = self.spec["containers"]
+        return dict(only)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Each variable's value by its name, None for one that Kubernetes fills in."""
+        return {one["name"]: one.get("value") for one in self.container.get("env", [])}
+
+    @property
+    def host_paths(self) -> dict[str, str]:
+        """The paths of the host by the names of their volumes."""
+        return {one["name"]: one["hostPath"]["path"] for one in self.spec["volumes"] if "hostPath" in one}
+
+
+def workloads(objects: Sequence[Object]) -> dict[str, Workload]:
+    """All that runs pods, by name."""
+    return {one["metadata"]["name"]: Workload(one) for one in objects if "template" in one.get("spec", {})}
+
+
+def workload(objects: Sequence[Object], name: str = "nodeagent") -> Workload:
+    """One that runs pods, by default the agents."""
+    return workloads(objects)[name]
+
+
+@dataclass(frozen=True)
+class _Rights:
+    """These, and no others. What has no capability is not root, and writes to nothing of the host."""
+
+    capabilities: tuple[str, ...] = ()
+    host_paths: frozenset[str] = frozenset()
+
+
+_RIGHTS = {
+    "nodeagent": _Rights(
+        ("NET_ADMIN",),
+        frozenset({"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}),
+    ),
+    "nodeagent-relay": _Rights(("NET_BIND_SERVICE",), frozenset({"/run/nodeagent/relay"})),
+    "nodeagent-coredns": _Rights(),
+    "nodeagent-uninstall": _Rights(),
+    "doctor": _Rights(host_paths=frozenset({"/etc", "/run/systemd/resolve"})),
+}
+_COMMANDS = {"agent": agent, "controller": controller, "doctor": doctor}
+
+
+def assert_sound(objects: Sequence[Object]) -> None:
+    """Assert what holds for whatever deploys nodeagent: least privilege, and names that mean something."""
+    # The second of a name would fail, or replace the first.
+    made = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects]
+    assert len(made) == len(set(made))
+    found = workloads(objects)
+    for one in found.values():
+        added = list(_RIGHTS[one.name].capabilities)
+        if one.name == "nodeagent":
+            config = parse_config(configuration(objects), one.name)
+            added += ["NET_RAW"] if config.dnat.backend == "iptables" else []
+            mounts = {mount["mountPath"] for mount in one.container["volumeMounts"]}
+            assert str(config.relay.run_dir) in mounts
+            assert {str(config.hosts.file), str(config.hosts.file.parent)} & mounts
+            assert ("nodeagent-relay" in found) == (config.relay.kind == "node")
+            assert not config.relay.launch
+        _assert_least_rights(one, added)
+        _assert_environment(one)
+        if "selector" in one.object["spec"]:
+            selected = one.object["spec"]["selector"]["matchLabels"]
+            # No workload takes another's pods for its own.
+            labels = {each.name: each.template["metadata"]["labels"] for each in found.values()}
+            matching = [name for name, its in labels.items() if selected.items() <= its.items()]
+            assert matching == [one.name]
+
+
+def _assert_least_rights(one: Workload, added: list[str]) -> None:
+    spec, container = one.spec, one.container
+    privileged = bool(added)
+    assert not {"hostPID", "hostIPC", "shareProcessNamespace", "initContainers"} & spec.keys()
+    assert spec.get("hostNetwork", False) is (privileged or one.name == "doctor")
+    assert spec["automountServiceAccountToken"] is not privileged
+    assert ("serviceAccountName" in spec) is (one.name != "nodeagent-relay")
+    context = dict(spec["securityContext"])
+    assert context.pop("seccompProfile") == {"type": "RuntimeDefault"}
+    user = {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True}
+    assert context == ({} if privileged else user)
+    context = dict(container["securityContext"])
+    assert context.pop("seLinuxOptions", {"type": "spc_t"}) == {"type": "spc_t"}
+    assert context.pop("capabilities") == {"drop": ["ALL"]} | ({"add": added} if privileged else {})
+    root = {"runAsUser": 0, "runAsGroup": 0} if privileged else {}
+    assert context == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True} | root
+    assert {*one.host_paths.values()} <= _RIGHTS[one.name].host_paths
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    if not privileged:
+        assert all(mounts[name]["readOnly"] for name in one.host_paths)
+    elif one.name == "nodeagent-relay":
+        assert set(mounts) == {"run"}
+    else:
+        assert {"config", "token"} <= mounts.keys()
+    assert "hostNetwork" not in spec or "ports" not in container, "it would be the host's"
+    assert container["resources"]["limits"].keys() == {"memory"}
+    if one.object["kind"] != "Job":
+        assert "livenessProbe" in container
+        assert ("startupProbe" in container) is privileged
+
+
+def _assert_environment(one: Workload) -> None:
+    """A NODEAGENT_... that is no option would be ignored; so would a reference before what it names."""
+    names = list(one.environment)
+    if one.container["name"] in _COMMANDS:
+        assert names
+        known = {str(each.envvar) for each in _COMMANDS[one.container["name"]].params}
+        assert {name for name in names if name.startswith("NODEAGENT_")} <= known
+    for number, value in enumerate(one.environment.values()):
+        if one.container["name"] in _COMMANDS:
+            assert {*re.findall(r"\$\((\w+)\)", value or "")} <= {*names[:number]}

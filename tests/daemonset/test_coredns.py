@@ -1,4 +1,4 @@
-"""The component for CoreDNS: what Kubernetes takes, with no more rights and powers than it needs."""
+"""The component for CoreDNS: it adds to the base what it needs, and no right that it could do without."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeagent import __version__
 from nodeagent.config.options import Config, CoreDnsOptions
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
@@ -20,58 +19,35 @@ from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import Peer, request
 from tests.coredns import cluster, corpus
-from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import DEPLOYMENTS, configuration, containers, pod, the, with_components
+from tests.daemonset.kustomize import Object
+from tests.daemonset.manifests import DEPLOYMENTS, configuration, deployed, the, workload
 
 NAME = "nodeagent-coredns"
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> list[Object]:
+def objects() -> list[Object]:
     """What the base with the component makes."""
-    return render(with_components(tmp_path, "base", "../coredns"))
-
-
-def _pod(objects: list[Object]) -> Object:
-    return pod(objects, "Deployment", NAME)
+    return deployed("../coredns")
 
 
 def _rules(objects: list[Object]) -> list[Rule]:
-    return rules_bound_to(objects, "nodeagent", _pod(objects)["serviceAccountName"])
+    return rules_bound_to(objects, "nodeagent", NAME)
 
 
 def test_it_only_adds_to_the_base(objects: list[Object]) -> None:
-    base = render(DAEMONSET / "base")
+    base = deployed()
     assert objects[: len(base)] == base
     assert {one["metadata"]["name"] for one in objects[len(base) :]} == {NAME, f"{NAME}-config"}
-
-
-def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
-    spec = _pod(objects)
-    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert [list(volume) for volume in spec["volumes"]] == [["name", "configMap"]]
-    assert spec["dnsPolicy"] == "Default", "CoreDNS knows nodeagent's own lines"
-    (container,) = containers(spec).values()
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["image"] == f"nodeagent:{__version__}"
-    assert container["resources"]["limits"]["memory"]
 
 
 def test_one_replica_which_another_node_starts_soon(objects: list[Object]) -> None:
     deployment = the(objects, "Deployment", NAME)
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    tolerated = {one["key"]: one["tolerationSeconds"] for one in _pod(objects)["tolerations"]}
+    spec = workload(objects, NAME).spec
+    tolerated = {one["key"]: one["tolerationSeconds"] for one in spec["tolerations"]}
     assert tolerated == {f"node.kubernetes.io/{state}": 30 for state in ("unreachable", "not-ready")}
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert deployment["spec"]["selector"]["matchLabels"] == labels
-    # The DaemonSet must not take these pods for its own.
-    assert the(objects, "DaemonSet")["spec"]["selector"]["matchLabels"].items() - labels.items()
+    assert spec["dnsPolicy"] == "Default", "CoreDNS knows nodeagent's own lines"
 
 
 def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Object]) -> None:
@@ -83,29 +59,20 @@ def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Obje
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_it_may_read_whatever_the_agents_beside_it_read(deployment: str, tmp_path: Path) -> None:
-    objects = _with_it(tmp_path, deployment)
-    agents = rules_bound_to(objects, "nodeagent", "nodeagent")
-    reading = [rule for rule in agents if "watch" in rule.verbs]
+def test_it_may_read_whatever_the_agents_beside_it_read(deployment: str) -> None:
+    # One overlay brings it itself.
+    objects = deployed(deployment, *(["../coredns"] if deployment != "overlays/cilium" else []))
+    reading = [rule for rule in rules_bound_to(objects, "nodeagent", "nodeagent") if "watch" in rule.verbs]
     assert reading
     assert [rule for rule in reading if rule not in _rules(objects)] == []
 
 
-def _with_it(directory: Path, deployment: str) -> list[Object]:
-    """What a deployment makes with the component, which one overlay brings itself."""
-    objects = render(DAEMONSET / deployment)
-    if any(one["kind"] == "Deployment" for one in objects):
-        return objects
-    return render(with_components(directory, deployment, "../coredns"))
-
-
-def test_the_overlay_cilium_is_the_base_with_the_component(tmp_path: Path) -> None:
+def test_the_overlay_cilium_is_the_base_with_the_component(objects: list[Object]) -> None:
     """With all of its rights, and a configuration that says so."""
-    found = render(DAEMONSET / "overlays/cilium")
-    put_together = render(with_components(tmp_path, "base", "../coredns"))
-    assert [one for one in found if one not in put_together] == [the(found, "ConfigMap")]
-    assert [one for one in put_together if one not in found] == [the(put_together, "ConfigMap")]
-    config, without = (parse_config(configuration(each), "cilium") for each in (found, put_together))
+    found = deployed("overlays/cilium")
+    assert [one for one in found if one not in objects] == [the(found, "ConfigMap")]
+    assert [one for one in objects if one not in found] == [the(objects, "ConfigMap")]
+    config, without = (parse_config(configuration(each), "cilium") for each in (found, objects))
     assert (config.coredns.serves_pods, config.dnat.backend) == (True, "none")
     assert msgspec.structs.replace(config, coredns=without.coredns, dnat=without.dnat) == without
 
@@ -155,7 +122,7 @@ def test_no_right_of_its_own_can_be_done_without(objects: list[Object], tmp_path
 
 
 def test_by_import_it_writes_its_own_config_map_and_no_other(api: ApiServer, tmp_path: Path) -> None:
-    narrowed = _rules(render(with_components(tmp_path, "base", "../coredns", "../coredns/import")))
+    narrowed = _rules(deployed("base", "../coredns", "../coredns/import"))
     cluster.put(api, {"Corefile": corpus.corefile("k3s")})
     cluster.put(api, {"log.override": "log\n"}, "coredns-custom")
     config = msgspec.structs.replace(

@@ -10,7 +10,7 @@ from tests.apiserver import objects
 from tests.coredns.real import answer_of
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.manifests import with_components
+from tests.daemonset.manifests import deployed
 from tests.daemonset.pods import Container
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.namespaces import Host
@@ -26,12 +26,11 @@ _COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN
 @pytest.fixture
 def component(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
     """It is known to an API server that has CoreDNS's ConfigMap, with the rights of its manifests alone."""
-    directory = tmp_path / "my-cluster"
-    directory.mkdir()
-    kustomization = with_components(directory, "base", "../coredns")
-    with Deployment(world, image, tmp_path / "deployment", kustomization, workload=_WORKLOAD) as deployed:
-        deployed.api.store.create(objects.config_map("coredns", "kube-system", {"Corefile": _COREFILE}))
-        yield deployed
+    with Deployment(
+        world, image, tmp_path / "deployment", deployed("../coredns"), workload=_WORKLOAD
+    ) as started:
+        started.api.store.create(objects.config_map("coredns", "kube-system", {"Corefile": _COREFILE}))
+        yield started
 
 
 def _start(component: Deployment, host: Host) -> Container:

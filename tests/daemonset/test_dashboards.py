@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
-from pathlib import Path
 
 import promql_parser
 import pytest
@@ -16,8 +15,8 @@ from nodeagent.coredns.controller import coredns_metrics
 from nodeagent.observe.status import Status
 from tests.agent.happening import everything
 from tests.agent.scraping import read
-from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import the, with_components
+from tests.daemonset.kustomize import DAEMONSET, Object
+from tests.daemonset.manifests import deployed, the
 
 _MONITORING = DAEMONSET / "monitoring"
 _TARGET_LABELS = {"job", "instance", "node"}
@@ -156,11 +155,11 @@ def test_every_metric_is_on_the_dashboard() -> None:
     ] == []
 
 
-def test_monitors_and_alerts_name_what_is_deployed(tmp_path: Path) -> None:
-    monitors = list(yaml.safe_load_all(Path(_MONITORING, "podmonitor.yaml").read_text("utf-8")))
-    deployed = render(with_components(tmp_path, "base", "../coredns"))
+def test_monitors_and_alerts_name_what_is_deployed() -> None:
+    monitors = list(yaml.safe_load_all((_MONITORING / "podmonitor.yaml").read_text("utf-8")))
+    objects = deployed("../coredns")
     for monitor, kind in zip(monitors, ("DaemonSet", "Deployment"), strict=True):
-        workload = the(deployed, kind, monitor["metadata"]["name"])
+        workload = the(objects, kind, monitor["metadata"]["name"])
         template = workload["spec"]["template"]
         wanted = monitor["spec"]["selector"]["matchLabels"]
         assert wanted.items() <= template["metadata"]["labels"].items()
@@ -169,7 +168,7 @@ def test_monitors_and_alerts_name_what_is_deployed(tmp_path: Path) -> None:
         named = re.findall(pattern, " ".join(query for _, query in QUERIES))
         assert named
         for namespace, name in named:
-            assert the(deployed, kind, name)["metadata"]["namespace"] == namespace
+            assert the(objects, kind, name)["metadata"]["namespace"] == namespace
     # `job` is made of these two by the operator.
     job = f"{monitors[0]['metadata']['namespace']}/{monitors[0]['metadata']['name']}"
     assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)

@@ -5,35 +5,19 @@ from pathlib import Path
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import pod
+from tests.daemonset.manifests import deployed
 from tests.testbed.node_state import read_state
 from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.world import World
 
-_OBJECTS = render(DAEMONSET / "doctor")
-_NAMESPACE = "nodeagent-doctor"
 _SENDS_PROXY = {"metadata": {"annotations": {"nodeagent.io/proxy-protocol": "v1"}}}
 
 
-_SPEC = pod(_OBJECTS, "Job", "doctor")
-
-
 def _rules() -> list[Rule]:
-    return rules_bound_to(_OBJECTS, _NAMESPACE, _SPEC["serviceAccountName"])
+    return rules_bound_to(deployed("doctor"), "nodeagent-doctor", "doctor")
 
 
 def test_it_can_change_nothing() -> None:
-    assert _SPEC["securityContext"]["runAsNonRoot"] is True
-    (container,) = _SPEC["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    mounts = {one["name"]: one for one in container["volumeMounts"]}
-    for volume in _SPEC["volumes"]:
-        assert "emptyDir" in volume or mounts[volume["name"]]["readOnly"] is True
     assert {verb for rule in _rules() for verb in rule.verbs} == {"list", "get"}
     assert not {"secrets", "configmaps", "*"} & {kind for rule in _rules() for kind in rule.resources}
 
@@ -43,17 +27,16 @@ def test_it_may_read_all_that_the_agents_read() -> None:
         having = [rule for rule in rules if "list" in rule.verbs]
         return {(group, kind) for rule in having for group in rule.api_groups for kind in rule.resources}
 
-    base = render(DAEMONSET / "base")
-    assert listed(rules_bound_to(base, "nodeagent", "nodeagent")) <= listed(_rules())
+    assert listed(rules_bound_to(deployed(), "nodeagent", "nodeagent")) <= listed(_rules())
 
 
 def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
     world: World, image: ImageRoot, tmp_path: Path
 ) -> None:
     """As a container of the image, the user nobody, with its manifest's rights and no capability."""
-    directory, workload = tmp_path / "deployment", ("Job", _NAMESPACE, "doctor")
-    kustomization = DAEMONSET / "doctor"
-    with Deployment(world, image, directory, kustomization, workload=workload, options={}) as deployment:
+    directory, workload = tmp_path / "deployment", ("Job", "nodeagent-doctor", "doctor")
+    objects = deployed("doctor")
+    with Deployment(world, image, directory, objects, workload=workload, options={}) as deployment:
         api = deployment.api
         api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
         before, revision = read_state(world.node1), api.store.revision

@@ -9,13 +9,12 @@ from tests.daemon.legacy_rules import is_on_top, legacy_rules, push_down, restor
 from tests.daemon.managed_state import names
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.kustomize import DAEMONSET
+from tests.daemonset.manifests import deployed
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
-_OVERLAY = DAEMONSET / "overlays" / "iptables"
 _URL = f"https://{SITE}/"
 _NEEDS_RAW = "It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/iptables)"
 
@@ -34,8 +33,8 @@ def world(as_root: None) -> Iterator[World]:
 @pytest.fixture
 def overlay(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
     """The overlay known to an API server; its pods are the test's to start, and removed after it."""
-    with Deployment(world, image, tmp_path / "deployment", _OVERLAY) as deployed:
-        yield deployed
+    with Deployment(world, image, tmp_path / "deployment", deployed("overlays/iptables")) as started:
+        yield started
 
 
 def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay: Deployment) -> None:

@@ -23,8 +23,7 @@ from nodeagent.sources.kubernetes.single_requests import is_going, post_event
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
-from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import DEPLOYMENTS, containers, pod
+from tests.daemonset.manifests import DEPLOYMENTS, deployed, workload
 from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
 
 Right = tuple[str, ...]  # API group, resource, the object's name if the rule has one, verb
@@ -35,8 +34,8 @@ _IN_RELAYS_NAMESPACE = f"/namespaces/{_RELAY[0]}/"
 @cache
 def _rules(deployment: str) -> list[Rule]:
     """What the manifests grant to the account that the pod runs as."""
-    found = render(DAEMONSET / deployment)
-    return rules_bound_to(found, "nodeagent", pod(found)["serviceAccountName"])
+    found = deployed(deployment)
+    return rules_bound_to(found, "nodeagent", workload(found).spec["serviceAccountName"])
 
 
 def _relay_of(deployment: str) -> tuple[str, str] | None:
@@ -156,8 +155,7 @@ def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
 
 def test_the_daemonset_that_it_asks_for_is_its_own() -> None:
     """NODEAGENT_DAEMONSET, made of the pod's namespace, is what the Role names."""
-    spec = pod(render(DAEMONSET))
-    environment = {one["name"]: one.get("value") for one in containers(spec)["agent"]["env"]}
+    environment = workload(deployed()).environment
     (rule,) = [one for one in _rules("base") if "daemonsets" in one.resources]
     named = [f"$(POD_NAMESPACE)/{name}" for name in rule.resource_names]
     assert named == [environment["NODEAGENT_DAEMONSET"]]

@@ -24,8 +24,7 @@ from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
 from tests.coredns.cluster import corefile, put
 from tests.coredns.real import answer_of
-from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import configuration
+from tests.daemonset.manifests import configuration, deployed
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.configuration import agent_on, configure
 from tests.testbed.addresses import SITE
@@ -154,7 +153,7 @@ def _unseen(world: World) -> Iterator[None]:
 
 
 def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Agent, tmp_path: Path) -> None:
-    overlay = yaml.safe_load(configuration(render(DAEMONSET / "overlays/cilium")))
+    overlay = yaml.safe_load(configuration(deployed("overlays/cilium")))
     configure(agent, dnat=overlay["dnat"], coredns=overlay["coredns"])
     applied = agent.apply()
     assert applied.exit_code == 0, applied

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import NAMES, REGISTRY, bracketed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tests.testbed.addresses import Address, Family
     from tests.testbed.certificates import Certificates
@@ -64,60 +65,22 @@ def nginx_configuration(  # noqa: PLR0913 - each is one thing that the file name
     *,
     families: Sequence[Family] = (4,),
 ) -> str:
-    """Write the ingress controller's nginx.conf: the cluster of Vagrant has the same one.
-
-    The directory is for temporary files; a line of the access log begins with the client.
-    """
+    """Write the controller's nginx.conf; the directory is for temporary files. Vagrant's is the same."""
     everywhere = [{4: "0.0.0.0", 6: "[::]"}[family] for family in families]
     sockets = [f"{address}:{port} proxy_protocol" for port in _HTTP_PORTS for address in everywhere]
     sockets += [f"{address}:{port} ssl proxy_protocol" for port in _TLS_PORTS for address in everywhere]
-    listen = "".join(f"        listen {each};\n" for each in sockets)
-    temporary = "".join(
-        f"    {kind}_temp_path {directory}/{kind};\n"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    sites = " ".join(name for name in NAMES if name != REGISTRY)
-    return f"""\
-daemon off;
-user root;
-worker_processes 2;
-pid {directory}/nginx.pid;
-error_log {error_log} info;
-events {{ worker_connections 2048; }}
-http {{
-    log_format testbed '$proxy_protocol_addr $host $server_port $status $request_uri';
-    access_log {access_log} testbed;
-{temporary}\
-    default_type text/plain;
-    ssl_certificate {certificates.server};
-    ssl_certificate_key {certificates.server_key};
-    server {{
-{listen}\
-        server_name {sites};
-        # As an ACME solver answers: the token's key, here made of the token.
-        location ~ ^{CHALLENGE}([\\w-]+)$ {{
-            return 200 "$1{KEY_SUFFIX}";
-        }}
-        location / {{
-            return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
-        }}
-    }}
-    server {{
-{listen}\
-        server_name {REGISTRY};
-        # Layers of any size, straight through: no spool files.
-        client_max_body_size 0;
-        proxy_request_buffering off;
-        proxy_buffering off;
-        location / {{
-            return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
-        }}
-        location /v2/ {{
-            proxy_pass http://{bracketed(registry[0])}:{registry[1]};
-            proxy_http_version 1.1;
-            proxy_set_header Host $http_host;
-            proxy_set_header X-Forwarded-Proto $scheme;
-        }}
-    }}
-}}
-"""
+    values = {
+        "DIRECTORY": directory,
+        "ERROR_LOG": error_log,
+        "ACCESS_LOG": access_log,
+        "CERTIFICATE": certificates.server,
+        "KEY": certificates.server_key,
+        "LISTEN": "\n".join(f"        listen {each};" for each in sockets),
+        "SITES": " ".join(name for name in NAMES if name != REGISTRY),
+        "CHALLENGE": CHALLENGE,
+        "SUFFIX": KEY_SUFFIX,
+        "REGISTRY": REGISTRY,
+        "UPSTREAM": f"{bracketed(registry[0])}:{registry[1]}",
+    }
+    text = Path(__file__).with_name("nginx.conf").read_text("utf-8")
+    return re.sub(r"@([A-Z_]+)@", lambda name: str(values[name[1]]), text)

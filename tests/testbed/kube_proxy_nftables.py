@@ -6,74 +6,14 @@ test_kube_proxy_models.py compares them with the real ones.
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tests.testbed.addresses import PLACES, SERVICE_CIDRS, Address, Network, within
 from tests.testbed.services import ServicePort, ServiceRules
 
 _HASH_LENGTH = 8
-_BASE = """\
-    chain filter-prerouting-pre-dnat {{
-        type filter hook prerouting priority -110; policy accept;
-        ct state new jump firewall-check
-    }}
-    chain filter-output-pre-dnat {{
-        type filter hook output priority -110; policy accept;
-        ct state new jump firewall-check
-    }}
-    chain filter-input {{
-        type filter hook input priority filter; policy accept;
-        ct state new jump nodeport-endpoints-check
-        ct state new jump service-endpoints-check
-    }}
-    chain filter-forward {{
-        type filter hook forward priority filter; policy accept;
-        ct state new jump service-endpoints-check
-        ct state new jump cluster-ips-check
-    }}
-    chain filter-output {{
-        type filter hook output priority filter; policy accept;
-        ct state new jump service-endpoints-check
-        ct state new jump cluster-ips-check
-    }}
-    chain nat-prerouting {{
-        type nat hook prerouting priority dstnat; policy accept;
-        jump services
-    }}
-    chain nat-output {{
-        type nat hook output priority -100; policy accept;
-        jump services
-    }}
-    chain nat-postrouting {{
-        type nat hook postrouting priority srcnat; policy accept;
-        jump masquerading
-    }}
-    chain nodeport-endpoints-check {{
-        {ip} daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
-    }}
-    chain service-endpoints-check {{
-        {ip} daddr . meta l4proto . th dport vmap @no-endpoint-services
-    }}
-    chain firewall-check {{
-        {ip} daddr . meta l4proto . th dport vmap @firewall-ips
-    }}
-    chain services {{
-        {ip} daddr @cluster-ips {ip} saddr != {pods} meta mark set meta mark | 0x4000
-        {ip} daddr . meta l4proto . th dport vmap @service-ips
-        {ip} daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
-    }}
-    chain masquerading {{
-        meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade fully-random
-        ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @hairpin-connections \\
-            masquerade fully-random
-    }}
-    chain cluster-ips-check {{
-        {ip} daddr @cluster-ips reject
-        {ip} daddr {services} drop
-    }}
-    chain reject-chain {{
-        reject
-    }}
-"""
+_BASE = Path(__file__).with_name("kube_proxy.nft").read_text("utf-8")
+"""The chains that are the same whatever Services there are."""
 
 
 def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr: Network) -> str:
@@ -116,7 +56,9 @@ def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr
             *_elements("map firewall-ips", f"{destination} : verdict", ()),
             *_elements("map service-ips", f"{destination} : verdict", ips),
             *_elements("map service-nodeports", "inet_proto . inet_service : verdict", node_ports),
-            _BASE.format(ip=ip, pods=cluster_cidr, services=service_cidr),
+            _BASE.replace("FAMILY", ip)
+            .replace("POD_CIDR", str(cluster_cidr))
+            .replace("SERVICE_CIDR", str(service_cidr)),
             *chains,
             "}",
             "",

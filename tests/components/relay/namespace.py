@@ -19,8 +19,7 @@ from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests import isolation
 from tests.components.converging import converge, remove
-from tests.daemonset.kustomize import DAEMONSET, render
-from tests.daemonset.manifests import pod
+from tests.daemonset.manifests import deployed, workload
 from tests.testbed.squatter import command
 
 P = ParamSpec("P")
@@ -82,7 +81,7 @@ def pod_directory(uid: str) -> RunDirectory:
 
 def start_pod(uid: str) -> "subprocess.Popen[bytes]":
     """A relay pod by its manifest: its container's command, with a directory as a kubelet mounts it."""
-    (container,) = pod(render(DAEMONSET / "base"), name="nodeagent-relay")["containers"]
+    container = workload(deployed(), "nodeagent-relay").container
     (mount,) = container["volumeMounts"]
     assert mount["subPathExpr"] == "$(POD_UID)"
     path, inside = pod_directory(uid).path, mount["mountPath"]

@@ -12,7 +12,7 @@ import yaml
 
 from nodeagent.config.reading import parse_config
 from tests.daemonset.kustomize import render
-from tests.daemonset.manifests import configuration, containers, pod
+from tests.daemonset.manifests import configuration, workload
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
 from tests.testbed.vagrant.manifests import Object, manifests
@@ -44,7 +44,7 @@ def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
     assert theirs["loadBalancers"] == by_hand["loadBalancers"]
     assert theirs["hosts"] == by_hand["hosts"] | {"file": "/host/etc/hosts"}
     assert str(config.hosts.file) == "/host/etc/hosts"
-    assert containers(pod(objects))["agent"]["image"] == "nodeagent:vagrant"
+    assert workload(objects).container["image"] == "nodeagent:vagrant"
 
 
 def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run() -> None:
