@@ -1,10 +1,8 @@
 """Brings the node to the desired state, never pointing anything at a relay that is not ready.
 
 Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard is part of DNAT's rules: it
-    keeps other hosts from the relay, and so exists as long as anything may listen. One component's failure
-    does not stop the others, unless going on would break that order.
-
-`compare` works out what would change, for `nodeagent plan` and `nodeagent status`.
+keeps other hosts from the relay, and so exists as long as anything may listen. A component's failure stops
+only those steps that would break this order.
 """
 
 import time
@@ -37,12 +35,10 @@ class Repair(Struct, frozen=True):
 class NodePass:
     """What one pass did, in order, and the failures, by component.
 
-    `desired` is the plan as far as a relay is ready for it: the rest says in its reasons that it waits.
-    `left_alone` are the components that were neither changed nor relied on to be in the desired state, and
-    `blocking` those, and the ones whose errors leave their state open; in `undone` are those of them whose
-    change another program reverted at once. `seconds` is the duration of each. An agent knows which of the
-    changes are `repairs`, and what has `recovered`, since it failed in an earlier pass. `waiting` are the
-    namespaces whose load balancers count as they were.
+    `desired` is the plan as far as a relay is ready for it. `left_alone` are the components that were neither
+    changed nor relied on, `blocking` those and the ones whose errors leave their state open; of these,
+    another program reverted the `undone` at once. An agent knows which changes are `repairs`, and what
+    `recovered` from an earlier failure; `waiting` are the namespaces whose load balancers count as they were.
     """
 
     desired: Desired
@@ -57,12 +53,10 @@ class NodePass:
     waiting: frozenset[str] = frozenset()
 
     def failed(self, component: ComponentName, reason: str) -> None:
-        """Take note of an error, once for each reason."""
-        earlier = self.errors.get(component)
-        if earlier is None:
-            self.errors[component] = reason
-        elif reason not in earlier:
-            self.errors[component] = f"{earlier}\n{reason}"
+        """Note an error, once for each reason."""
+        earlier = self.errors.get(component, "")
+        if reason not in earlier:
+            self.errors[component] = f"{earlier}\n{reason}" if earlier else reason
 
 
 def _guard(desired: Desired) -> Desired | None:
@@ -77,10 +71,7 @@ def _but_guard(desired: Desired) -> Desired:
 
 
 class _Step(Struct, frozen=True):
-    """A change of one component towards `aim`; not made if one of `unless` has failed.
-
-    With `keep`, it removes nothing.
-    """
+    """A change of a component towards `aim`, not made if one of `unless` failed; `keep` removes nothing."""
 
     component: ComponentName
     aim: Callable[[Desired], Desired | None] = lambda desired: desired
@@ -110,15 +101,9 @@ _REMOVE = (
 def apply_plan(
     desired: Desired, actual: ActualState, left_alone: frozenset[ComponentName] = frozenset()
 ) -> NodePass:
-    """Bring the node to the desired state; idempotent: a second call finds nothing to do.
+    """Bring the node to the desired state, but for components that are `left_alone` now. Idempotent.
 
-    Args:
-        desired: The plan.
-        actual: The node.
-        left_alone: The components that are not changed now: they may not be in the desired state.
-
-    Returns:
-        The result. Failures of components are in its `errors`; nothing is raised for them.
+    Failures of components are in the result; nothing is raised for them.
     """
     done = NodePass(desired, left_alone, blocking={*left_alone})
     _run(_PREPARE, done, actual)
@@ -146,9 +131,8 @@ def out_of_reach(actual: ActualState) -> dict[ComponentName, str]:
 def clean_up(components: Components) -> NodePass:
     """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
 
-    A component that fails keeps those after it, which it may still point at. Where this user can't read
-    something, nothing is changed. A HAProxy that nodeagent launched is stopped, whatever the configuration
-    says by now.
+    A component that fails keeps those after it, which it may still point at. If this user can't read one of
+    them, nothing is changed.
     """
     done = NodePass(Desired())
     actual = ActualState(components)
@@ -207,9 +191,8 @@ _RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
 def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
     """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
 
-    A hosts line affects every port: it waits until all listeners of its address answer. Otherwise, another
-    local program could have the missing one. The decisions say what is missing. Redirects and lines to a
-    relay that is not this node's (an existing relay Service) are kept.
+    A hosts line affects every port, and another local program could have a missing one: it waits until all
+    listeners of its address answer. Those to a relay that is not this node's are kept.
     """
     silent = {listener.bind for listener in desired.listeners} - ready
     if not silent:
@@ -250,11 +233,10 @@ def _remark(
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences that are true, by component; one that can't be read has an error instead.
+    """The differences, by component; one that can't be read has an error instead.
 
-    `written_names` are those that the managed block of the hosts file has now; None if it could not be read.
-    `notes` are what else a person should know. `hidden` is what this user is not permitted to read, and why;
-    the difference of such a component is the one from nothing.
+    `written_names` are those of the hosts file's managed block; None if it could not be read. `hidden` is
+    what this user is not permitted to read, and why; its difference is the one from nothing.
     """
 
     changes: Mapping[ComponentName, Diff]
@@ -270,14 +252,9 @@ class Comparison:
         return replace(self, changes=changes, errors={**self.errors, **self.hidden})
 
     @property
-    def pending(self) -> tuple[ComponentName, ...]:
-        """The names of the components with something to do."""
-        return tuple(self.changes)
-
-    @property
     def in_sync(self) -> bool:
         """Whether nothing is to do and everything could be read."""
-        return not self.pending and not self.errors
+        return not self.changes and not self.errors
 
 
 def compare(desired: Desired, actual: ActualState) -> Comparison:

@@ -2,8 +2,12 @@
 
 import gc
 import logging
+import os
+import select
 import signal
+import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +19,7 @@ from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.node_lock import NodeLock
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import CONFIG, PARTS, PLAN, Reporter
-from nodeagent.agent.status_file import RejectedConfig, StatusFile, keep_rejected, status_path
-from nodeagent.agent.wake_up import WakeUp
+from nodeagent.agent.status_file import StatusFile, status_path
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
@@ -28,7 +31,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.observe.event_recorder import EventRecorder
 from nodeagent.observe.metrics import AgentMetrics
-from nodeagent.observe.status import Status
+from nodeagent.observe.status import RejectedConfig, Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.api_servers import ServerLookups, find_api_servers
@@ -42,7 +45,7 @@ _AT_ONCE_SECONDS = 0.5
 _PACE_SECONDS = 0.02
 
 _POLL_SECONDS = 1.0
-"""The longest time between two turns: so often it reports that it is alive, and looks for the node's lock."""
+"""The longest time between two turns, in which it reports that it is alive, and looks for the node's lock."""
 _STUMBLE_SECONDS = 10.0
 """After a pass that raised an error."""
 
@@ -51,7 +54,7 @@ class AgentSettings(Struct, frozen=True):
     """What the agent was started with.
 
     `config_file` is reloaded when it changes and on SIGHUP; None means all defaults. `telemetry` is the
-    address of the agent's pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
+    address of the pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
     """
 
     node_name: str
@@ -60,6 +63,49 @@ class AgentSettings(Struct, frozen=True):
     daemonset: ObjectRef | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
+
+
+class WakeUp:
+    """What wakes the loop: events of any thread, and signals. `clock` returns monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        # A descriptor and not a condition: a signal handler may run in the loop's own thread between its last
+        # check and its wait, and a condition would miss the handler's signal.
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._first: float | None = None
+
+    def trigger(self) -> None:
+        """Note a reason for a pass: the cluster changed, or an answer of DNS."""
+        with self._lock:
+            self._first = self._clock() if self._first is None else self._first
+        self.wake()
+
+    def wake(self) -> None:
+        """End the loop's wait without a reason for a pass. Takes no lock: a signal handler may call it."""
+        os.eventfd_write(self._descriptor, 1)
+
+    @property
+    def triggered(self) -> bool:
+        """Whether there is a reason for a pass."""
+        return self._first is not None
+
+    def take(self) -> float | None:
+        """Return when it was triggered first since the last call; None if it was not."""
+        with self._lock:
+            first, self._first = self._first, None
+            return first
+
+    def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> None:
+        """Wait until it is woken, or one of the descriptors is readable; at most so long."""
+        poll = select.poll()
+        for descriptor in (self._descriptor, *descriptors):
+            poll.register(descriptor, select.POLLIN)
+        # Rounded up: a rest below a millisecond would cause a busy loop.
+        found = poll.poll(max(0, int(seconds * 1000) + 1))
+        if any(descriptor == self._descriptor for descriptor, _ in found):
+            os.eventfd_read(self._descriptor)
 
 
 class Pace:
@@ -73,7 +119,7 @@ class Pace:
         return self._owed - _AT_ONCE_SECONDS
 
     def hold(self, until: float) -> None:
-        """Have no pass begin before that."""
+        """Delay the next pass until then."""
         self._owed = max(self._owed, until + _AT_ONCE_SECONDS)
 
     def made(self, began: float, cpu: float) -> None:
@@ -102,8 +148,7 @@ class Agent:
             hostnames=config.hosts.enabled,
             on_change=self.wake_up.trigger,
         )
-        self._status_path = status_path(run_dir)
-        self._status_file = StatusFile(self._status_path, settings.node_name, self._status)
+        self._status_file = StatusFile(status_path(run_dir), settings.node_name, self._status)
         self._components = build_components(config, adopt=settings.adopt)
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts),
@@ -125,7 +170,6 @@ class Agent:
         self._reconciler = self._new_reconciler()
         self._lock = NodeLock(run_dir)
         self._log = TransitionLog()
-        self._rejected: str | None = None
         self._config_file = ConfigFile(settings.config_file, config, AGENT)
         self._writing = False
         """Whether this process has the node's lock."""
@@ -156,7 +200,7 @@ class Agent:
         self._events.start()
 
     def reload(self, *_: object) -> None:
-        """Have the configuration reloaded; also a signal's handler."""
+        """Reload the configuration in the next turn; also a signal's handler."""
         self._reload = True
         self.wake_up.wake()
 
@@ -177,8 +221,7 @@ class Agent:
         try:
             self.make_pass()
         except Exception as error:  # noqa: BLE001 - see below
-            # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues, and
-            # the next pass knows nothing of this one.
+            # A bug in nodeagent, triggered by some odd object. What exists stays, the process continues.
             _LOG.exception("Reconcile pass failed; nothing else is changed, and the next pass follows soon")
             self._status.report(PLAN, f"{type(error).__name__}: {error}")
             self._begin()
@@ -214,25 +257,16 @@ class Agent:
     def _report_config(self, why: str | None) -> None:
         """Report that the configuration's file was rejected, or (None) is active."""
         self._status.report(CONFIG, why)
-        self._rejected = why
-        if not self._writing:
-            return
         active = msgspec.json.encode(self._config, enc_hook=str).decode()
-        rejected = RejectedConfig(str(self._settings.config_file), why, active) if why else None
-        try:
-            keep_rejected(self._status_path, rejected)
-        except OSError as error:
-            fields = {"file": str(self._status_path.parent), "err": error.strerror}
-            say(logging.WARNING, "Could not note which configuration is active", fields)
+        self._status.rejected = RejectedConfig(str(self._settings.config_file), why, active) if why else None
 
     def _take_lock(self) -> None:
         """Become the node's writer as soon as no other process is: one that was started manually."""
-        before = self._writing
+        before, reason = self._writing, ""
         try:
             self._writing = self._lock.try_acquire()
-            reason = (
-                "" if self._writing else f"process {self._lock.owner} has the node's lock, {self._lock.path}"
-            )
+            if not self._writing:
+                reason = f"process {self._lock.owner} has the node's lock, {self._lock.path}"
         except (ApplyError, OSError) as error:
             self._writing, reason = False, str(error)
         self._status.waits_for = reason
@@ -240,7 +274,6 @@ class Agent:
         if self._writing and not before:
             _LOG.info("Became the writer")
             self._status_file.start()
-            self._report_config(self._rejected)
             self._reporter.start_again()
             self._begin()
         if before and not self._writing:
@@ -259,7 +292,7 @@ class Agent:
         return min(due, self._reconciler.next_notice()) - now
 
     def make_pass(self) -> None:
-        """Make one. What rings after its beginning asks for another."""
+        """Make one. What wakes it after its beginning asks for another."""
         event_at, self._asked_for = self.wake_up.take(), False
         snapshot = self._cluster.snapshot()
         if snapshot is None:
@@ -268,10 +301,9 @@ class Agent:
         self._verifier.want(done.desired.questions)
         self._reporter.report_pass(done, self._reconciler, event_at)
         if not self._settled:
-            # All objects that exist now are excluded from later collections. Modules alone are 70,000: a full
-            # collection traversed all of them in 35 ms, at 1,000 hostnames in the middle of three passes of a
-            # hundred (docs/performance.md). An object is still freed when nothing refers to it any more; only
-            # a cycle of objects that exist now is not found when it becomes garbage later.
+            # All objects that exist now are excluded from later collections: a full one traversed the 70,000
+            # of modules alone in 35 ms, at 1,000 hostnames in 3 passes of a hundred (docs/performance.md).
+            # Only a cycle of objects that exist now is not found when it becomes garbage later.
             self._settled = True
             gc.collect()
             gc.freeze()
@@ -285,17 +317,10 @@ class Agent:
             done = clean_up(self._components)
             for component, change in done.changes:
                 for line in change.text.splitlines():
-                    say(
-                        logging.INFO,
-                        "Cleaned up a component",
-                        {"component": component, "change": line},
-                    )
+                    say(logging.INFO, "Cleaned up a component", {"component": component, "change": line})
             for component, reason in done.errors.items():
-                say(
-                    logging.ERROR,
-                    "Could not clean up a component",
-                    {"component": component, "reason": reason},
-                )
+                fields = {"component": component, "reason": reason}
+                say(logging.ERROR, "Could not clean up a component", fields)
         else:
             _LOG.info("Stopping; the node is left as it is")
         self._verifier.stop()
@@ -309,7 +334,7 @@ class Agent:
         return False
 
     def _begin(self) -> None:
-        """Have the next pass know nothing of earlier ones."""
+        """Make the next pass start from scratch."""
         self._reconciler.stop_watching()
         self._reconciler = self._new_reconciler()
         self._reconciler.start_watching()

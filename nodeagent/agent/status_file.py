@@ -14,9 +14,8 @@ from threading import Event, Thread
 import msgspec
 
 from nodeagent.linux.atomic_file import remove_drafts, replace_file
-from nodeagent.observe.status import Status
+from nodeagent.observe.status import RejectedConfig, Status, parse_status
 from nodeagent.observe.transition_log import TransitionLog
-from nodeagent.typed_values import from_json
 
 _SECONDS = 3.0
 
@@ -65,7 +64,6 @@ class StatusFile:
         if self._thread.ident is not None:
             self._thread.join()
             with suppress(OSError):  # one that stays is seen as old
-                keep_rejected(self._path, None)
                 remove_status(self._path)
 
     def write(self) -> None:
@@ -102,36 +100,10 @@ def remove_status(path: Path) -> None:
         remove_drafts(path)
 
 
-class RejectedConfig(msgspec.Struct, frozen=True):
-    """A configuration file that a running agent rejected, why, and what is active instead, as in a file."""
-
-    file: str
-    reason: str
-    active: str
-
-
-def _rejected_path(status_file: Path) -> Path:
-    return status_file.with_name("rejected-config.json")
-
-
-def keep_rejected(status_file: Path, rejected: RejectedConfig | None) -> None:
-    """Write next to the status file what is active in place of a rejected configuration, or remove that.
-
-    Raises:
-        OSError: it can't be written, or removed.
-    """
-    path = _rejected_path(status_file)
-    if rejected is None:
-        path.unlink(missing_ok=True)
-    else:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(rejected), durable=False)
-
-
 def read_rejected(config_file: Path) -> RejectedConfig | None:
     """Return what the agent here says about this file; None if it did not reject it."""
-    with suppress(OSError, msgspec.MsgspecError):
-        found = from_json(_rejected_path(IN_POD).read_bytes(), RejectedConfig)
-        if found.file == str(config_file):
-            return found
+    with suppress(OSError, msgspec.MsgspecError, RecursionError):
+        rejected = parse_status(IN_POD.read_bytes()).rejected
+        if rejected and rejected.file == str(config_file):
+            return rejected
     return None

@@ -8,7 +8,7 @@ import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
 from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
-from nodeagent.agent.status_file import keep_rejected, remove_status, status_path
+from nodeagent.agent.status_file import remove_status, status_path
 from nodeagent.cli.command_options import (
     PENDING,
     adopt_option,
@@ -43,7 +43,7 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.undetermined:
         return 1
-    return PENDING if comparison.pending else 0
+    return PENDING if comparison.changes else 0
 
 
 @click.command(epilog="Example: nodeagent apply --config /etc/nodeagent.yaml")
@@ -92,7 +92,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     if comparison.errors or desired.undetermined:
         return 1
     silent = any(not found.answers for found in listeners.values())
-    return DRIFTED if comparison.pending or silent or call.rejected else 0
+    return DRIFTED if comparison.changes or silent or call.rejected else 0
 
 
 @click.command(epilog="Example: nodeagent cleanup")
@@ -112,7 +112,6 @@ def cleanup(config: Path | None) -> int:
     with exclusive(run_dir, LOCK_SECONDS):
         done = clean_up(components)
         with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
-            keep_rejected(status_path(run_dir), None)
             remove_status(status_path(run_dir))
     show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

@@ -64,12 +64,20 @@ class RelayStatus(Struct, frozen=True, rename="camel"):
     version: str = ""
 
 
+class RejectedConfig(Struct, frozen=True):
+    """A configuration file that a running agent rejected, why, and what is active instead, as in a file."""
+
+    file: str
+    reason: str
+    active: str
+
+
 class AgentStatus(Struct, frozen=True, rename="camel"):
     """The status as a document.
 
     `writtenAt` is in seconds since the node's boot (/proc/uptime); `lastSyncSeconds` is how long before that
     everything was applied last, null for never. `components` are those of the page /readyz; `conflicts` are
-    those whose repairs another program undoes.
+    those whose repairs another program undoes. `rejected` is null if the file's configuration is active.
     """
 
     schema_version: Literal["1"]
@@ -83,6 +91,7 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
     load_balancers: DecisionCounts = DecisionCounts()
     names: DecisionCounts = DecisionCounts()
     relay: RelayStatus = RelayStatus()
+    rejected: RejectedConfig | None = None
 
 
 class Status:
@@ -96,10 +105,11 @@ class Status:
         conflicts: The components that another program keeps reverting.
         desired: The last plan.
         relay: The HAProxy that serves.
+        rejected: The configuration that was rejected last, unless a later one is active.
 
     Args:
         components: Those whose state is shown: the components and others such as `api`.
-        clock: Seconds that never go back.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, components: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,6 +121,7 @@ class Status:
         self.conflicts: frozenset[str] = frozenset()
         self.desired = Desired()
         self.relay = RelayStatus()
+        self.rejected: RejectedConfig | None = None
         self._turn_at = clock()
 
     def heartbeat(self) -> None:
@@ -173,6 +184,7 @@ class Status:
             load_balancers=_counts(self.desired.load_balancers),
             names=_counts(self.desired.names),
             relay=self.relay,
+            rejected=self.rejected,
         )
 
 

@@ -114,6 +114,11 @@ class Node:
         """A metric as it is scraped."""
         return read(self.page("/metrics").encode()).value(name, **labels)
 
+    def await_in_file(self, text: str) -> None:
+        """Wait until the status file says so."""
+        path = status_path(self.folder / "run")
+        wait_until(lambda: text in path.read_text(), f"{text} in the status file")
+
     def end(self) -> None:
         """Let the agent end, as after SIGTERM. Idempotent."""
         if not self._ended:
@@ -245,6 +250,7 @@ def test_a_rejected_configuration_is_in_the_status_and_commands_use_the_active_o
     assert "enabeld: unknown key" in node.page("/readyz")
     assert 'nodeagent_failing{component="config"} 1.0' in node.page("/metrics")
     options = ["--config", str(node.config), "--manifests", str(tmp_path / "none")]
+    node.await_in_file('"rejected":{')
     for command in ("status", "doctor"):
         run([command, *options])
         said = capsys.readouterr()
@@ -256,6 +262,7 @@ def test_a_rejected_configuration_is_in_the_status_and_commands_use_the_active_o
     node.agent.reload()
     node.turn()
     assert "config: ok" in node.page("/readyz")
+    node.await_in_file('"rejected":null')
     assert run(["status", *options]) in {0, 1, 2}
     assert "the one that is active" not in capsys.readouterr().err
 
