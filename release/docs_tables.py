@@ -100,19 +100,19 @@ def _refused(path: Path) -> Iterator[str]:
             yield from (str(one.value) for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
-def _events() -> dict[str, str]:
-    """Return the Event of each code that has one."""
+def _with_events() -> set[str]:
+    """Return the codes that have an Event."""
     of_names = {"hostname_contest.py", "hostname_decisions.py", "dns_verification.py", "naming.py"}
     refused = {code for path in _DECIDING if path.name not in of_names for code in _refused(path)}
-    return {code: f"`{code}`" for code in refused | _OTHER_EVENTS} | {
-        code: f"`Name{code}`" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES
-    }
+    return refused | _OTHER_EVENTS | EVENT_NAME_CODES | COREDNS_NAME_CODES
 
 
 def _with_reasons(text: str) -> str:
-    meanings, events = _meanings(text), _events()
-    rows = ((f"`{code}`", events.get(code, ""), meanings.get(code, "")) for code in sorted(reasons()))
-    return _replaced(text, "reasons", _table(("code", "Event", "meaning, and what to do"), rows))
+    meanings, events = _meanings(text), _with_events()
+    rows = (
+        (f"`{code}`{'†' if code in events else ''}", meanings.get(code, "")) for code in sorted(reasons())
+    )
+    return _replaced(text, "reasons", _table(("code", "meaning, and what to do"), rows))
 
 
 _FIXES = {
@@ -236,7 +236,7 @@ def _not_yet(answer: Mapping[str, object]) -> str:
 
 def _meanings(text: str) -> dict[str, str]:
     """Return what a page's rows say of each code: the last cell."""
-    return dict(re.findall(r"^\| `(\w+)` \|.*? \| (.*) \|$", text, re.MULTILINE))
+    return dict(re.findall(r"^\| `(\w+)`†? \|(?:.*? \|)? (.*) \|$", text, re.MULTILINE))
 
 
 def _with_metrics_and_alerts(text: str) -> str:
