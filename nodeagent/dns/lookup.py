@@ -31,7 +31,6 @@ from msgspec import Struct
 
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import HostsOptions
-from nodeagent.linux.node_files import parse_resolv_conf
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.typed_values import intern
@@ -83,13 +82,16 @@ def _read_list(file: Path, root: Path, cluster_domain: str = "") -> Upstreams:
         text = _followed(file, root).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Upstreams(problem=f"{file} can't be read: {error.strerror}")
-    found = parse_resolv_conf(text)
-    if cluster_domain and f"svc.{cluster_domain}" in found.search:
-        return Upstreams(problem=f"{file} names the cluster's own DNS")
     named: list[IPAddress] = []
-    for server in found.servers:
-        with suppress(ValueError):
-            named.append(ip_address(server))
+    search: list[str] = []
+    for keyword, *values in filter(None, map(str.split, text.splitlines())):
+        if keyword == "nameserver" and values:
+            with suppress(ValueError):
+                named.append(ip_address(values[0]))
+        elif keyword in {"search", "domain"}:
+            search = [value.rstrip(".").lower() for value in values]
+    if cluster_domain and f"svc.{cluster_domain}" in search:
+        return Upstreams(problem=f"{file} names the cluster's own DNS")
     asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
     if asked:
         return Upstreams(tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS]))

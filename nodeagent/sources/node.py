@@ -17,9 +17,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeagent.components.hosts.block import hosts_fields
 from nodeagent.config.options import HostsOptions
 from nodeagent.errors import one_line
-from nodeagent.linux.node_files import hosts_fields
 from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import InterfaceAddress

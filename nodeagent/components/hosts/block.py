@@ -1,14 +1,11 @@
 """The managed block of a hosts file, and the lines around it. Pure: bytes in, bytes out.
 
-The user's bytes are never decoded.
-
 The block is last in the file, between two marker lines, one hostname per line (`address<TAB>name`):
 
 - The first name of a line is its canonical name (hosts(5)), so with one name per line, each name is its own
   canonical name, for `getaddrinfo` with AI_CANONNAME and for `hostname -f`.
 - musl reads the file with `fgets` into `char line[512]` (src/network/lookup_name.c, name_from_hosts): a
-  line of more than 511 bytes, newline included, is split and its rest misread. glibc (nss_files) grows its
-  buffer instead. nodeagent's longest line is LONGEST_LINE bytes, whatever the number of names.
+  longer line is split and its rest misread. nodeagent's longest line has LONGEST_LINE bytes.
 
 A file changes only between the markers, with three exceptions, each noted on the BEGIN line so that removal
 is exact to the byte: a last line without newline gets one, a missing file is created, and lines that the user
@@ -28,7 +25,6 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from nodeagent.errors import ApplyError
-from nodeagent.linux.node_files import hosts_fields
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
@@ -36,6 +32,12 @@ from nodeagent.typed_values import intern
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
+
+
+def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
+    """Split a line (hosts(5)) into its address and its names in lower case; ("", ()) if it has none."""
+    fields = [field.lower().decode("ascii", "backslashreplace") for field in line.partition(b"#")[0].split()]
+    return (fields[0], tuple(fields[1:])) if fields else ("", ())
 
 
 def legacy_lines(user: bytes, line_numbers: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -54,7 +56,6 @@ def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLi
 
     A line of the user's own takes precedence over one that hairpin-proxy wrote, so that adopting the latter
     never hides the former. A line whose first field is not an address sets nothing, as for the C libraries.
-    Names are compared as in glibc, ignoring case.
     """
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
@@ -79,11 +80,7 @@ def _is_legacy(line: bytes) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a C library accepts `text` as an address.
-
-    musl accepts all that inet_aton does ("127.1"), glibc only full addresses; a line that works with one of
-    them is the user's decision all the same.
-    """
+    """Return whether a C library accepts `text` as an address: musl all that inet_aton does ("127.1")."""
     try:
         ip_address(text)
     except ValueError:
@@ -102,10 +99,7 @@ _TORN = re.compile(rb"([0-9a-f.:]+)(\t[A-Za-z0-9._-]*\r?)?")
 
 
 class OwnLines(Struct, frozen=True):
-    """Recognizes nodeagent's own lines by the networks of their addresses.
-
-    `networks` are the relay ranges and, as a /32 or /128, the relay Service's ClusterIP.
-    """
+    """Recognizes nodeagent's own lines by the networks of their addresses."""
 
     networks: tuple[IPNetwork, ...]
 
@@ -150,9 +144,9 @@ class Problem(Struct, frozen=True):
 class HostsFile:
     """A parsed hosts file.
 
-    `user` is all that is not nodeagent's, in its order. `block` is what was between the markers, or None
-    without any. `absent` is true if nodeagent made the file and no other program wrote to it. `line_numbers`
-    holds, for each line of `user`, its number in the file.
+    `user` is all that is not nodeagent's, in its order; `line_numbers` has the number of each of its lines.
+    `block` is what was between the markers, None without any. `absent` is true if nodeagent made the file and
+    no other program wrote to it.
     """
 
     user: bytes
@@ -163,11 +157,10 @@ class HostsFile:
 
 
 def parse(content: bytes, own: OwnLines) -> HostsFile:
-    """Split a hosts file into the user's bytes and nodeagent's.
+    """Split a hosts file into the user's bytes and nodeagent's. Never fails: any bytes are a hosts file.
 
     Everything between a BEGIN and its END is nodeagent's, as the marker says. With an unmatched marker, only
-    the lines next to it that `own` recognizes are nodeagent's, the rest is the user's, and there is a
-    Problem. Never fails: any bytes are a hosts file.
+    the lines next to it that `own` recognizes are, and there is a Problem.
     """
     if BEGIN in content:  # zero bytes at the end: a power failure during a write in place
         content = content.rstrip(b"\0")
@@ -200,7 +193,7 @@ def assemble(
 
     Args:
         user: As `parse` returns it: without markers.
-        block: The lines as `BlockLines.content` returns them.
+        block: As `BlockLines.content` returns it.
         adopt: Leave out the lines of hairpin-proxy.
         absent: There was no file before nodeagent's.
     """
@@ -233,8 +226,7 @@ class BlockLines:
         """Return the lines in their order and with their ends, as `assemble` takes them.
 
         Raises:
-            ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
-                newline.
+            ApplyError: a name has something that a hostname can't have, such as a space or a newline.
         """
         lines = tuple(lines)
         # By id, which no other has while the line is held here. Most lines stay: no step of Python for each.
@@ -259,18 +251,18 @@ def _written(line: HostsLine) -> bytes:
 
 def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
     """Return how many lines of a block are new, and how many are gone, whatever their ends."""
-    same = _common_start(before, after)
+    same = before.rfind(b"\n", 0, shared_prefix(before, after)) + 1
     old, new = ({*block[same:].splitlines()} for block in (before, after))
     return len(new - old), len(old - new)
 
 
-def _common_start(before: bytes, after: bytes) -> int:
-    """Return up to where two blocks are the same, at the end of a line."""
-    low, high = 0, min(len(before), len(after))
+def shared_prefix(one: bytes, other: bytes) -> int:
+    """Return the number of leading bytes that are the same in both."""
+    low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if before[low:middle] == after[low:middle] else (low, middle - 1)
-    return before.rfind(b"\n", 0, low) + 1
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:

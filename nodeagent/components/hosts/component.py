@@ -29,12 +29,15 @@ from nodeagent.components.hosts.file import (
     Reading,
     RefusedPathError,
     delete,
+    drop_journal,
     guard_path,
     is_mount_point,
+    load_journal,
     read,
+    torn,
     write_atomic,
+    write_in_place,
 )
-from nodeagent.components.hosts.in_place import drop_journal, load_journal, torn, write_in_place
 from nodeagent.errors import ApplyError
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
@@ -51,10 +54,9 @@ How = Literal["rename", "in place"]
 class HostsState:
     """A hosts file: its bytes, parsed, and how it has to be written.
 
-    `file` is parsed from the bytes as they will be after an interrupted write is finished; mostly,
-    these are the actual bytes. `problems` are what a person should know about it.
-    `lines` are those for which the block was written, if the bytes are those that nodeagent left.
-    `journal` is true if that of an earlier write is left.
+    `file` is parsed from the bytes as they will be after an interrupted write is finished. `lines` are those
+    for which the block was written, if the bytes are those that nodeagent left. `journal` is true if that of
+    an earlier write is left.
     """
 
     path: Path
@@ -73,12 +75,12 @@ class HostsState:
 
     @cached_property
     def user_names(self) -> Mapping[str, UserHostsLine]:
-        """Map each name that the user's own lines set to that line."""
+        """Each name that the user's own lines set, with that line."""
         return names_set(self.file.user, self.file.line_numbers)
 
     @cached_property
     def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
-        """Map each name of the block to its addresses."""
+        """Each name of the block, with its addresses."""
         return addresses_by_name(self.file.block or b"")
 
     @property
@@ -92,11 +94,10 @@ class HostsState:
 
 @dataclass(frozen=True, slots=True)
 class HostsDiff(Diff):
-    """The file as it would be written.
+    """The file as it would be written; `after` is None for no file, `file` is what it is, parsed.
 
-    `after` is None for no file; `file` is what it is, parsed. `added` and `removed` are the numbers of lines.
-    `lines` are the desired ones, so that the difference can be computed again from a file that was edited
-    meanwhile.
+    `added` and `removed` are the numbers of lines. `lines` are the desired ones, so that the difference can
+    be computed again from a file that was edited meanwhile.
     """
 
     before: HostsState
@@ -116,11 +117,7 @@ class HostsDiff(Diff):
 
     @property
     def text(self) -> str:
-        """Return a unified diff for people, empty without a change.
-
-        Invalid UTF-8 and control characters are escaped, so that nothing in the file can
-        control a terminal. For reading, not for patch(1).
-        """
+        """Return a unified diff for people, in which nothing can control a terminal; not for patch(1)."""
         before = self.before.content
         return "".join(
             difflib.unified_diff(
@@ -146,16 +143,12 @@ class Hosts(Component[HostsState, HostsDiff]):
     """Implements `component.Component`: the managed block of one hosts file.
 
     Args:
-        path: The file; its name must be `hosts`.
-        own_networks: The source of nodeagent's addresses: the relay ranges, and the relay Service's
-            ClusterIP.
+        path: The file; its name must be `hosts`, or RefusedPathError is raised.
+        own_networks: Those of nodeagent's addresses, by which its lines are recognized.
         state_dir: nodeagent's directory for the journal of in-place writes; made if needed.
         adopt: Remove lines that hairpin-proxy left.
         enabled: Whether hosts lines are ever desired. If not, a file that nodeagent never writes (a link, a
             device) has nothing of it, and is no error.
-
-    Raises:
-        RefusedPathError: the path does not name a hosts file.
     """
 
     def __init__(
@@ -177,13 +170,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         self._block = BlockLines()
 
     def read(self) -> HostsState:
-        """Read the file; changes nothing, and needs only the right to read it.
-
-        A file with unchanged bytes is not parsed again.
-
-        Raises:
-            ApplyError: the file can't be read, or must not be changed.
-        """
+        """See `component.Component`. A file with unchanged bytes is not parsed again."""
         try:
             reading = read(self._path)
         except RefusedPathError:
@@ -193,13 +180,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
 
     def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
-        """Return what leads to a file with exactly the desired lines, and no trace without lines. Pure.
-
-        With `keep`, a name of the block keeps its lines, whatever is desired of it.
-
-        Raises:
-            ApplyError: a line can't be written to a hosts file.
-        """
+        """See `component.Component`. With `keep`, a name of the block keeps its lines."""
         held = actual.own_names if keep else {}
         if not held:
             return self._towards(actual, desired.hosts)
@@ -209,10 +190,10 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
     def apply(self, diff: HostsDiff) -> str:
-        """Write the file; see `component.Component`.
+        """See `component.Component`.
 
-        If another program edited it since it was read, the difference is computed again from the edited file,
-        so that the edit stays.
+        If another program edited the file since it was read, the difference is computed again from the edited
+        file, so that the edit stays.
         """
         for _ in range(_TRIES):
             try:
@@ -230,9 +211,6 @@ class Hosts(Component[HostsState, HostsDiff]):
         """Return notifications: a program ended its write, a replacement, deletion, new times or rights.
 
         The file that `program >/etc/hosts` has truncated counts only once the program has written it.
-
-        Raises:
-            OSError: no such directory, no right to read it, or too many watches.
         """
         return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
 

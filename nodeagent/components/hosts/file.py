@@ -1,8 +1,12 @@
-"""A hosts file on disk: read it, and replace it whole by a rename. Knows only bytes, not the block.
+"""A hosts file on disk: read it, replace it by a rename, or write it in place. Knows bytes, not the block.
 
 Two windows remain for a program that writes the file in place, unlike editors and package managers: the
 microseconds between the last comparison and the rename (the kernel has no conditional rename), and a
 pause between its truncation and its write while nodeagent has a change of its own to write.
+
+A file that is itself a mount point is written in place, by the smallest write, with a journal of what the
+write is about to do. That covers the death of the process; after a power failure, /run is empty, and
+`block.parse` handles what is then between or around the markers.
 """
 
 import errno
@@ -11,41 +15,37 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from nodeagent.components.hosts.block import shared_prefix
 from nodeagent.errors import ApplyError
-from nodeagent.linux.atomic_file import drafted, sync_directory
+from nodeagent.linux.atomic_file import drafted, replace_file, sync_directory
+from nodeagent.typed_values import from_json
 
-AS_IT_WAS = "The file was left as it was"
+_AS_WAS = "The file was left as it was"
 
 
 class ChangedMeanwhileError(ApplyError):
     """Another program changed the file between nodeagent's read and write; read it and try again."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} was changed by another program in the meantime. {AS_IT_WAS}")
+        super().__init__(f"{path} was changed by another program in the meantime. {_AS_WAS}")
 
 
 class MountPointError(ApplyError):
     """The file is a mount point: the kernel refuses to rename over it (EBUSY)."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is a mount point and can't be replaced by a rename. {AS_IT_WAS}")
+        super().__init__(f"{path} is a mount point and can't be replaced by a rename. {_AS_WAS}")
 
 
 class RefusedPathError(ApplyError):
     """The path must not be rewritten: wrong name, a symbolic link, a directory, a device."""
 
 
-def explained(error: OSError, path: Path, *, doing: str, state: str = AS_IT_WAS) -> ApplyError:
-    """Turn an error of the kernel into one for a person.
-
-    Args:
-        error: The kernel's error.
-        path: The hosts file.
-        doing: What failed, as in "can't {doing} /etc/hosts".
-        state: The file's state now.
-    """
+def _explained(error: OSError, path: Path, *, doing: str, state: str = _AS_WAS) -> ApplyError:
+    """Turn an error of the kernel into one for a person: "can't {doing} {path}", and the file's state now."""
     reason = error.strerror or str(error)
     code = errno.errorcode.get(error.errno or 0, "?")
     remedy = _REMEDIES.get(error.errno or 0, "")
@@ -62,7 +62,6 @@ _REMEDIES = {
 }
 
 
-_NEW_FILE_MODE = 0o644
 _LARGEST = 16 * 1024 * 1024
 """Bytes of a hosts file that are read into memory: about 400,000 lines."""
 _OPEN_TRIES = 5
@@ -72,8 +71,7 @@ Stamp = tuple[int, ...]
 """What distinguishes one state of a file from another without its content; the last one is its links."""
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    """Return the stamp from the result of stat(2)."""
+def _stamp_of(status: os.stat_result) -> Stamp:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink
 
 
@@ -85,9 +83,7 @@ class Reading(Struct, frozen=True):
 
 
 def guard_path(path: Path) -> None:
-    """Reject a path whose last part is not `hosts`.
-
-    A wrong or hostile configuration must not make an agent that runs as root rewrite any file.
+    """Reject a path whose last part is not `hosts`, so that no configuration makes root rewrite any file.
 
     Raises:
         RefusedPathError: the name is different.
@@ -100,7 +96,7 @@ def guard_path(path: Path) -> None:
 
 
 def read(path: Path) -> Reading:
-    """Read the file with its stamp; change nothing.
+    """Read the file with its stamp.
 
     Raises:
         RefusedPathError: not a plain file named hosts.
@@ -123,7 +119,7 @@ def read(path: Path) -> Reading:
                         "(/etc) instead to prevent this"
                     )
     except OSError as error:
-        raise explained(error, path, doing="read") from error
+        raise _explained(error, path, doing="read") from error
     raise ChangedMeanwhileError(path)
 
 
@@ -131,19 +127,18 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
     """Replace the file in one step, and return what was left; readers see the old content or the new.
 
     The new file takes over mode, owner and extended attributes (SELinux label, ACL); a missing file is
-    created with mode 0644. Removes what a crashed run may have left next to it. After a failure, nothing of
-    this call remains.
+    created with mode 0644. After a failure, the file is as it was, and nothing of this call remains.
 
     Raises:
         ChangedMeanwhileError: the file differs from `before`.
         MountPointError: the file is a mount point.
-        ApplyError: the kernel reported an error; the file is as it was.
+        ApplyError: the kernel reported an error.
     """
     guard_path(path)
     like = None if before.stamp is None else path
     try:
-        with drafted(path, after, durable=True, mode=_NEW_FILE_MODE, like=like) as draft:
-            stamp = stamp_of(draft.stat())
+        with drafted(path, after, durable=True, mode=0o644, like=like) as draft:
+            stamp = _stamp_of(draft.stat())
             if read(path) != before:
                 raise ChangedMeanwhileError(path)
             if before.stamp is None:
@@ -158,24 +153,19 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
             raise ChangedMeanwhileError(path) from error
         if error.errno == errno.EBUSY:
             raise MountPointError(path) from error
-        raise explained(error, path, doing="replace") from error
+        raise _explained(error, path, doing="replace") from error
     _sync_directory(path)
     return Reading(after, stamp)
 
 
 def delete(path: Path, before: Reading) -> Reading:
-    """Delete the file, and return what was left; idempotent.
-
-    Raises:
-        ChangedMeanwhileError: the file differs from `before`.
-        ApplyError: the kernel reported an error; the file is as it was.
-    """
+    """Delete the file, and return what was left; idempotent. Errors as in `write_atomic`."""
     if read(path) != before:
         raise ChangedMeanwhileError(path)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise explained(error, path, doing="delete") from error
+        raise _explained(error, path, doing="delete") from error
     _sync_directory(path)
     return Reading(b"", None)
 
@@ -191,7 +181,7 @@ def _read_once(path: Path) -> Reading:
         if error.errno == errno.ELOOP:
             raise RefusedPathError(
                 f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the "
-                f"system's own configuration creates the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT "
+                f"system's own configuration creates the file. {_AS_WAS}. Set hosts.enabled: false (DNAT "
                 "alone serves the node), or hosts.file to the target if that can be changed"
             ) from error
         raise
@@ -201,7 +191,7 @@ def _read_once(path: Path) -> Reading:
             kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO"}
             kind = kinds.get(stat.S_IFMT(status.st_mode), "device or socket")
             raise RefusedPathError(
-                f"{path} is not a regular file but a {kind}. {AS_IT_WAS}. Set hosts.file to the node's hosts "
+                f"{path} is not a regular file but a {kind}. {_AS_WAS}. Set hosts.file to the node's hosts "
                 "file"
             )
         with open(descriptor, "rb", closefd=False) as file:
@@ -212,9 +202,9 @@ def _read_once(path: Path) -> Reading:
         if len(content) > _LARGEST:
             # A part of it must never count as the whole: the rest would be lost.
             raise RefusedPathError(
-                f"{path} has more than {_LARGEST} bytes. {AS_IT_WAS}. Set hosts.file to the node's hosts file"
+                f"{path} has more than {_LARGEST} bytes. {_AS_WAS}. Set hosts.file to the node's hosts file"
             )
-        return Reading(content, stamp_of(status))
+        return Reading(content, _stamp_of(status))
     finally:
         os.close(descriptor)
 
@@ -224,11 +214,11 @@ def _sync_directory(path: Path) -> None:
         sync_directory(path.parent)
     except OSError as error:
         state = "It has its new content, but a power failure now might restore the old one"
-        raise explained(error, path, doing="flush the directory of", state=state) from error
+        raise _explained(error, path, doing="flush the directory of", state=state) from error
 
 
 def is_mount_point(path: Path) -> bool:
-    """Return whether something is mounted on the file `path` itself, in this process's mount namespace.
+    """Return whether something is mounted on the file itself, in this process's mount namespace.
 
     Without /proc, that is unknown: the result is False, and the rename's EBUSY shows it later.
     """
@@ -246,3 +236,133 @@ def _mount_of(path: Path) -> str:
     finally:
         os.close(descriptor)
     return next(line for line in lines if line.startswith("mnt_id:"))
+
+
+def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
+    """Write `after` from the first differing byte on, cut the file to length; return what was left.
+
+    Since the block is last, the user's lines above it are not written at all. With a journal in `state_dir`,
+    the next run can finish a write that a crash interrupted. Mode, owner and attributes stay.
+
+    Raises:
+        ChangedMeanwhileError: the file differs from `before`.
+        ApplyError: the kernel reported an error, or the file was replaced on the host; the text says what
+            it has now.
+    """
+    # What an earlier crash left to repair stays known until this write has succeeded.
+    earlier = load_journal(state_dir, path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _explained(error, path, doing="write") from error
+    try:
+        store_journal(state_dir, Journal(os.fsencode(path), before.content, after))
+        if read(path) != before:
+            _restore_journal(state_dir, path, earlier)
+            raise ChangedMeanwhileError(path)
+        _overwrite(descriptor, path, before.content, after)
+        left = Reading(after, _stamp_of(os.fstat(descriptor)))
+    except OSError as error:
+        # Mostly there was no space to grow. The old bytes need none: their blocks belong to the file already
+        # (except on a copy-on-write file system).
+        try:
+            _overwrite(descriptor, path, b"", before.content)
+        except OSError:
+            state = (
+                "Its old content could not be restored either: it might hold parts of the old block and the "
+                "new one. The journal is kept, so that the next pass can repair it"
+            )
+            raise _explained(error, path, doing="write", state=state) from error
+        _restore_journal(state_dir, path, earlier)
+        raise _explained(error, path, doing="write") from error
+    finally:
+        os.close(descriptor)
+    drop_journal(state_dir, path, "Its new content was written")
+    return left
+
+
+def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
+    """Make the content `new`; in one pwrite, unless the kernel accepts less than all of it at a time."""
+    offset = shared_prefix(old, new)
+    while offset < len(new):
+        written = os.pwrite(descriptor, new[offset:], offset)
+        if written == 0:
+            raise OSError(f"the kernel wrote nothing to {path}")
+        offset += written
+    os.ftruncate(descriptor, len(new))
+    os.fsync(descriptor)
+
+
+_NAME = "hosts.journal"
+
+
+class Journal(Struct, frozen=True):
+    """A write in place: the file (its path as bytes), its content before and after."""
+
+    path: bytes
+    old: bytes
+    new: bytes
+
+
+def torn(old: bytes, new: bytes, current: bytes) -> bool:
+    """Return whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
+
+    That is: for some k, the first k bytes of `new`, then `old` from byte k on. The kernel copies a write page
+    by page in order and may stop between pages on SIGKILL (generic_perform_write).
+    """
+    if len(current) > len(old):
+        return new.startswith(current)
+    if len(current) < len(old):
+        return current == new
+    written = shared_prefix(current, new)
+    return current[written:] == old[written:]
+
+
+def load_journal(state_dir: Path, path: Path) -> Journal | None:
+    """Read the journal of a write to `path`; None if there is none.
+
+    An ordinary user at a dry run may not read the directory and sees none.
+    """
+    try:
+        data = (state_dir / _NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError as error:
+        raise _explained(error, path, doing=f"read {state_dir / _NAME}, the journal of") from error
+    try:
+        journal = from_json(data, Journal)
+    except msgspec.DecodeError:
+        return None  # not nodeagent's
+    return journal if journal.path == os.fsencode(path) else None
+
+
+def store_journal(state_dir: Path, journal: Journal) -> None:
+    """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing.
+
+    Raises:
+        ApplyError: the kernel reported an error; the hosts file was not touched.
+    """
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)
+    except OSError as error:
+        path = Path(os.fsdecode(journal.path))
+        raise _explained(error, path, doing=f"write a journal in {state_dir} for") from error
+
+
+def drop_journal(state_dir: Path, path: Path, state: str = _AS_WAS) -> None:
+    """Delete the journal of `path`, if there is one; idempotent. `state` is the file's, for an error."""
+    if load_journal(state_dir, path) is None:
+        return
+    try:
+        (state_dir / _NAME).unlink(missing_ok=True)
+    except OSError as error:
+        doing = f"delete {state_dir / _NAME}, the journal of"
+        raise _explained(error, path, doing=doing, state=state) from error
+
+
+def _restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> None:
+    if earlier is None:
+        drop_journal(state_dir, path)
+    else:
+        store_journal(state_dir, earlier)

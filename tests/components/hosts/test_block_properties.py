@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.hosts.block import BEGIN, END, parse
-from nodeagent.components.hosts.in_place import torn
+from nodeagent.components.hosts.file import torn
 from nodeagent.model.desired import HostsLine
 from tests.components.hosts.samples import ONE, OWN, USER, line, lines, remove, render
 

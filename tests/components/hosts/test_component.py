@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.component import Hosts
-from nodeagent.components.hosts.in_place import Journal, store_journal
+from nodeagent.components.hosts.file import Journal, store_journal
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import sort_key
 from nodeagent.model.desired import Desired

@@ -8,10 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from nodeagent.components.hosts import in_place
+from nodeagent.components.hosts import file
 from nodeagent.components.hosts.block import BEGIN
-from nodeagent.components.hosts.file import read
-from nodeagent.components.hosts.in_place import write_in_place
+from nodeagent.components.hosts.file import read, write_in_place
 from tests.components.hosts.samples import USER, KeptHosts, apply, hosts_file, left_beside, lines, render
 from tests.isolation import bind, isolated
 
@@ -56,7 +55,7 @@ def _die_in_write(share: float) -> Callable[[pytest.MonkeyPatch], None]:
     [
         *(_die_in_write(share) for share in (0, 0.3, 0.95, 1)),
         lambda patch: patch.setattr(os, "ftruncate", _die),
-        lambda patch: patch.setattr(in_place, "drop_journal", _die),
+        lambda patch: patch.setattr(file, "drop_journal", _die),
     ],
 )
 def test_killed_at_each_step_of_a_write_in_place(

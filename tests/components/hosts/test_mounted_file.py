@@ -13,8 +13,8 @@ from nodeagent.components.hosts.file import (
     MountPointError,
     read,
     write_atomic,
+    write_in_place,
 )
-from nodeagent.components.hosts.in_place import write_in_place
 from nodeagent.errors import ApplyError
 from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, left_beside, lines
 from tests.isolation import MS_BIND, MS_REC, bind, isolated, mount
