@@ -36,6 +36,7 @@ from nodeagent.config.option_types import (
     DnsName,
     DnsServer,
     InterfaceName,
+    InterfacePattern,
     ListenAddress,
     PodNetwork,
     PortRange,
@@ -70,6 +71,7 @@ _TEXTS: dict[type, Schema] = {
     DnsName: {"pattern": f"^{HOSTNAME}$", "maxLength": LONGEST_HOSTNAME},
     DnsServer: {"examples": ["192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:5353"], "minLength": 2},
     InterfaceName: {"pattern": "^[A-Za-z0-9_.-]{1,15}$"},
+    InterfacePattern: {"pattern": r"^([A-Za-z0-9_.-]{1,15}|[A-Za-z0-9_.-]{1,14}\*)$"},
     ListenAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},
     AddressRange: {
         "pattern": f"^({_IPV4}(/{_LENGTH4})?|{_IPV6}(/{_LENGTH6})?)$",

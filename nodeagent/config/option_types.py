@@ -70,6 +70,22 @@ class InterfaceName(str):
         return cls(text)
 
 
+class InterfacePattern(str):
+    """The name of a network interface, or the beginning of several and `*`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the pattern, or ValueError."""
+        if len(text) > 15 or not re.fullmatch(r"[A-Za-z0-9_.-]+\*?", text) or text in {".", ".."}:
+            raise ValueError(
+                f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -; the last one "
+                "may be *, for all names that begin so"
+            )
+        return cls(text)
+
+
 class AbsolutePath(PurePosixPath):
     """A path that starts at the root, so that its meaning does not change with the working directory."""
 

@@ -10,6 +10,7 @@ from nodeagent.config.option_types import (
     DnsName,
     DnsServer,
     InterfaceName,
+    InterfacePattern,
     ListenAddress,
     PodNetwork,
     PortNumber,
@@ -17,9 +18,6 @@ from nodeagent.config.option_types import (
     RelayRange4,
     RelayRange6,
 )
-
-Interfaces = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.-]{1,15}|[A-Za-z0-9_.-]{1,14}[*])$(?!\n)")]
-"""The name of a network interface, or the beginning of several and `*`."""
 
 
 class ServiceName(Struct, frozen=True):
@@ -142,7 +140,7 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
     pods: bool = True
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")
-    interfaces: tuple[Interfaces, ...] = ()
+    interfaces: tuple[InterfacePattern, ...] = ()
 
 
 class HostsOptions(Struct, frozen=True, rename="camel"):

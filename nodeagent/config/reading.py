@@ -68,11 +68,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
         yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
-        if not isinstance(node, yaml.SequenceNode):
-            yield _line(node), key, "must be a list"
-            return
-        for index, item in enumerate(node.value):
-            yield from _problems(item, get_args(expected)[0], f"{key}[{index}]")
+        yield from _list_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
             given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
@@ -84,6 +80,19 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
             yield _line(node), key, yaml_problem(error, "")[1]
         except msgspec.ValidationError as error:
             yield _line(node), key, plain_words(error)
+
+
+def _list_problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
+    if not isinstance(node, yaml.SequenceNode):
+        yield _line(node), key, "must be a list"
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(node.value):
+        yield from _problems(item, expected, f"{key}[{index}]")
+        if isinstance(item, yaml.ScalarNode):
+            if item.value in seen:
+                yield _line(item), f"{key}[{index}]", "given twice"
+            seen.add(item.value)
 
 
 def _shortened(problem: object) -> str:

@@ -54,11 +54,12 @@ def test_pods_are_redirected_on_the_given_interfaces_only(
 
 
 @pytest.mark.parametrize(
-    "name", ["*", "", "eth0\n", "a/b", "eth*0", 'x"; flush ruleset', "a" * 16, "a" * 15 + "*"]
+    "name", ["*", "", "eth0\n", "a/b", "eth*0", 'x"; flush ruleset', "a" * 16, "a" * 15 + "*", "cni0"]
 )
-def test_a_name_of_no_interface_is_refused_with_the_option(name: str) -> None:
+def test_a_name_of_no_interface_or_of_one_that_is_given_is_refused_with_the_option(name: str) -> None:
     option = f"dnat: {{interfaces: [cni0, {json.dumps(name)}]}}"
-    with pytest.raises(ConfigError, match=r"dnat\.interfaces\[1\]"):
+    why = "given twice$" if name == "cni0" else ".* is not an interface name: 1 to 15 of the letters"
+    with pytest.raises(ConfigError, match=rf"dnat\.interfaces\[1\]: {why}"):
         parse_config(option, "nodeagent.yaml")
 
 
