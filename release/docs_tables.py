@@ -169,7 +169,7 @@ def _with_providers(text: str) -> str:
             known = [f"`loadBalancerClass` {start}..." for start in one.classes[:1]]
             known += ["any cloud"] if not one.schemes else []
             name = f"{one.name}, {', '.join(known)}" if known else one.name
-            rows.append((name, ", ".join(keys), f"{one.sends}: {one.switched_on}"))
+            rows.append((name, ", ".join(keys), one.spelling))
     head = ("provider", "annotation", "version: switched on by")
     return _replaced(text, "providers", _table(head, rows))
 

@@ -3,22 +3,11 @@
 Each row cites its source, as `repository: file:line` of the controller; `providers` has the whole table.
 """
 
-from nodeagent.plan.identity.load_balancer_kinds import (
-    AWS_CLASSIC,
-    AWS_CONTROLLER,
-    AWS_NETWORK,
-    OCI_LOAD_BALANCER,
-    OCI_NETWORK,
-    OVH_IOLB,
-    aws_kind,
-    oci_kind,
-    ovh_kind,
-)
+from nodeagent.model.objects import Service
 from nodeagent.plan.identity.readers import (
     DIGITALOCEAN_TYPE,
     KIND_OF_HEADER,
     NUMBER,
-    UNDOCUMENTED,
     alibaba,
     boolean,
     boolean_or_ports,
@@ -60,6 +49,33 @@ _AWS_CERTIFICATE = (Certificate(f"{_AWS}-ssl-cert", tls_on(f"{_AWS}-ssl-ports", 
 
 _AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", target_group_attributes)
 
+_CLASSIC, _NETWORK = "a classic load balancer", "a network load balancer"
+_AWS_CONTROLLER = "one of the AWS Load Balancer Controller"
+_OCI_LB = "a load balancer of type lb"
+_IOLB = "a load balancer of class iolb"
+
+
+def _aws_kind(service: Service) -> str:
+    """Return which of three reads a Service: in-tree, an NLB never reads the key for Classic ELBs."""
+    # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; Services with a class are not its own.
+    # aws-load-balancer-controller: it serves the types `external` and `nlb-ip`, and one class
+    # (--load-balancer-class; EKS Auto Mode's is eks.amazonaws.com/nlb).
+    kind = service.annotations.get(f"{_AWS}-type", "")
+    if service.load_balancer_class is not None or kind in {"external", "nlb-ip"}:
+        return _AWS_CONTROLLER
+    return _NETWORK if kind == "nlb" else _CLASSIC
+
+
+def _oci_kind(service: Service) -> str:
+    kind = service.annotations.get("oci.oraclecloud.com/load-balancer-type", "").lower()
+    return _NETWORK if kind == "nlb" else _OCI_LB
+
+
+def _ovh_kind(service: Service) -> str:
+    named = service.annotations.get("loadbalancer.ovhcloud.com/class", "iolb").lower()
+    return _IOLB if named == "iolb" else f"one of class {named}"
+
+
 CLOUDS: tuple[Provider, ...] = (
     # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
     # loadbalancers.go:1678-1681 (ParseBool), 1737-1750 and cloud.go:162 (the type; since 0.1.61, without one,
@@ -94,15 +110,13 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),
-        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean(UNDOCUMENTED)),),
+        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean()),),
         # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
         certificates=(Certificate(f"{_HCLOUD}/protocol", tls_where("https")),),
         hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
         ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
         "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
         workload="deployment/hcloud-cloud-controller-manager",
-        switched_on="`true` ¹",
-        sends="v1 ²",
     ),
     # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
     # switches nothing on), 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH,
@@ -132,10 +146,8 @@ CLOUDS: tuple[Provider, ...] = (
         "OVH (IOLB)",
         ("openstack",),
         (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", KIND_OF_HEADER),),
-        kind=OVH_IOLB,
-        kind_of=ovh_kind,
-        switched_on="`v1`, `v2`, `v2-ssl`, `v2-ssl-cn`",
-        sends="as named",
+        kind=_IOLB,
+        kind_of=_ovh_kind,
     ),
     # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:384-470 and
     # loadbalancers.go:1064 (of v1 and v2 a boolean, but `1` and `0` are ports; spaces are dropped; a port in
@@ -179,7 +191,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Vultr",
         ("vultr",),
-        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(UNDOCUMENTED), otherwise_off=True),),
+        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(), otherwise_off=True),),
         # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
         certificates=(
             *(
@@ -197,7 +209,6 @@ CLOUDS: tuple[Provider, ...] = (
         ),
         hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
-        sends="v1 ²",
     ),
     # The status of AWS's load balancers holds only a host name.
     # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send only
@@ -207,11 +218,9 @@ CLOUDS: tuple[Provider, ...] = (
         ("aws",),
         (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1", "": "off"})),),
         certificates=_AWS_CERTIFICATE,
-        kind=AWS_CLASSIC,
-        kind_of=aws_kind,
+        kind=_CLASSIC,
+        kind_of=_aws_kind,
         publishes_hostname=True,
-        switched_on="`*`",
-        sends="v1",
     ),
     # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
     Provider(
@@ -219,8 +228,8 @@ CLOUDS: tuple[Provider, ...] = (
         ("aws",),
         (_AWS_ATTRIBUTES,),
         certificates=_AWS_CERTIFICATE,
-        kind=AWS_NETWORK,
-        kind_of=aws_kind,
+        kind=_NETWORK,
+        kind_of=_aws_kind,
         publishes_hostname=True,
         switched_on="`proxy_protocol_v2.enabled=true` among them",
         sends="v2",
@@ -238,11 +247,10 @@ CLOUDS: tuple[Provider, ...] = (
         ),
         certificates=_AWS_CERTIFICATE,
         classes=("service.k8s.aws/", "eks.amazonaws.com/"),
-        kind=AWS_CONTROLLER,
-        kind_of=aws_kind,
+        kind=_AWS_CONTROLLER,
+        kind_of=_aws_kind,
         publishes_hostname=True,
         switched_on="`*`; ports: `80,443`",
-        sends="v2",
     ),
     # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:1073-1083 (Atoi),
     # 1536-1544 (the type, in any case, says which of the two keys is read); ipMode on request:
@@ -257,11 +265,10 @@ CLOUDS: tuple[Provider, ...] = (
                 f"{_BETA}/oci-load-balancer-ssl-ports", tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", "")
             ),
         ),
-        kind=OCI_LOAD_BALANCER,
-        kind_of=oci_kind,
+        kind=_OCI_LB,
+        kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,
         switched_on="`1`, `2`, unless `oci.oraclecloud.com/load-balancer-type` is `nlb`",
-        sends="as named",
     ),
     # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case).
     Provider(
@@ -274,11 +281,10 @@ CLOUDS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        kind=OCI_NETWORK,
-        kind_of=oci_kind,
+        kind=_NETWORK,
+        kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,
         switched_on="`true` in any case, with `oci.oraclecloud.com/load-balancer-type: nlb`",
-        sends="v2",
     ),
     # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
     # status holds only a host name.

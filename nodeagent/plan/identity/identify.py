@@ -13,8 +13,7 @@ from nodeagent.config.options import LoadBalancerOptions, ProxyService
 from nodeagent.model.desired import Conclusion, Decision, refused, served, skipped
 from nodeagent.model.objects import PROXY_PROTOCOL, ProxyVersion, Service, Snapshot, opt_out
 from nodeagent.plan.identity.providers import KNOWN_SCHEMES, PROVIDERS
-from nodeagent.plan.identity.reading import Reading, certificates_of, read_row, shown
-from nodeagent.plan.identity.rows import Provider
+from nodeagent.plan.identity.rows import Provider, Reading, certificates_of, read_row, shown
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
@@ -79,21 +78,22 @@ def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -
         return Identity(skipped("Ignored", "listed in loadBalancers.ignore"))
     controller = _controller(service, provider_id)
     if service.ports and not service.tcp_ports:
-        return _of(controller, skipped("NotProxy", "no PROXY: it has no TCP port"))
-    listed = _by_configuration(service, options, controller)
-    if listed is not None:
-        return listed
+        return controller.identity(skipped("NotProxy", "no PROXY: it has no TCP port"))
+    entry = next((entry for entry in options.services if entry.path == service.ref.path), None)
+    if entry is not None:
+        return _listed(controller, entry)
     if reason := opt_out(service.annotations):
-        return _of(controller, skipped("ExcludedByAnnotation", reason))
+        return controller.identity(skipped("ExcludedByAnnotation", reason))
     if not options.detect:
-        return _of(controller, _unknown("loadBalancers.detect is false"), stated=False)
-    return _by_own_annotation(service, controller) or _by_controller(service, controller)
+        return controller.identity(_unknown("loadBalancers.detect is false"), stated=False)
+    return _by_own_annotation(controller) or _by_controller(controller)
 
 
 @dataclass(frozen=True, slots=True)
 class _Controller:
     """Who serves a Service: the rows of its controller that apply, what they say, and what does not count."""
 
+    service: Service
     row: Provider | None
     known_by: str
     readings: tuple[Reading, ...]
@@ -101,6 +101,67 @@ class _Controller:
     elsewhere: bool
     terminated: frozenset[int]
     certificates: Mapping[str, str]
+
+    def identity(self, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True) -> Identity:
+        """Return the conclusion, with all that is known whatever decided."""
+        return Identity(
+            conclusion,
+            self.row,
+            self.known_by,
+            reserved=reserved,
+            stated=stated,
+            remarks=self.notes,
+            terminated=tuple(sorted(self.terminated)),
+            annotations=self.certificates,
+        )
+
+    def without_proxy(
+        self, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True
+    ) -> Identity:
+        """Return it of one that sends no PROXY, as far as is known; TLS that ends there decides instead."""
+        if self.terminated:
+            conclusion, stated = self.tls, True
+        return self.identity(conclusion, reserved=reserved, stated=stated)
+
+    def with_proxy(
+        self,
+        code: str,
+        said: str,
+        versions: Mapping[int, ProxyVersion],
+        annotations: Mapping[str, str],
+        remarks: Iterable[str] = (),
+    ) -> Identity:
+        """Return what it is if it sends PROXY on these ports; of a Service without ports, on any."""
+        ports = self.service.tcp_ports
+        nothing = skipped("NotProxy", f"no PROXY on any of its ports: {said}")
+        remarks = (*remarks, *self.notes)
+        if ports and not versions:
+            return replace(self.without_proxy(nothing), remarks=remarks)
+        relayed = {port: version for port, version in versions.items() if port not in self.terminated}
+        if ports and not relayed:
+            found = self.identity(self.tls, reserved=True)
+            said_by = {**annotations, **self.certificates}
+            return replace(found, annotations=said_by, sends=True, remarks=remarks)
+        what = _in_words(versions, ports) if versions else "PROXY"
+        return replace(
+            self.identity(served(code, f"{what}: {said}"), reserved=True),
+            versions=relayed,
+            annotations=annotations,
+            sends=True,
+            proxy=True,
+            remarks=(self.tls.reason, *remarks) if self.terminated else remarks,
+        )
+
+    @property
+    def tls(self) -> Conclusion:
+        """That it terminates TLS, and where."""
+        ports = ", ".join(map(str, sorted(self.terminated)))
+        keys = ", ".join(f"{key}={shown(value)}" for key, value in self.certificates.items())
+        return skipped(
+            "TerminatesTLS",
+            f"it terminates TLS on port {ports} ({'annotation ' if keys else ''}{keys}), which a relay can't "
+            "replace: nothing is relayed there",
+        )
 
 
 def _controller(service: Service, provider_id: str) -> _Controller:
@@ -123,13 +184,12 @@ def _controller(service: Service, provider_id: str) -> _Controller:
             said = f"annotation {key}={shown(service.annotations[key])}"
             notes.setdefault(said, f"{said}: does not count: {why_not}")
     speaking = [*(reading.row for reading in readings), *certificates]
-    decided = next(iter(speaking), None)
+    decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:
         # Nothing tells them apart: to name one would be a guess, and its fix may be another cloud's.
         decided = None
-    elif decided is None and known_by:
-        decided = next(iter(of_kind), None)
     return _Controller(
+        service,
         row=decided,
         known_by=known_by or ("its annotations" if decided else ""),
         readings=readings,
@@ -142,40 +202,29 @@ def _controller(service: Service, provider_id: str) -> _Controller:
 
 def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, str]:
     """Return the rows that may be the controller's, what says so, and why the others' keys don't count."""
-    name = service.load_balancer_class
-    if name is not None:
-        rows = [row for row in PROVIDERS if row.serves_class(name)]
+    if (name := service.load_balancer_class) is not None:
+        said = f"spec.loadBalancerClass {shown(name)}"
         why_not = (
             f"spec.loadBalancerClass is {shown(name)}, and a controller skips a Service whose class is not "
             "its own"
         )
-        return rows, f"spec.loadBalancerClass {shown(name)}", why_not
+        return [row for row in PROVIDERS if row.serves_class(name)], said, why_not
     for row in PROVIDERS:
         if row.written and (key := _starting(service, row.written)):
             return [row], f"the annotation {key}, which {row.name} writes", f"{row.name} serves this Service"
+    announcer = next(((row, key) for row in PROVIDERS if (key := _starting(service, row.signs))), None)
     scheme = _scheme(provider_id)
     if scheme in KNOWN_SCHEMES:
-        rows = [row for row in PROVIDERS if scheme in row.schemes or (not row.schemes and not row.sends_none)]
-        own = [row for row in rows if row.schemes]
-        if any(_has_key(row, service) for row in rows) or not (announcer := _announcer(service)):
-            # A row without schemes counts by its key alone, so it is never taken for the cloud's.
-            rows = [*own, *(row for row in rows if not row.schemes and _has_key(row, service))]
-            return (
-                rows,
-                f"spec.providerID {shown(provider_id)}",
-                f"the Nodes' providerID is {shown(provider_id)}",
-            )
-        return [announcer[0]], announcer[1], f"{announcer[0].name} announces its address"
-    if announcer := _announcer(service):
-        return [announcer[0]], announcer[1], f"{announcer[0].name} announces its address"
+        own = [row for row in PROVIDERS if scheme in row.schemes]
+        # A row without schemes counts by its key alone, so it is never taken for the cloud's.
+        beside = [row for row in PROVIDERS if not (row.schemes or row.sends_none) and _has_key(row, service)]
+        if beside or not announcer or any(_has_key(row, service) for row in own):
+            said = shown(provider_id)
+            return [*own, *beside], f"spec.providerID {said}", f"the Nodes' providerID is {said}"
+    if announcer:
+        row, key = announcer
+        return [row], f"the annotation {key}", f"{row.name} announces its address"
     return [row for row in PROVIDERS if not row.sends_none], "", ""
-
-
-def _announcer(service: Service) -> tuple[Provider, str] | None:
-    for row in PROVIDERS:
-        if row.signs and (key := _starting(service, row.signs)):
-            return row, f"the annotation {key}"
-    return None
 
 
 def _starting(service: Service, starts: tuple[str, ...]) -> str:
@@ -200,164 +249,77 @@ def _scheme(provider_id: str) -> str:
     return "alicloud" if re.fullmatch(r"[a-z]{2,}-[a-z0-9-]+\.i-\w+", provider_id) else ""
 
 
-def _by_configuration(
-    service: Service, options: LoadBalancerOptions, controller: _Controller
-) -> Identity | None:
-    for entry in options.services:
-        if entry.path == service.ref.path:
-            remarks = tuple(
-                f"port {port}: listed in loadBalancers.services, but not a TCP port of the Service"
-                for port in sorted(set(entry.ports) - set(service.tcp_ports))
-            )
-            versions = _listed_versions(service, entry)
-            said = "listed in loadBalancers.services"
-            return _proxy(service, controller, LISTED, versions, said=said, annotations={}, remarks=remarks)
-    return None
+def _listed(controller: _Controller, entry: ProxyService) -> Identity:
+    ports = controller.service.tcp_ports
+    remarks = (
+        f"port {port}: listed in loadBalancers.services, but not a TCP port of the Service"
+        for port in sorted(set(entry.ports) - set(ports))
+    )
+    versions = {port: entry.proxy_protocol for port in ports if not entry.ports or port in entry.ports}
+    return controller.with_proxy(LISTED, "listed in loadBalancers.services", versions, {}, remarks)
 
 
-def _by_own_annotation(service: Service, controller: _Controller) -> Identity | None:
-    value = service.annotations.get(PROXY_PROTOCOL)
+def _by_own_annotation(controller: _Controller) -> Identity | None:
+    value = controller.service.annotations.get(PROXY_PROTOCOL)
     if value is None:
         return None
     said = f"annotation {PROXY_PROTOCOL}={shown(value)}"
     if value not in _OWN_WORDS:
         reason = f"{said} is not one of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
-        return _of(controller, refused("BadAnnotation", reason))
+        return controller.identity(refused("BadAnnotation", reason))
     version = _OWN_WORDS[value]
     if version is None:
-        return _not_proxy(controller, f"no PROXY: {said}")
-    versions = dict.fromkeys(service.tcp_ports, version)
-    own = {PROXY_PROTOCOL: value}
-    return _proxy(service, controller, ANNOTATED, versions, said=said, annotations=own)
+        return controller.without_proxy(skipped("NotProxy", f"no PROXY: {said}"))
+    versions = dict.fromkeys(controller.service.tcp_ports, version)
+    return controller.with_proxy(ANNOTATED, said, versions, {PROXY_PROTOCOL: value})
 
 
-def _by_controller(service: Service, controller: _Controller) -> Identity:
-    readings = controller.readings
+def _by_controller(controller: _Controller) -> Identity:
+    readings, row = controller.readings, controller.row
     reserved = controller.elsewhere or any(reading.proxy for reading in readings)
-    bad = next((reading for reading in readings if reading.problem), None)
-    if bad:
-        reason = f"{bad.said}: {bad.problem}; nothing is relayed for it"
-        return _of(controller, refused("BadAnnotation", reason), reserved=reserved)
-    if len({frozenset(reading.versions) for reading in readings}) > 1:
-        reason = (
-            f"{'; '.join(reading.keys for reading in readings)}: they contradict each other: "
-            "list it in loadBalancers.services or loadBalancers.ignore"
-        )
-        return _of(controller, refused("Contradiction", reason), reserved=reserved)
-    if readings and readings[0].proxy:
-        reading, row = readings[0], controller.row
-        # Of several that say the same, nothing shows whose it is.
-        said = reading.said if row else "; ".join(each.keys for each in readings)
-        doubt = row.doubt(service) if row else ""
-        remarks = (f"{reading.said}: {doubt}",) if doubt else ()
-        return _proxy(
-            service,
-            controller,
-            ANNOTATED,
-            reading.versions,
-            said=said,
-            annotations={key: value for each in readings for key, value in each.annotations.items()},
-            remarks=remarks,
-        )
+    if conclusion := _unusable(readings):
+        return controller.identity(conclusion, reserved=reserved)
     if readings:
-        said = readings[0].said if controller.row else "; ".join(each.keys for each in readings)
-        return replace(_not_proxy(controller, f"no PROXY: {said}"), reserved=reserved)
-    row = controller.row
+        # Of several that say the same, nothing shows whose it is.
+        said = readings[0].said if row else "; ".join(each.keys for each in readings)
+        if not readings[0].proxy:
+            return controller.without_proxy(skipped("NotProxy", f"no PROXY: {said}"), reserved=reserved)
+        doubt = row.doubt(controller.service) if row else ""
+        remarks = (f"{readings[0].said}: {doubt}",) if doubt else ()
+        annotations = {key: value for each in readings for key, value in each.annotations.items()}
+        return controller.with_proxy(ANNOTATED, said, readings[0].versions, annotations, remarks)
     if row is not None and row.sends_none:
         reason = (
             f"no PROXY: {row.name} serves it ({controller.known_by}), and adds no header; if something in "
             "front of it does, list it in loadBalancers.services"
         )
-        return replace(_not_proxy(controller, reason), reserved=reserved)
-    if controller.elsewhere and controller.notes:
-        reason = f"{controller.notes[0]}; if it sends PROXY, list it in loadBalancers.services"
-        found = _of(controller, skipped(FOREIGN, reason), reserved=True, stated=False)
-        found = replace(found, remarks=controller.notes[1:])
-    else:
-        found = _of(
-            controller, _unknown("no annotation says so", controller.notes), reserved=reserved, stated=False
-        )
-        found = replace(found, remarks=())
-    return _terminating(found, controller)
+        return controller.without_proxy(skipped("NotProxy", reason), reserved=reserved)
+    first, *others = controller.notes or ("",)
+    if controller.elsewhere and first:
+        reason = f"{first}; if it sends PROXY, list it in loadBalancers.services"
+        found = controller.without_proxy(skipped(FOREIGN, reason), reserved=True, stated=False)
+        return replace(found, remarks=tuple(others))
+    conclusion = _unknown("no annotation says so", controller.notes)
+    return replace(controller.without_proxy(conclusion, reserved=reserved, stated=False), remarks=())
+
+
+def _unusable(readings: Sequence[Reading]) -> Conclusion | None:
+    for each in readings:
+        if each.problem:
+            return refused("BadAnnotation", f"{each.said}: {each.problem}; nothing is relayed for it")
+    if len({frozenset(each.versions) for each in readings}) <= 1:
+        return None
+    return refused(
+        "Contradiction",
+        f"{'; '.join(each.keys for each in readings)}: they contradict each other: "
+        "list it in loadBalancers.services or loadBalancers.ignore",
+    )
 
 
 def _unknown(why: str, notes: Sequence[str] = ()) -> Conclusion:
     said = "; ".join([why, *notes])
     return skipped(
         "NotProxy", f"not known to send PROXY: {said}, and it is not listed in loadBalancers.services"
-    )
-
-
-def _of(
-    controller: _Controller, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True
-) -> Identity:
-    return Identity(
-        conclusion,
-        controller.row,
-        controller.known_by,
-        reserved=reserved,
-        stated=stated,
-        remarks=controller.notes,
-        terminated=tuple(sorted(controller.terminated)),
-        annotations=controller.certificates,
-    )
-
-
-def _not_proxy(controller: _Controller, reason: str) -> Identity:
-    return _terminating(_of(controller, skipped("NotProxy", reason)), controller)
-
-
-def _terminating(found: Identity, controller: _Controller) -> Identity:
-    """Say of one that sends no PROXY, as far as is known, that it terminates TLS, if it does."""
-    if not controller.terminated:
-        return found
-    return replace(found, conclusion=_tls(controller), stated=True)
-
-
-def _tls(controller: _Controller) -> Conclusion:
-    ports = ", ".join(map(str, sorted(controller.terminated)))
-    keys = ", ".join(f"{key}={shown(value)}" for key, value in controller.certificates.items())
-    return skipped(
-        "TerminatesTLS",
-        f"it terminates TLS on port {ports} ({'annotation ' if keys else ''}{keys}), which a relay can't "
-        "replace: nothing is relayed there",
-    )
-
-
-def _listed_versions(service: Service, entry: ProxyService) -> dict[int, ProxyVersion]:
-    ports = service.tcp_ports
-    return {port: entry.proxy_protocol for port in ports if not entry.ports or port in entry.ports}
-
-
-def _proxy(  # noqa: PLR0913 - each is one part of what is said
-    service: Service,
-    controller: _Controller,
-    code: str,
-    versions: Mapping[int, ProxyVersion],
-    *,
-    said: str,
-    annotations: Mapping[str, str],
-    remarks: tuple[str, ...] = (),
-) -> Identity:
-    ports = service.tcp_ports
-    found = _of(controller, skipped("NotProxy", f"no PROXY on any of its ports: {said}"), reserved=True)
-    found = replace(found, remarks=(*remarks, *controller.notes))
-    if ports and not versions:
-        return _terminating(replace(found, reserved=False), controller)
-    relayed = {port: version for port, version in versions.items() if port not in controller.terminated}
-    if ports and not relayed:
-        said_by = {**annotations, **controller.certificates}
-        return replace(found, conclusion=_tls(controller), annotations=said_by, sends=True)
-    what = _in_words(versions, ports) if versions else "PROXY"
-    tls = (_tls(controller).reason,) if controller.terminated else ()
-    return replace(
-        found,
-        conclusion=served(code, f"{what}: {said}"),
-        versions=relayed,
-        annotations=annotations,
-        sends=True,
-        proxy=True,
-        remarks=(*tls, *found.remarks),
     )
 
 

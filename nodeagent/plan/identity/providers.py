@@ -1,22 +1,18 @@
 """The table of controllers: how each is known, what its annotations mean, and which fix it offers itself.
 
 Every row cites its source, as `repository: file:line` of the controller; docs/support.md says which
-versions were compared, and when. If no source says which version is sent, the row has `UNDOCUMENTED`.
+versions were compared, and when. If no source says which version is sent, the row has None.
 
 Left out because they have no such switch: Exoscale, Huawei, Tencent, IONOS, Yandex. GKE's is in another
 object, a ServiceAttachment, and is for its Private Service Connect alone.
 """
 
+from nodeagent.model.objects import Service
 from nodeagent.plan.identity.clouds import CLOUDS
-from nodeagent.plan.identity.load_balancer_kinds import (
-    AZURE_PRIVATE,
-    azure_kind,
-)
 from nodeagent.plan.identity.readers import (
     KIND_OF_HEADER,
     NUMBER_OR_NONE,
     TRUE_OR_FALSE,
-    UNDOCUMENTED,
     any_text,
     boolean,
     hypervisor_tls,
@@ -30,6 +26,13 @@ from nodeagent.plan.identity.rows import Certificate, Provider, Switch
 
 _BETA = "service.beta.kubernetes.io"
 _IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider"
+_PRIVATE = "one with a Private Link Service (azure-pls-create)"
+
+
+def _azure_kind(service: Service) -> str:
+    wanted = service.annotations.get(f"{_BETA}/azure-pls-create", "")
+    return _PRIVATE if wanted.strip().lower() == "true" else ""
+
 
 PROVIDERS: tuple[Provider, ...] = (
     *CLOUDS,
@@ -57,8 +60,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, on Kubernetes 1.30 and later, for "
         "all load balancers",
         workload="daemonset/cloudscale-cloud-controller-manager",
-        switched_on="`proxy`, `proxyv2`",
-        sends="v1, v2",
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,
     # 881 (the numbers are node ports, and others mean nothing), 304-306; docs/CHANGELOG.md. Its Nodes have
@@ -84,10 +85,14 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "CloudStack",
         ("external-cloudstack", "cloudstack"),
-        (Switch(f"{_BETA}/cloudstack-load-balancer-proxy-protocol", TRUE_OR_FALSE, otherwise_off=True),),
+        (
+            Switch(
+                f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
+                words({"true": "v1", "false": "off"}),
+                otherwise_off=True,
+            ),
+        ),
         hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
-        switched_on="`true` exactly",
-        sends="v1",
     ),
     # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
     Provider(
@@ -112,10 +117,8 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        kind=AZURE_PRIVATE,
-        kind_of=azure_kind,
-        switched_on="`true` in any case",
-        sends="v2",
+        kind=_PRIVATE,
+        kind_of=_azure_kind,
     ),
     # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
     # header.
@@ -126,29 +129,18 @@ PROVIDERS: tuple[Provider, ...] = (
         # The same: the domains of the certificate for the https listener.
         certificates=(Certificate(f"{_BETA}/brightbox-load-balancer-ssl-domains", tls_on("", "443")),),
         publishes_hostname=True,
-        switched_on="`v1`, `v2`, `v2-ssl`, `v2-ssl-cn`",
-        sends="as named",
     ),
     # volcengine cloud-controller-manager: docs/usage.md.
     Provider(
         "Volcengine",
         ("volcengine",),
-        (
-            Switch(
-                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
-                words({"standard": UNDOCUMENTED, "off": "off"}),
-            ),
-        ),
-        switched_on="`standard`",
-        sends="v1 ²",
+        (Switch(f"{_BETA}/volcengine-loadbalancer-proxy-protocol", words({"standard": None, "off": "off"})),),
     ),
     # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`.
     Provider(
         "Naver Cloud",
         ("ncloud", "navercloud"),
-        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean(UNDOCUMENTED)),),
-        switched_on="`true` ¹",
-        sends="v1 ²",
+        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean()),),
     ),
     # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
     # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing).
@@ -172,19 +164,15 @@ PROVIDERS: tuple[Provider, ...] = (
         kind="a Service of class loxilb.io/loxilb",
         kind_of=lambda service: f"a Service of class {service.load_balancer_class}",
         publishes_hostname=True,
-        switched_on="`yes`",
-        sends="v2",
     ),
     # Gcore's documentation, "Use annotations for Load Balancers": a boolean; its controller is closed source.
     Provider(
         "Gcore",
         ("openstack",),
         tuple(
-            Switch(f"loadbalancer.{domain}/proxy-protocol", boolean(UNDOCUMENTED))
+            Switch(f"loadbalancer.{domain}/proxy-protocol", boolean())
             for domain in ("gcore.com", "gcorelabs.com")
         ),
-        switched_on="`true` ¹",
-        sends="v1 ²",
     ),
     # NHN Cloud's user guide of NKS: "Listener proxy protocol", "Per-listener settings" (the protocol and port
     # before the key; else the key alone counts). Closed source.
@@ -192,11 +180,9 @@ PROVIDERS: tuple[Provider, ...] = (
         "NHN Cloud",
         ("openstack",),
         tuple(
-            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", boolean(UNDOCUMENTED))
+            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", boolean())
             for listener in ("TCP-{port}.", "")
         ),
-        switched_on="`true` ¹",
-        sends="v1 ²",
     ),
     # bizfly-cloud-controller-manager at 58ba5a1: cloud-controller-manager/bizfly/loadbalancer.go:69, 125-143
     # (`true` or `false`, or an error), 410-419 (the status holds the address as a nip.io name if asked).
@@ -205,8 +191,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ("bizflycloud",),
         (Switch("kubernetes.bizflycloud.vn/enable-proxy-protocol", TRUE_OR_FALSE),),
         hostname='kubernetes.bizflycloud.vn/enable-ingress-hostname: "true"',
-        switched_on="`true` exactly",
-        sends="v1 ²",
     ),
     # serverscom-cloud-controller-manager at fb6c956: serverscom/loadbalancers.go:18, 230-235, 287-300.
     Provider(
@@ -215,29 +199,23 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "servers.com/proxy-protocol",
-                words({"true": UNDOCUMENTED, "True": UNDOCUMENTED, "false": "off"}),
+                words({"true": None, "True": None, "false": "off"}),
                 otherwise_off=True,
             ),
         ),
         hostname='servers.com/load-balancer-hostname: "lb.example.com"',
-        switched_on="`true`, `True`",
-        sends="v1 ²",
     ),
     # kubelb at 80d164b: internal/envoy/resource.go:174 (exactly `v2`; all else is off).
     Provider(
         "KubeLB",
         switches=(Switch("kubelb.k8c.io/proxy-protocol", words({"v2": "v2"}), otherwise_off=True),),
         classes=("kubelb",),  # cmd/ccm/main.go: use-loadbalancer-class,
-        switched_on="`v2`",
-        sends="v2",
     ),
     # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
     Provider(
         "chisel-operator",
         switches=(Switch("chisel-operator.io/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True),),
         classes=("chisel-operator.io/",),
-        switched_on="`true` exactly",
-        sends="v1 ²",
     ),
     # cloud-provider-thalassa at f4f03b3: pkg/provider/annotations.go:14, loadbalancer.go:84, 167, 534;
     # loadbalancer_features.go:15, 56 (ParseBool, or an error); docs/loadbalancer-annotations.md:28 (v1).
@@ -246,8 +224,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ("thalassacloud",),
         (Switch("loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol", boolean("v1")),),
         ip_mode="cloud-provider-thalassa, for all load balancers",
-        switched_on="`true` ¹",
-        sends="v1",
     ),
     # evroc-ccm-driver: pkg/evroc/lb_validation.go, wantsProxyProtocol (exactly `true`; all else is off),
     # CHANGELOG.md (the older key), loadbalancer.go, toLBStatus (an address without ipMode).
@@ -258,8 +234,6 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(f"{prefix}evroc.com/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True)
             for prefix in ("ccm.", "")
         ),
-        switched_on="`true` exactly",
-        sends="v1 ²",
     ),
     # xelon-cloud-controller-manager at bd69c46: internal/xelon/load_balancers.go:40-46, 417-425 (Atoi; empty
     # is off), 533-551.
@@ -268,8 +242,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ("xelon",),
         (Switch(f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version", NUMBER_OR_NONE),),
         ip_mode="xelon-cloud-controller-manager, where PROXY is on",
-        switched_on="`1`, `2`",
-        sends="as named",
     ),
     # clouddk-cloud-controller-manager at a67cef2: clouddkcp/load_balancers.go:42, 349-355, 563 (exactly
     # `true`), 430-440 (an address), util.go:28 (the scheme).
@@ -281,8 +253,6 @@ PROVIDERS: tuple[Provider, ...] = (
                 "kubernetes.cloud.dk/load-balancer-enable-proxy-protocol", TRUE_OR_FALSE, otherwise_off=True
             ),
         ),
-        switched_on="`true` exactly",
-        sends="v1 ²",
     ),
     # cluster-api-provider-verda: internal/ccm, Frontends (`true` in any case), README.md (version 2).
     Provider(
@@ -295,8 +265,6 @@ PROVIDERS: tuple[Provider, ...] = (
                 otherwise_off=True,
             ),
         ),
-        switched_on="`true` in any case",
-        sends="v2",
     ),
     # TatNet's cloud controller manager: loadbalancer.go, parseAnnotations (another value is ignored) and
     # statusFor (an address alone); ProviderName (the scheme).
@@ -304,8 +272,6 @@ PROVIDERS: tuple[Provider, ...] = (
         "TatNet",
         ("tatnet",),
         (Switch("tatnet.ru/lb-proxy-protocol", words({"v1": "v1", "v2": "v2"}), otherwise_off=True),),
-        switched_on="`v1`, `v2`",
-        sends="as named",
     ),
     # hypervisor.io's documentation, "Service Annotations" (`v1`, `v2` or a boolean; TLS by `ssl-mode`).
     Provider(
@@ -313,7 +279,7 @@ PROVIDERS: tuple[Provider, ...] = (
         switches=(
             Switch(
                 f"{_BETA}/managed-loadbalancer-proxy-protocol",
-                words({"v1": "v1", "v2": "v2", "true": UNDOCUMENTED, "false": "off"}, any_case=True),
+                words({"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True),
             ),
         ),
         certificates=tuple(
@@ -325,9 +291,7 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
     # k8s-anexia: lbaas.anx.io/load-balancer-proxy-pass-hostname, "to prevent hair-pinning"; no switch.
     Provider(
-        "Anexia",
-        ("anexia",),
-        hostname='lbaas.anx.io/load-balancer-proxy-pass-hostname: "lb.example.com"',
+        "Anexia", ("anexia",), hostname='lbaas.anx.io/load-balancer-proxy-pass-hostname: "lb.example.com"'
     ),
     # What announces addresses on a node sends no header. metallb: internal/k8s/controllers and
     # controller/service.go (the pool that it writes, and the keys of before 0.13).

@@ -11,37 +11,46 @@ import msgspec
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service, parse_bool
-from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent
+from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent, Spelling
 from nodeagent.typed_values import from_json
 
-UNDOCUMENTED: ProxyVersion = "v1"
-"""What a provider is taken to send whose version no source says: nginx, HAProxy, Envoy and Traefik accept
-both. For what takes only v2 (agentgateway, by default), list the Service with its version."""
+_UNDOCUMENTED: ProxyVersion = "v1"
+"""What a provider is taken to send whose version no source says (None in a row): nginx, HAProxy, Envoy and
+Traefik accept both. For what takes only v2 (agentgateway, by default), list the Service with its version."""
 
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
 Ports = Callable[[str, Service], frozenset[int]]
 
 
-def boolean(version: ProxyVersion) -> Reader:
+def boolean(version: ProxyVersion | None = None) -> Spelling:
     """As Go's strconv.ParseBool."""
-    return lambda value, _: sent_on_all(version if parse_bool(value) else "off")
+    sent = version or _UNDOCUMENTED
+    return Spelling(
+        lambda value, _: sent_on_all(sent if parse_bool(value) else "off"), "`true` ¹", version or "v1 ²"
+    )
 
 
-def words(meaning: Mapping[str, Sent], *, any_case: bool = False, trimmed: bool = False) -> Reader:
+def words(meaning: Mapping[str, Sent | None], *, any_case: bool = False, trimmed: bool = False) -> Spelling:
     """One of these words, exactly as written here, or in any case, or with spaces around it."""
 
     def read(value: str, _: Service) -> Sends:
         word = value.strip() if trimmed else value
-        found = meaning.get(word.lower() if any_case else word)
-        if found is None:
+        word = word.lower() if any_case else word
+        if word not in meaning:
             raise ValueError(f"{quoted(value)} is not one of {', '.join(meaning)}")
-        return sent_on_all(found)
+        return sent_on_all(meaning[word] or _UNDOCUMENTED)
 
-    return read
+    on = {word: sent or "v1 ²" for word, sent in meaning.items() if sent != "off"}
+    how = " in any case" if any_case else " exactly" if [*on] == ["true"] else ""
+    versions = dict.fromkeys(on.values())
+    named = len(versions) > 1 and all(sent[1] in word for word, sent in on.items())
+    return Spelling(
+        read, ", ".join(f"`{word}`" for word in on) + how, "as named" if named else ", ".join(versions)
+    )
 
 
-TRUE_OR_FALSE = words({"true": UNDOCUMENTED, "false": "off"})
+TRUE_OR_FALSE = words({"true": None, "false": "off"})
 NUMBER = words({"1": "v1", "2": "v2", "": "off"})
 NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
 KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
@@ -95,7 +104,7 @@ def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
     items = _items(value)
     listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
-    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, UNDOCUMENTED)}
+    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, _UNDOCUMENTED)}
 
 
 def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:

@@ -1,10 +1,13 @@
-"""What the table of controllers says of one: how it is known, what it reads, what it offers. Pure."""
+"""What the table of controllers says of one, and what its annotations say of a Service. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Struct
 
+from nodeagent.errors import quoted
 from nodeagent.model.objects import ProxyVersion, Service
 
 Sent = ProxyVersion | Literal["off"]
@@ -21,6 +24,24 @@ class RejectedError(ValueError):
 Reader = Callable[[str, Service], Sends]
 """Takes the value and the Service. Raises ValueError, with the problem, for a value that the controller
 rejects or does not know."""
+
+
+class Spelling(Struct, frozen=True):
+    """A reader that says itself how docs/configuration.md describes it.
+
+    Attributes:
+        read: the reader.
+        on: the values that switch PROXY on.
+        sends: the versions that are then sent.
+    """
+
+    read: Reader
+    on: str
+    sends: str
+
+    def __call__(self, value: str, service: Service) -> Sends:
+        """Read a value."""
+        return self.read(value, service)
 
 
 class Switch(Struct, frozen=True):
@@ -42,12 +63,7 @@ class Switch(Struct, frozen=True):
 
 
 class Certificate(Struct, frozen=True):
-    """One annotation by which the load balancer terminates TLS.
-
-    Attributes:
-        key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
-        ports: on which TCP ports of the Service its value makes it do so; takes the value and the Service.
-    """
+    """One annotation by which the load balancer terminates TLS: its key, and on which TCP ports it does."""
 
     key: str
     ports: Callable[[str, Service], frozenset[int]]
@@ -61,13 +77,13 @@ class Provider(Struct, frozen=True):
         schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs next to any cloud.
         switches: in order of precedence. For each port, the first that mentions it decides; without any,
             PROXY is off, which is every controller's default.
-        switched_on: which values switch PROXY on, as docs/configuration.md says it.
-        sends: which versions it then sends, as that page says it.
+        switched_on: which values switch PROXY on, as docs/configuration.md says it; empty if its first switch
+            says all of it.
+        sends: which versions it then sends; the same.
         certificates: the annotations by which it terminates TLS.
         classes: each `spec.loadBalancerClass` that it serves; one that ends with `/` or `.` is the beginning
             of several. A controller that is built on Kubernetes' own library skips every Service with a
-            class (cloud-provider:
-            controllers/service/controller.go, wantsLoadBalancer).
+            class (cloud-provider: controllers/service/controller.go, wantsLoadBalancer).
         written: the beginnings of annotations that it writes itself to a Service that it serves.
         signs: those of other annotations that only it reads.
         announces: it announces the address on a node, where kube-proxy's rules must accept it.
@@ -110,6 +126,13 @@ class Provider(Struct, frozen=True):
         """The provider's name without the kind of load balancer."""
         return self.name.partition(" (")[0]
 
+    @property
+    def spelling(self) -> str:
+        """Which version it sends, and what switches that on, as docs/configuration.md says it."""
+        read = self.switches[0].read
+        on, sends = (read.on, read.sends) if isinstance(read, Spelling) else ("", "")
+        return f"{self.sends or sends}: {self.switched_on or on}"
+
     def serves_class(self, name: str) -> bool:
         """Whether its controller serves a Service with this `spec.loadBalancerClass`."""
         beginnings = tuple(start for start in self.classes if start.endswith(("/", ".")))
@@ -118,3 +141,95 @@ class Provider(Struct, frozen=True):
     def applies(self, service: Service) -> bool:
         """Whether a Service of its controller asks for this kind of load balancer."""
         return self.kind_of(service) == self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one row's switches say of a Service.
+
+    `keys` are the annotations as found, in words, `versions` the TCP ports with PROXY; `proxy` is true as
+    well if a Service has no TCP port. `problem`: why they can't be used.
+    """
+
+    row: Provider
+    keys: str
+    annotations: Mapping[str, str]
+    versions: Mapping[int, ProxyVersion] = field(default_factory=dict)
+    proxy: bool = False
+    problem: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The annotations, and whose they are."""
+        return f"{self.keys} ({self.row.name})"
+
+
+def shown(value: str) -> str:
+    """Return an annotation's value as a reason shows it: short, on one line, quoted unless a plain word."""
+    plain = value.isascii() and value.isprintable() and " " not in value and 0 < len(value) <= 60
+    return value if plain else quoted(value)
+
+
+def certificates_of(row: Provider, service: Service) -> dict[str, frozenset[int]]:
+    """Return the annotations by which one row's load balancer terminates TLS, with the ports."""
+    found: dict[str, frozenset[int]] = {}
+    for certificate in row.certificates:
+        for key, value, port in _present(certificate.key, service):
+            ports = certificate.ports(value, service) if value else frozenset()
+            ports = ports if port is None else ports & {port}
+            if ports:
+                found[key] = found.get(key, frozenset()) | ports
+    return found
+
+
+def read_row(row: Provider, service: Service) -> Reading | None:
+    """Return what a row's switches say of a Service; None if none of them is there."""
+    sends: list[Sends] = []
+    claimed: Counter[int] = Counter()
+    words: list[str] = []
+    given: dict[str, str] = {}
+    ports = service.tcp_ports
+    for switch in row.switches:
+        for key, value, port in _present(switch.key, service):
+            others = {each: service.annotations.get(each) for each in switch.beside if each != key}
+            beside = {each: text for each, text in others.items() if text is not None}
+            given |= {key: value, **beside}
+            told = " with ".join(f"{each}={shown(text)}" for each, text in ({key: value} | beside).items())
+            try:
+                found = switch.read(value, service)
+            except ValueError as error:
+                if not switch.otherwise_off or isinstance(error, RejectedError):
+                    return Reading(row, f"annotation {told}", given, problem=str(error))
+                found = {None: "off"}
+                told += f", which its controller treats as off: {error}"
+            if found:
+                sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
+                words.append(told)
+                claimed.update(each for each in ports if switch.alone and (each in found or None in found))
+    if not sends:
+        return None
+    said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)}"
+    twice = [port for port in ports if claimed[port] > 1]
+    if twice:
+        return Reading(row, said, given, problem=f"port {twice[0]} is claimed by both")
+    versions = {port: sent for port in ports if (sent := _sent(sends, port)) != "off"}
+    proxy = bool(versions) or (not ports and any(sent != "off" for one in sends for sent in one.values()))
+    return Reading(row, said, given, versions, proxy)
+
+
+def _present(key: str, service: Service) -> Iterator[tuple[str, str, int | None]]:
+    """Yield the keys that are there, with their values, and the port if the key itself names one."""
+    if "{port}" not in key:
+        if key in service.annotations:
+            yield key, service.annotations[key], None
+        return
+    for port in service.tcp_ports:
+        of_port = key.format(port=port)
+        if of_port in service.annotations:
+            yield of_port, service.annotations[of_port], port
+
+
+def _sent(said: Sequence[Sends], port: int) -> Sent:
+    """Return what is sent on a port: the first annotation that mentions it decides."""
+    found = (sends.get(port, sends.get(None)) for sends in said)
+    return next((sent for sent in found if sent is not None), "off")
