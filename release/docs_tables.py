@@ -102,7 +102,7 @@ def _refused(path: Path) -> Iterator[str]:
 
 def _with_events() -> set[str]:
     """Return the codes that have an Event."""
-    of_names = {"hostname_contest.py", "hostname_decisions.py", "dns_verification.py", "naming.py"}
+    of_names = {"conditions.py", "hostname_decisions.py", "naming.py"}
     refused = {code for path in _DECIDING if path.name not in of_names for code in _refused(path)}
     return refused | _OTHER_EVENTS | EVENT_NAME_CODES | COREDNS_NAME_CODES
 

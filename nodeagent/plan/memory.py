@@ -10,6 +10,28 @@ _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
 
+class Changed(dict[_Key, _Result]):
+    """A mapping that never changes, made of another one, and the keys for which it differs from that.
+
+    Args:
+        before: the other one.
+        computed: the values that differ.
+        gone: its keys that this one does not have.
+    """
+
+    def __init__(
+        self, before: Mapping[_Key, _Result], computed: Mapping[_Key, _Result], gone: Iterable[_Key] = ()
+    ) -> None:
+        super().__init__(before)
+        self.update(computed)
+        for key in gone:
+            del self[key]
+        self.keys_of_change = {*computed, *gone}
+        # Not the other one itself, which would keep all that were before it.
+        self.mark = object()
+        self.follows = before.mark if isinstance(before, Changed) else None
+
+
 def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
     """Return the keys for which two mappings have different values, or of which one has none.
 
@@ -17,6 +39,8 @@ def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) ->
     """
     if before is after:
         return set()
+    if isinstance(before, Changed) and isinstance(after, Changed) and after.follows is before.mark:
+        return after.keys_of_change
     others = [*compress(after, map(is_not, after.values(), map(before.get, after)))]
     changed = {key for key in others if key not in before or before[key] != after[key]}
     new = sum(key not in before for key in others)
@@ -33,7 +57,7 @@ class Memory(Generic[_Key, _Result]):
     def __init__(self) -> None:
         self._parts: tuple[Mapping[_Key, object], ...] = ()
         self._context: object = None
-        self._results: dict[_Key, _Result] = {}
+        self._results: Mapping[_Key, _Result] = {}
 
     def results(
         self, function: Callable[..., _Result], *parts: Mapping[_Key, object], context: object = None
@@ -57,10 +81,7 @@ class Memory(Generic[_Key, _Result]):
                 computed[key] = result
         gone = [key for key in again if key in known and key not in keyed]
         if gone or computed:
-            # Copied as a whole: most of them stay.
-            self._results = {**known, **computed}
-            for key in gone:
-                del self._results[key]
+            self._results = Changed(known, computed, gone)
         self._parts, self._context = parts, context
         return self._results
 

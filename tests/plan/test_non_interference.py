@@ -7,6 +7,7 @@ function each.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from nodeagent.model.objects import (
     by_age,
 )
 from nodeagent.plan.names.claims import ClaimPlanner
+from nodeagent.plan.names.load_balancer_lookup import Claim
 from nodeagent.plan.planner import plan
 from tests.plan.tenant_worlds import TENANT, World, make_world
 
@@ -134,8 +136,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
     """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
-    claims = ClaimPlanner(LimitOptions()).collect(world.cluster)[0] if told else ()
-    namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
+    namespaces = {each.ref.namespace for each in claims_in(world) if told.intersection(each.names)}
     return frozenset(
         each.name
         for each in (world.after.names if namespaces else ())
@@ -161,10 +162,12 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 def routed(world: World) -> frozenset[str]:
     """The hostnames of Routes."""
-    claims = ClaimPlanner(LimitOptions()).collect(world.cluster)[0]
-    return frozenset(
-        canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
-    )
+    return frozenset(name for each in claims_in(world) if each.ref.kind == "HTTPRoute" for name in each.names)
+
+
+def claims_in(world: World) -> Iterable[Claim]:
+    """What is claimed without the tenant."""
+    return chain(*ClaimPlanner(LimitOptions()).collect(world.cluster)[0].values())
 
 
 def names_one_of(points: Iterable[LoadBalancerPoint], where: frozenset[IPAddress | str]) -> bool:

@@ -8,7 +8,6 @@ import pytest
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, Route, Snapshot
 from nodeagent.plan.names.claims import ClaimPlanner
-from nodeagent.plan.names.load_balancer_lookup import Claim
 from tests.plan.gateways import gateway, listener, parent, route
 from tests.plan.made_up import config, desired, ingress, service
 
@@ -24,12 +23,13 @@ def claiming(namespace: str, number: int, size: int) -> Ingress:
 
 def considered(*ingresses: Ingress, limits: LimitOptions = LIMITS) -> set[tuple[str, int]]:
     """Path and size of the claims that a planner looks at which sees these objects first."""
-    return set(map(shown, ClaimPlanner(limits).collect(Snapshot(ingresses=ingresses))[0]))
+    return set(shown(ClaimPlanner(limits), *ingresses))
 
 
-def shown(claim: Claim) -> tuple[str, int]:
-    """What distinguishes a test's claims."""
-    return claim.ref.path, len(claim.names)
+def shown(planner: ClaimPlanner, *ingresses: Ingress) -> list[tuple[str, int]]:
+    """Path and size of each claim that it considers, in order."""
+    claimed, _ = planner.collect(Snapshot(ingresses=ingresses))
+    return sorted((claim.ref.path, len(claim.names)) for claims in claimed.values() for claim in claims)
 
 
 def test_the_youngest_claims_beyond_the_share_are_left_out() -> None:
@@ -83,8 +83,8 @@ def test_the_same_claims_are_considered_whatever_was_there_before(
         else:
             there[made.ref.path] = made
         ingresses = tuple(there[path] for path in sorted(there))
-        seen, _ = collector.collect(Snapshot(ingresses=ingresses))
-        assert sorted(map(shown, seen)) == sorted(considered(*ingresses, limits=limits))
+        seen = shown(collector, *ingresses)
+        assert seen == sorted(considered(*ingresses, limits=limits))
         left_out += len(ingresses) - len(seen)
     assert left_out > 0
 

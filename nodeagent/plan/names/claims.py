@@ -8,6 +8,7 @@ before Kubernetes 1.18, and every controller still understands it.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from nodeagent.model.objects import (
     opt_out,
 )
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
-from nodeagent.plan.memory import Memory, Quota
+from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.load_balancer_lookup import (
     Claim,
     LoadBalancerHints,
@@ -121,8 +122,9 @@ class MatchedClaim(Struct, frozen=True):
         return (age, self.order())
 
 
-ClaimsByName = tuple[Mapping[str, MatchedClaim], Mapping[str, Sequence[MatchedClaim]]]
-"""A claim to each hostname, and the others: most hostnames have only one."""
+ClaimsByName = Mapping[str, tuple[MatchedClaim, ...]]
+_Claimed = Mapping[int, tuple[Claim, ...]]
+"""The claims of each object, by its id, which no other has while a memory holds it: its hash takes longer."""
 
 
 class ClaimPlanner:
@@ -142,37 +144,39 @@ class ClaimPlanner:
 
     def __init__(self, limits: LimitOptions, configured: Sequence[ClassService] = ()) -> None:
         self._configured = configured
-        self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._parents = Parents()
         self._parents_made_of: tuple[object, ...] = ((), (), ())
         self._lookup = LoadBalancerLookup((), configured)
         self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
         self._considered: Memory[int, Considered] = Memory()
-        self._matched: Memory[int, MatchedClaim] = Memory()
+        self._matched: Memory[int, tuple[MatchedClaim, ...]] = Memory()
+        self._by_object: Mapping[int, tuple[MatchedClaim, ...]] = {}
+        self._by_name: ClaimsByName = {}
         self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, by_age)
-        self._claim_shares: Quota[int, Claim] = Quota(self._most, _order)
+        most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
+        self._claim_shares: Quota[int, Claim] = Quota(most, _order)
         self._snapshot: Snapshot | None = None
-        self._planned: tuple[ClaimsByName, Sequence[str]] = (({}, {}), ())
+        self._notes: Sequence[str] = ()
 
     def plan(
         self, snapshot: Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
     ) -> tuple[ClaimsByName, Sequence[str]]:
-        """Return the claims by hostname, and a note on each namespace of which something is left out."""
+        """Return the claims to each hostname, and a note on each namespace of which something is left out."""
         lookup = self._lookup
         if load_balancers is not lookup.load_balancers:
             lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
         if snapshot is not self._snapshot or lookup is not self._lookup:
-            claims, notes = self.collect(snapshot)
+            claimed, self._notes = self.collect(snapshot)
             matched = self._matched.results(
-                lambda _, claim: MatchedClaim(claim, lookup.match(claim.hints)),
-                _by_id(claims),
+                lambda _, claims: tuple(MatchedClaim(claim, lookup.match(claim.hints)) for claim in claims),
+                claimed,
                 context=lookup,
             )
-            self._planned = _by_name(matched.values()), notes
+            self._by_name = self._indexed(matched)
             self._snapshot, self._lookup = snapshot, lookup
-        return self._planned
+        return self._by_name, self._notes
 
-    def collect(self, snapshot: Snapshot) -> tuple[Sequence[Claim], Sequence[str]]:
+    def collect(self, snapshot: Snapshot) -> tuple[_Claimed, Sequence[str]]:
         """Return the claims, and the notes."""
         classes = snapshot.ingress_classes
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
@@ -183,7 +187,13 @@ class ClaimPlanner:
             lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
         )
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
-        routes, of_routes = _within(self._route_shares, snapshot.routes, weights)
+        left_out = _beyond(self._route_shares, snapshot.routes, weights)
+        routes = [route for route in snapshot.routes if id(route) not in left_out]
+        notes = [
+            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
+            for namespace, count in Counter(chain(*left_out.values())).items()
+        ]
         services = [
             each for each in snapshot.services if any(key in each.annotations for key in EXTERNAL_DNS)
         ]
@@ -193,24 +203,44 @@ class ClaimPlanner:
             considered,
             context=classes,
         )
-        claims: Sequence[Claim] = [*chain.from_iterable(claimed.values())]
-        claims, of_claims = _within(self._claim_shares, claims, [len(claim.names) for claim in claims])
-        return claims, [
-            *(
-                f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
-                f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-                for namespace, count in of_routes.items()
-            ),
-            *(
-                f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
-                f"name {self._most} or more (limits.hostnamesPerNamespace)"
-                for namespace, count in of_claims.items()
-            ),
+        claims = [*chain.from_iterable(claimed.values())]
+        left_out = _beyond(self._claim_shares, claims, [*map(len, map(attrgetter("names"), claims))])
+        if left_out:
+            claimed = {
+                key: tuple(claim for claim in found if id(claim) not in left_out)
+                for key, found in claimed.items()
+            }
+        notes += [
+            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+            f"name {self._claim_shares.share} or more (limits.hostnamesPerNamespace)"
+            for namespace, count in Counter(chain(*left_out.values())).items()
         ]
+        return claimed, notes
+
+    def _indexed(self, matched: Mapping[int, tuple[MatchedClaim, ...]]) -> ClaimsByName:
+        """Return the claims by hostname; only what changed is sorted in."""
+        before, self._by_object = self._by_object, matched
+        gone: set[int] = set()
+        added: dict[str, list[MatchedClaim]] = {}
+        # The first ones in the order of the objects, as they lie in memory.
+        for key in changed_keys(before, matched) if before else matched:
+            for each in before.get(key, ()):
+                gone.add(id(each))
+                for name in each.claim.names:
+                    added.setdefault(name, [])
+            for each in matched.get(key, ()):
+                for name in each.claim.names:
+                    added.setdefault(name, []).append(each)
+        known = self._by_name
+        now = {
+            name: (*(each for each in known.get(name, ()) if id(each) not in gone), *claims)
+            for name, claims in added.items()
+        }
+        claimed = {name: claims for name, claims in now.items() if claims}
+        return Changed(known, claimed, now.keys() & known.keys() - claimed.keys())
 
 
 def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
-    """Return the objects by id, which no other has while a memory holds them: their hashes take longer."""
     return dict(zip(map(id, objects), objects, strict=True))
 
 
@@ -219,22 +249,11 @@ def _order(claim: Claim) -> tuple[object, ...]:
     return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
 
 
-def _within(
+def _beyond(
     shares: Quota[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
-) -> tuple[Sequence[_Claiming], Mapping[str, int]]:
-    """Return the items within the shares of their namespaces, and how many of each are left out."""
+) -> Mapping[int, frozenset[str]]:
+    """Return the ids of what is beyond the share of its namespace, with the namespace."""
     if sum(weights) <= shares.share:
-        return items, {}
+        return {}
     pairs = zip(items, weights, strict=True)
-    left_out = shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)
-    return [each for each in items if id(each) not in left_out], Counter(chain(*left_out.values()))
-
-
-def _by_name(claims: Iterable[MatchedClaim]) -> ClaimsByName:
-    first: dict[str, MatchedClaim] = {}
-    others: dict[str, list[MatchedClaim]] = {}
-    for matched in claims:
-        for name in matched.claim.names:
-            if first.setdefault(name, matched) is not matched:
-                others.setdefault(name, []).append(matched)
-    return first, others
+    return shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)

@@ -1,7 +1,7 @@
-"""The decisions on all hostnames, and the limits on their number.
+"""Who gets each hostname, and the limits on their number.
 
-Each decision is made in hostname_contest.py. It depends on the claims to the hostname, the answer of DNS, its
-lines in the hosts file and its place under the limits: while these stay the same, so does the decision.
+A decision depends on the claims to the hostname, the answer of DNS, its lines in the hosts file and its place
+under the limits: while these stay the same, so does the decision.
 
 The number of hostnames is limited, in total and per namespace. The oldest claims come first. A claim's age
 counts from the time when its load balancer exists as well. So a load balancer that is created later, at an
@@ -9,26 +9,229 @@ address that a status already names, puts no claim before those that have their 
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, refused
+from nodeagent.model.addresses import IPAddress, is_wildcard
+from nodeagent.model.desired import (
+    Conclusion,
+    DecisionStatus,
+    DnsQuestion,
+    HostsLine,
+    NameDecision,
+    bounded,
+    refused,
+    skipped,
+)
 from nodeagent.model.facts import Facts
-from nodeagent.plan.memory import Memory, Quota
+from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
+from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.claims import ClaimsByName, MatchedClaim
-from nodeagent.plan.names.hostname_contest import Contender, Decided, decide, obstacle
+from nodeagent.plan.names.conditions import NOT_ALLOWED, allowed, not_served, obstacle, verify_by_dns
+from nodeagent.plan.names.load_balancer_lookup import Choice
+from nodeagent.typed_values import intern
+
+
+class _Contender(Struct, frozen=True):
+    """One object claims one hostname, of a load balancer.
+
+    `blocked` is the conclusion that needs no DNS, if there is one.
+    """
+
+    name: str
+    matched: MatchedClaim
+    blocked: Conclusion | None = None
+
+    @property
+    def load_balancer(self) -> LoadBalancerPlan | None:
+        return self.matched.match.load_balancer
+
+    @property
+    def path(self) -> str:
+        """The load balancer's path; empty without one."""
+        return _path(self.load_balancer)
+
+    def decided(self, conclusion: Conclusion, plan: LoadBalancerPlan | None) -> NameDecision:
+        """Return the decision on the claim, for its own load balancer or another one."""
+        ref = plan.service.ref if plan else None
+        return NameDecision(self.name, self.matched.claim.ref, ref, conclusion)
+
+
+class _Decided(Struct, frozen=True):
+    """What is decided on a hostname.
+
+    Attributes:
+        decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
+            and that does not get it.
+        lines: its lines of the hosts file, if it is served.
+        addresses: those of its lines.
+        question: what to ask DNS; None if it has no say.
+        served: the claim for which it is served, if it is.
+    """
+
+    decisions: tuple[NameDecision, ...]
+    lines: tuple[HostsLine, ...] = ()
+    addresses: frozenset[IPAddress] = frozenset()
+    question: DnsQuestion | None = None
+    served: MatchedClaim | None = None
+
+
+def decide(claimed: Sequence[_Contender], facts: Facts, config: Config) -> _Decided:
+    """Decide which of the claims to one hostname (the oldest first) gets it.
+
+    DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A hostname
+    that is trusted without DNS (`hosts.allow`) stays with the load balancer that has it; else it goes to the
+    oldest claim whose load balancer is known. So what is served is not moved by what others create or edit.
+    """
+    contenders = _one_per_load_balancer(claimed) if len(claimed) > 1 else claimed
+    first, name = contenders[0], contenders[0].name
+    trusted = allowed(name, config.hosts) is not None
+    written = facts.standing_names.get(name, frozenset())
+    ways = [(each, plan) for each in contenders if not each.blocked for plan in _ways(each, facts)]
+    asked = _asked(contenders, config, trusted=trusted)
+    confirmed: Iterator[_Won] = (
+        (each, plan, says)
+        for each, plan in (sorted(ways, key=lambda way: way[0].matched.claim.age) if asked else ())
+        if (says := verify_by_dns(name, plan, facts)).status is DecisionStatus.SERVED
+    )
+    stays: Iterator[_Won] = (
+        (each, plan, None) for each, plan in ways if trusted and not written.isdisjoint(plan.hosts_addresses)
+    )
+    winner, plan, told = next(chain(confirmed, stays), (first, first.load_balancer, None))
+    conclusion = _with_how(told, winner, plan) if told else _decide_alone(winner, plan, facts, config)
+    lost = (
+        each.decided(_lost(each, winner, plan, facts, config), each.load_balancer)
+        for each in contenders
+        if each is not winner and each.path != _path(plan)
+    )
+    served = conclusion.status is DecisionStatus.SERVED
+    addresses = plan.hosts_addresses if plan and served else ()
+    return _Decided(
+        (winner.decided(conclusion, plan), *lost),
+        tuple(HostsLine(address, name) for address in addresses),
+        intern(frozenset(addresses)),
+        _question(asked, winner) if asked else None,
+        winner.matched if served else None,
+    )
+
+
+_Won = tuple[_Contender, LoadBalancerPlan | None, Conclusion | None]
+"""Who gets a hostname, for which load balancer, and what DNS says if it decides."""
+
+
+def _path(plan: LoadBalancerPlan | None) -> str:
+    return plan.service.ref.path if plan else ""
+
+
+def _one_per_load_balancer(claimed: Sequence[_Contender]) -> list[_Contender]:
+    """Return the oldest claim for each load balancer, the oldest first; the oldest of all if none is known.
+
+    A claim to which DNS can give another load balancer counts separately, and one that only DNS can give any
+    comes last. A blocked claim gives way to another one for its load balancer, whether DNS can give that
+    another one or not: so the later creation of a load balancer turns no choice of theirs into a veto.
+    """
+    found: dict[tuple[str, Choice | None], _Contender] = {}
+    for contender in claimed:
+        choice = contender.matched.match.choice
+        if contender.path or choice is not None:
+            earlier = found.get((contender.path, choice))
+            if earlier is None or (earlier.blocked and not contender.blocked):
+                found[contender.path, choice] = contender
+    led_to = {each.path for each in found.values() if not (each.blocked or each.matched.match.conclusion)}
+    left = [each for each in found.values() if not each.blocked or each.path not in led_to]
+    left.sort(key=lambda each: (each.matched.match.conclusion is not None, each.matched.claim.age))
+    return left or [claimed[0]]
+
+
+def _asked(contenders: Sequence[_Contender], config: Config, *, trusted: bool) -> tuple[_Contender, ...]:
+    """Return those between which DNS decides: of a trusted hostname, only if there is a choice."""
+    if config.hosts.verify != "dns" or is_wildcard(contenders[0].name):
+        return ()
+    unblocked = tuple(contender for contender in contenders if contender.blocked is None)
+    choice = len(contenders) > 1 or any(each.matched.match.choice for each in unblocked)
+    return unblocked if choice or not trusted else ()
+
+
+def _question(asked: Sequence[_Contender], winner: _Contender) -> DnsQuestion:
+    """Return what to ask DNS: whether it confirms one of these."""
+    addresses: set[IPAddress] = set()
+    for contender in asked:
+        plan, choice = contender.load_balancer, contender.matched.match.choice
+        addresses.update((*plan.decision.addresses, *plan.decision.relay_addresses) if plan else ())
+        addresses.update(choice.by_address if choice else ())
+    claimed_by = (winner if winner in asked else asked[0]).matched.claim.ref
+    return DnsQuestion(intern(frozenset(addresses)), claimed_by.namespace, claimed_by)
+
+
+def _ways(contender: _Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
+    """Yield the claim's load balancer, and those of its choice to which DNS, or an existing line, leads."""
+    first, choice = contender.load_balancer, contender.matched.match.choice
+    if first is not None and first.hosts_addresses:
+        yield first
+    if choice is None:
+        return
+    answer = facts.dns.get(contender.name)
+    replies = (answer.latest, answer.last_conclusive) if answer else ()
+    leads = {address for reply in replies if reply for address in reply.addresses}
+    leads |= facts.standing_names.get(contender.name, frozenset())
+    found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
+    yield from (plan for _, plan in sorted(found.items()) if plan is not first and plan.hosts_addresses)
+
+
+def _decide_alone(
+    contender: _Contender, plan: LoadBalancerPlan | None, facts: Facts, config: Config
+) -> Conclusion:
+    """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
+    match = contender.matched.match
+    if contender.blocked is not None:
+        return contender.blocked
+    if plan is None:
+        return match.conclusion or skipped("UnknownLoadBalancer", "no load balancer is known to serve it")
+    own = plan is contender.load_balancer
+    conclusion = not_served(match.conclusion if own else None, plan) or plan.without_lines
+    if conclusion is not None:
+        return conclusion
+    conclusion = allowed(contender.name, config.hosts)
+    if conclusion is None and config.hosts.verify == "allow":
+        conclusion = NOT_ALLOWED
+    return _with_how(conclusion or verify_by_dns(contender.name, plan, facts), contender, plan)
+
+
+def _lost(
+    contender: _Contender, winner: _Contender, plan: LoadBalancerPlan | None, facts: Facts, config: Config
+) -> Conclusion:
+    """Return the decision on a claim to a hostname that another load balancer gets."""
+    claim, winning, path = contender.matched.claim, winner.matched.claim, _path(plan)
+    if claim.ref == winning.ref:
+        reason = f"it claims the hostname for Service {path}: a hostname has only one load balancer"
+        return skipped("OtherLoadBalancer", reason)
+    if winning.age < claim.age:
+        return refused("Conflict", f"{winning.ref} is older and claims the hostname for Service {path}")
+    if allowed(contender.name, config.hosts):
+        reason = f"{winning.ref} has the hostname already, or DNS says so, for Service {path}"
+        return refused("Conflict", reason)
+    return _decide_alone(contender, contender.load_balancer, facts, config)
+
+
+def _with_how(conclusion: Conclusion, contender: _Contender, plan: LoadBalancerPlan | None) -> Conclusion:
+    """Add how the load balancer was found."""
+    how = contender.matched.match.how
+    if plan and plan is not contender.load_balancer:
+        how = f"{plan.service.ref}, which has it or to which DNS leads"
+    return intern(replace(conclusion, reason=bounded(f"{conclusion.reason}; {how}")) if how else conclusion)
 
 
 class _Contest(Struct, frozen=True):
     """Who claims a hostname, the oldest first; and of each namespace, for which claim it wants a place."""
 
-    contenders: tuple[Contender, ...]
+    contenders: tuple[_Contender, ...]
     places: Mapping[str, MatchedClaim]
 
 
@@ -48,8 +251,12 @@ class HostnamePlan(Struct, frozen=True):
     questions: Mapping[str, DnsQuestion] = {}
 
 
+_Named = TypeVar("_Named", NameDecision, HostsLine)
+_Value = TypeVar("_Value")
+
+
 class HostnamePlanner:
-    """Decides on all hostnames.
+    """Decides on all hostnames, and remembers.
 
     Args:
         config: the configuration.
@@ -61,15 +268,15 @@ class HostnamePlanner:
         self._shares: Quota[str, MatchedClaim] = Quota(limits.hostnames_per_namespace, MatchedClaim.place)
         self._limit: Quota[str, MatchedClaim] = Quota(limits.hostnames, MatchedClaim.place)
         self._contests: Memory[str, _Contest] = Memory()
-        self._decided: Memory[str, Decided] = Memory()
+        self._decided: Memory[str, _Decided] = Memory()
         self._plan = HostnamePlan()
-        self._collected_from: Mapping[str, Decided] = {}
+        self._collected_from: Mapping[str, _Decided] = {}
 
     def plan(self, claims: ClaimsByName, facts: Facts) -> HostnamePlan:
         """Return the decisions; those that are the same as before are the same objects."""
         contests = self._contests.results(
-            lambda name, claim, more, _: self._contest(name, (claim, *(more or ())), facts),
-            *claims,
+            lambda name, claimed, _: self._contest(name, claimed, facts),
+            claims,
             facts.user_names,
             # What can forbid any hostname.
             context=(facts.node_names, facts.api_server_names, facts.takes_wildcards),
@@ -85,7 +292,7 @@ class HostnamePlanner:
 
     def _contest(self, name: str, claims: Sequence[MatchedClaim], facts: Facts) -> _Contest:
         """Return all that claim the hostname; those without obstacles want a place."""
-        contenders: list[Contender] = []
+        contenders: list[_Contender] = []
         places: dict[str, MatchedClaim] = {}
         opted_out: dict[str, str] = {}
         for matched in sorted(claims, key=MatchedClaim.order) if len(claims) > 1 else claims:
@@ -95,7 +302,7 @@ class HostnamePlanner:
             own = claim.excluded if claim.excluded_in == namespace else None
             excluded = opted_out.setdefault(namespace, own or "")
             blocked = obstacle(name, claim.excluded or excluded, matched.match, facts, self._config)
-            contenders.append(Contender(name, matched, blocked))
+            contenders.append(_Contender(name, matched, blocked))
             if blocked is None:
                 known = places.setdefault(namespace, matched)
                 if known is not matched and matched.place() < known.place():
@@ -112,7 +319,7 @@ class HostnamePlanner:
             for namespace, each in contest.places.items()
         )
 
-    def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> Decided:
+    def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> _Decided:
         """Return who gets the hostname; `left_out` are the namespaces in whose shares it has no place."""
         most = self._config.limits.hostnames_per_namespace
         blocked = {
@@ -123,15 +330,15 @@ class HostnamePlanner:
             )
             for namespace in left_out
         }
-        contenders = [
-            replace(each, blocked=each.blocked or blocked.get(each.matched.claim.ref.namespace))
-            if blocked
-            else each
-            for each in contest.contenders
-        ]
+        contenders: Sequence[_Contender] = contest.contenders
+        if blocked:
+            contenders = [
+                replace(each, blocked=each.blocked or blocked.get(each.matched.claim.ref.namespace))
+                for each in contenders
+            ]
         return decide(contenders, facts, self._config)
 
-    def _within_limit(self, decided: Mapping[str, Decided]) -> Mapping[str, Decided]:
+    def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
         """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
         if len(decided) <= self._limit.share:
             return decided
@@ -141,28 +348,50 @@ class HostnamePlanner:
         most = self._config.limits.hostnames
         reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
         conclusion = refused("TooManyHostnames", reason)
-        limited: dict[str, Decided] = {}
+        limited: dict[str, _Decided] = {}
         for name in left_out:
             won, *lost = decided[name].decisions
             decisions = (dataclasses.replace(won, conclusion=conclusion), *lost)
-            limited[name] = Decided(decisions, question=decided[name].question)
+            limited[name] = _Decided(decisions, question=decided[name].question)
         return {**decided, **limited} if limited else decided
 
-    def _collected(self, decided: Mapping[str, Decided]) -> HostnamePlan:
-        if decided is self._collected_from:
-            return self._plan
+    def _collected(self, decided: Mapping[str, _Decided]) -> HostnamePlan:
+        changed = changed_keys(self._collected_from, decided)
         self._collected_from = decided
-        before, in_order = self._plan, [decided[name] for name in sorted(decided)]
-        names = tuple(chain.from_iterable(map(attrgetter("decisions"), in_order)))
-        hosts = tuple(chain.from_iterable(map(attrgetter("lines"), in_order)))
-        questions = {each.decisions[0].name: each.question for each in in_order if each.question}
-        same = hosts == before.hosts
+        if not changed:
+            return self._plan
+        before, anew = self._plan, 4 * len(changed) > len(decided)
+        names, hosts = ([], []) if anew else ([*before.names], [*before.hosts])
+        for name in sorted(decided if anew else changed):
+            now = decided.get(name, _UNCLAIMED)
+            _put(names, name, now.decisions)
+            _put(hosts, name, now.lines)
+        new = {name: decided.get(name, _UNCLAIMED) for name in sorted(changed)}
         self._plan = HostnamePlan(
-            before.names if names == before.names else names,
-            before.hosts if same else hosts,
-            before.standing
-            if same
-            else {each.lines[0].name: each.addresses for each in in_order if each.lines},
-            before.questions if questions == before.questions else questions,
+            tuple(names),
+            before.hosts if hosts == [*before.hosts] else tuple(hosts),
+            _with(before.standing, {name: each.addresses or None for name, each in new.items()}),
+            _with(before.questions, {name: each.question for name, each in new.items()}),
         )
         return self._plan
+
+
+_UNCLAIMED = _Decided(())
+
+
+def _put(items: list[_Named], name: str, new: Sequence[_Named]) -> None:
+    """Replace all that are about this name, in a list in the order of their names."""
+    start = end = len(items)
+    if items and items[-1].name >= name:
+        start = bisect_left(items, name, key=attrgetter("name"))
+        end = bisect_right(items, name, start, key=attrgetter("name"))
+    items[start:end] = new
+
+
+def _with(before: Mapping[str, _Value], new: Mapping[str, _Value | None]) -> Mapping[str, _Value]:
+    """Return the mapping with these values, None for none; the same object if nothing changes."""
+    differing = {name: value for name, value in new.items() if before.get(name) != value}
+    if not differing:
+        return before
+    set_ = {name: value for name, value in differing.items() if value is not None}
+    return Changed(before, set_, differing.keys() - set_.keys())

@@ -27,13 +27,15 @@ _Point = IPAddress | str
 class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
     """What objects say about the load balancer that serves them.
 
-    All objects that say the same share one value (`one_of`), which is compared by identity: of ten
-    thousand Ingresses, most say the same, and hashing the addresses of each costs more than all else.
+    All that say the same share one value (`one_of`), compared by identity: hashing the addresses of each of
+    ten thousand Ingresses costs more than all else.
 
-    `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
-    `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
-    the object is attached to: a Service may have its name. `service` is the path of the object itself, if it
-    is the load balancer's own Service. `unattached` says why nothing serves it, if so.
+    Attributes:
+        points, problems: those of its status, which `status` names for reasons.
+        ingress_class, controller: None where they are unknown (IngressClass.spec.controller).
+        gateway: the Gateway that the object is attached to.
+        service: the path of the object, if it is the load balancer's own Service.
+        unattached: why nothing serves it, if so.
     """
 
     points: tuple[LoadBalancerPoint, ...] = ()
@@ -138,15 +140,26 @@ class LoadBalancerLookup:
         """Return what an object's own hints and the configuration say: the first that says something."""
         if hints.unattached:
             return LoadBalancerMatch(None, skipped("NotAttached", hints.unattached))
-        if hints.service:
-            return LoadBalancerMatch(self._by_path[hints.service])
-        return (
-            self._by_status(hints)
-            or self._by_gateway_name(hints.gateway)
-            or _unusable_status(hints)
-            or self._by_configured_class(hints)
-            or self._by_number(hints)
-        )
+        own = self._by_path.get(hints.service)
+        if hints.gateway:  # what an implementation made for it has its label
+            own = self._by_gateway.get((hints.gateway.namespace, hints.gateway.name))
+        by_class = self._by_configured_class(hints)
+        points = _keys(hints.points)
+        if at_points := [found for key in points if (found := self._by_point.get(key))]:
+            # If several Services share an address, the one that is named is meant; otherwise the first.
+            named = (own, by_class.load_balancer if by_class else None)
+            plans = [next((plan for plan in named if plan in found), found[0]) for found in at_points]
+            # If it reports several addresses, the one that the relay serves is meant.
+            return LoadBalancerMatch(min(plans, key=_served_first))
+        if own is not None:
+            return LoadBalancerMatch(own)
+        if points:
+            reported = ", ".join(sorted(map(str, points)))
+            reason = f"{hints.status} names {reported}: no LoadBalancer Service with a TCP port has that"
+            return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
+        if hints.problems:
+            return LoadBalancerMatch(None, skipped("BadStatus", "; ".join(hints.problems)))
+        return by_class or self._by_number(hints)
 
     def _by_number(self, hints: LoadBalancerHints) -> LoadBalancerMatch:
         """Return the only one that sends PROXY; of several, what DNS chooses."""
@@ -162,32 +175,6 @@ class LoadBalancerLookup:
         )
         return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason), choice=self.choice)
 
-    def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
-        at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
-        if not at_points:
-            return None
-        # If several Services share an address, the one that is named below is meant; otherwise the first.
-        plans = [self._named(hints, found) or found[0] for found in at_points]
-        # If it reports several addresses, the one that the relay serves is meant.
-        return LoadBalancerMatch(min(plans, key=_served_first))
-
-    def _named(
-        self, hints: LoadBalancerHints, sharing: Sequence[LoadBalancerPlan]
-    ) -> LoadBalancerPlan | None:
-        """Return, of Services that share an address, the Gateway's own, or the class's configured one."""
-        for found in (
-            self._by_gateway_name(hints.gateway),
-            self._by_configured_class(hints) if len(sharing) > 1 else None,
-        ):
-            if found and found.load_balancer in sharing:
-                return found.load_balancer
-        return None
-
-    def _by_gateway_name(self, gateway: ObjectRef | None) -> LoadBalancerMatch | None:
-        """Return the Service that an implementation made for a Gateway, by the label that it sets."""
-        plan = self._by_gateway.get((gateway.namespace, gateway.name)) if gateway else None
-        return LoadBalancerMatch(plan) if plan else None
-
     def _by_configured_class(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         for name in (hints.ingress_class, hints.controller):
             entry = self._configured.get(name) if name else None
@@ -195,9 +182,8 @@ class LoadBalancerLookup:
                 continue
             plan = self._by_path.get(entry.path)
             if plan is not None:
-                return LoadBalancerMatch(
-                    plan, how=f"{plan.service.ref} by loadBalancers.ingressClasses ({name})"
-                )
+                how = f"{plan.service.ref} by loadBalancers.ingressClasses ({name})"
+                return LoadBalancerMatch(plan, how=how)
             reason = (
                 f"loadBalancers.ingressClasses gives {name} to Service {entry.path}: "
                 "no LoadBalancer Service has that name"
@@ -208,37 +194,21 @@ class LoadBalancerLookup:
 
 def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choice | None:
     """`plans` are in order: if an address leads to several, the first has it. None for no plans."""
-    if not plans:
-        return None
     found: dict[IPAddress, LoadBalancerPlan] = {}
     for plan in plans:
         for address in (*plan.own_addresses, *plan.hosts_addresses):
             found.setdefault(address, plan)
-    if before is not None and before.by_address == found:
-        return before
-    return Choice(found)
-
-
-def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
-    reported = sorted(map(str, _keys(hints.points)))
-    if reported:
-        reason = (
-            f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service with a TCP port has that"
-        )
-        return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
-    if hints.problems:
-        return LoadBalancerMatch(None, skipped("BadStatus", "; ".join(hints.problems)))
-    return None
+    if not plans:
+        return None
+    return before if before is not None and before.by_address == found else Choice(found)
 
 
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[_Point, list[LoadBalancerPlan]]:
     """Return the load balancers with TCP ports at each address and hostname, by precedence."""
     found: dict[_Point, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=lambda plan: plan.rank):
-        if not plan.service.tcp_ports:
-            continue
         # Controllers report externalIPs too; those count for which the load balancer's own decision says so.
-        for key in _keys(plan.service.points) | {*plan.decision.addresses}:
+        for key in _keys(plan.service.points) | {*plan.decision.addresses} if plan.service.tcp_ports else ():
             found.setdefault(key, []).append(plan)
     return found
 

@@ -38,11 +38,10 @@ _KINDS_OF_PROTOCOL = {
 """Which of the Routes that are read here a listener takes. Controllers have protocols of their own
 (`example.com/quic`): with one of those, a listener takes what it lists."""
 
-_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet"})
 _OTHER_LISTENER = "has no listener with that name or port"
 _OTHER_KIND = "has no listener that accepts this kind"
 _OTHER_NAMESPACE = "accepts nothing from this namespace"
-_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
+_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE, "")
 
 
 class Attachment(Struct, frozen=True):
@@ -100,32 +99,22 @@ class Parents:
 
     def obstacle(self, route: Route) -> str:
         """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
-        return "; ".join(
-            dict.fromkeys(
-                f"{parent.kind} {parent.namespace}/{parent.name} {self._obstacle(route, parent)}"
-                for parent in route.parents
-                if parent.kind in _WITH_LISTENERS
-            )
-        )
-
-    def _obstacle(self, route: Route, parent: ParentRef) -> str:
-        if parent in route.declined:
-            return "does not accept it, according to its status"
-        return self._taken(parent, route.ref.kind, route.ref.namespace)[1]
+        reasons: dict[str, None] = {}
+        for parent in route.parents:
+            why = self._taken(parent, route.ref.kind, route.ref.namespace)[1]
+            if parent in route.declined:
+                why = "does not accept it, according to its status"
+            if parent.kind in {"Gateway", "ListenerSet"}:
+                reasons[f"{parent.kind} {parent.namespace}/{parent.name} {why}"] = None
+        return "; ".join(reasons)
 
     def _find_taken(self, parent: ParentRef, kind: str, whence: str) -> tuple[tuple[Attachment, ...], str]:
         """Return the listeners of a parent that take such Routes; and why none does, if so."""
-        refusals: dict[str, None] = {}
-        taken: list[Attachment] = []
-        for attachment in self._of_parent(parent):
-            refusal = self._refusal(attachment, parent, kind, whence)
-            if refusal:
-                refusals[refusal] = None
-            else:
-                taken.append(attachment)
-        if taken or refusals:
+        found = [(each, self._refusal(each, parent, kind, whence)) for each in self._of_parent(parent)]
+        if found:
             # The listener that comes closest says most: the others were never meant.
-            return tuple(taken), "" if taken else max(refusals, key=_REFUSALS.index)
+            best = max((refusal for _, refusal in found), key=_REFUSALS.index)
+            return tuple(each for each, refusal in found if not refusal), best
         gateway = parent.kind == "Gateway"
         return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
 
@@ -142,22 +131,16 @@ class Parents:
         return ""
 
     def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
-        if gateway := self._gateway(parent):
-            yield from (
-                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname))
-                for listener in gateway.listeners
-            )
+        added = self._listener_set(parent)
+        gateway = self._gateway(added.parent if added else parent)
+        if gateway is None:
             return
-        found = self._listener_set(parent)
-        if found is None:
-            return
-        gateway = self._gateway(found.parent)
         # The Gateway says who may add listeners to it.
-        if gateway and self._allows(gateway.allowed_listeners, gateway.ref.namespace, found.ref.namespace):
-            yield from (
-                Attachment(gateway, listener, listener.hostname and canonical(listener.hostname), found)
-                for listener in found.listeners
-            )
+        if added and not self._allows(gateway.allowed_listeners, gateway.ref.namespace, added.ref.namespace):
+            return
+        for listener in (added or gateway).listeners:
+            hostname = listener.hostname and canonical(listener.hostname)
+            yield Attachment(gateway, listener, hostname, added)
 
     def _gateway(self, parent: ParentRef) -> Gateway | None:
         is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
@@ -182,26 +165,19 @@ class Parents:
 
 def _takes_kind(listener: GatewayListener, kind: str) -> bool:
     of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
-    if of_protocol is None:
-        return (GATEWAY_API, kind) in listener.kinds
-    return kind in of_protocol and (not listener.kinds or (GATEWAY_API, kind) in listener.kinds)
+    listed = (GATEWAY_API, kind) in listener.kinds
+    return listed if of_protocol is None else kind in of_protocol and (listed or not listener.kinds)
 
 
 def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
     """Whether all rules hold; a selector without rules selects everything."""
-    return all(_holds(rule, labels) for rule in selector)
-
-
-def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
-    match rule.operator:
-        case "In":
-            return labels.get(rule.key) in rule.values
-        case "NotIn":
-            return labels.get(rule.key) not in rule.values
-        case "Exists":
-            return rule.key in labels
-        case "DoesNotExist":
-            return rule.key not in labels
+    holds = {
+        "In": lambda rule: labels.get(rule.key) in rule.values,
+        "NotIn": lambda rule: labels.get(rule.key) not in rule.values,
+        "Exists": lambda rule: rule.key in labels,
+        "DoesNotExist": lambda rule: rule.key not in labels,
+    }
+    return all(holds[rule.operator](rule) for rule in selector)
 
 
 def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
