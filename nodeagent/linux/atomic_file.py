@@ -31,9 +31,6 @@ def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600
         content: Its new content.
         durable: Whether it must survive a power failure; costs a few milliseconds on a disk.
         mode: Its mode, whatever the umask.
-
-    Raises:
-        OSError: it can't be written.
     """
     with drafted(path, content, durable=durable, mode=mode) as draft:
         draft.rename(path)
@@ -47,17 +44,8 @@ def drafted(
 ) -> Iterator[Path]:
     """Write a new file next to `path`, for the block to rename or link; afterwards, no draft is left.
 
-    Removes the drafts of crashed runs first.
-
-    Args:
-        path: The file that is to be replaced.
-        content: The new file's content.
-        durable: Whether to flush it to the disk.
-        mode: Its mode, whatever the umask, unless `like` is given.
-        like: The file whose owner, mode and extended attributes (SELinux label, ACL) it takes over.
-
-    Raises:
-        OSError: it can't be written.
+    Removes the drafts of crashed runs first. Arguments as of `replace_file`; with `like`, it takes over that
+    file's owner, mode and extended attributes (SELinux label, ACL) instead.
     """
     remove_drafts(path)
     draft = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
@@ -78,22 +66,14 @@ def drafted(
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove what crashed runs left next to `path`. Idempotent.
-
-    Raises:
-        OSError: the directory can't be read, or a file can't be removed.
-    """
+    """Remove what crashed runs left next to `path`. Idempotent."""
     for entry in path.parent.iterdir():
         if entry.name.startswith(_prefix(path)) and stat.S_ISREG(entry.lstat().st_mode):
             entry.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush a directory, so that a rename in it survives a power failure.
-
-    Raises:
-        OSError: the kernel reported an error; the rename is visible, but might be lost.
-    """
+    """Flush a directory, so that a rename in it survives a power failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

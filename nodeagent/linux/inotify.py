@@ -1,9 +1,7 @@
 """Events of one file by inotify(7), as a descriptor to poll. EFFECTS: the only importer of watchdog.
 
-Of watchdog, only its bindings of the C library: what is above them is made for threads of its own, and
-`Observer` does not fit. Version 7.1 does this: given a file, it watches the file's directory, which reports
-nothing about a file that is a mount point; it only logs an overflow of the kernel's queue; it holds back a
-removal for 0.5 s; and it takes one more thread for each watched path.
+Of watchdog, only its bindings of the C library: what is above them is made for threads of its own, reports
+nothing about a file that is a mount point, and only logs an overflow of the kernel's queue (7.1).
 """
 
 import ctypes
@@ -27,9 +25,9 @@ _BUFFER_BYTES = 1 << 16
 class FileEvents:
     """Implements `component.Watch`: what happens to one file, and to its name in its directory.
 
-    A watch on the directory continues when the file is replaced. But it sees a file only as the directory's
-    child: if a single file is mounted over the name, events come through the other end of the mount, so the
-    file is watched, too. The file may be missing, its directory must exist.
+    A watch on the directory continues when the file is replaced. But if a single file is mounted over the
+    name, events come through the other end of the mount, so the file is watched, too. The file may be
+    missing, its directory must exist.
 
     Args:
         path: The file.
@@ -61,11 +59,7 @@ class FileEvents:
         return self._descriptor
 
     def drain(self) -> str:
-        """See `component.Watch`.
-
-        Raises:
-            OSError: there is no such directory any more.
-        """
+        """See `component.Watch`. Raises OSError if there is no such directory any more."""
         own = {b"", os.fsencode(self._path.name)}  # without a name: the directory itself is gone
         events = [*self._arrived()]
         if not any(

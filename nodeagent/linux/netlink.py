@@ -54,12 +54,7 @@ _DATAGRAM_BYTES = 1 << 17
 
 
 class NetlinkRefusedError(ApplyError):
-    """The kernel rejected a request.
-
-    Args:
-        errno: Its error number.
-        what: The request, as the beginning of the message.
-    """
+    """The kernel rejected a request, with this error number."""
 
     def __init__(self, errno: int, what: str) -> None:
         super().__init__(f"{what}: {os.strerror(errno)}")
@@ -106,7 +101,7 @@ class Netlink:
         )
 
     def addresses(self) -> list[KernelAddress]:
-        """Return all addresses of both families, in the kernel's order, as they were at one moment.
+        """Return all addresses of both families, as they were at one moment.
 
         A change during the listing makes it useless, as the kernel reports: then it is repeated.
         """
@@ -121,8 +116,6 @@ class Netlink:
 
     def make(self, name: str, kind: str, alias: str) -> None:
         """Make a device with this alias and set it up; a half-made one is deleted again.
-
-        A dummy device has IFF_NOARP of its own (dummy_setup()).
 
         Raises:
             NetlinkRefusedError: EOPNOTSUPP if the kernel has no such kind.
@@ -148,9 +141,9 @@ class Netlink:
     def add(self, address: IPAddress, name: str, attributes: Mapping[str, object]) -> None:
         """Put an address with a host's prefix length on a device; succeeds if it exists.
 
-        An IPv6 address can be bound when the kernel has answered, but a work queue of the kernel makes its
-        host route a moment later, even without DAD (addrconf_dad_work()): one connection in fifty that was
-        tried at once failed with "Network is unreachable". So this method waits for the route.
+        A work queue of the kernel makes the host route of an IPv6 address a moment later
+        (addrconf_dad_work()): one connection in fifty that was tried at once failed with "Network is
+        unreachable". So this waits for the route.
         """
         with _explained(f"add {address} on {name}", EEXIST):
             self._route.addr(
@@ -167,11 +160,7 @@ class Netlink:
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """Yield a netlink socket, closed at the end.
-
-    Raises:
-        ApplyError: no socket is available.
-    """
+    """Yield a netlink socket, closed at the end. Raises ApplyError if no socket is available."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - loaded where it is used
 
     try:
@@ -185,10 +174,7 @@ def opened() -> Iterator[Netlink]:
 def tcp_sockets(states: Iterable[int]) -> list[Any]:
     """Return the TCP sockets of both families in these states, as sock_diag(7) has them; needs no privilege.
 
-    A kernel without tcp_diag shows none.
-
-    Returns:
-        pyroute2's `inet_diag_msg` for each.
+    Each is pyroute2's `inet_diag_msg`. A kernel without tcp_diag shows none.
     """
     from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415 - see `opened`
 
@@ -201,9 +187,6 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 def end_tcp(sockets: Sequence[Any]) -> None:
     """Abort these connections: what was not sent yet is dropped. One that has ended meanwhile is no error.
-
-    Args:
-        sockets: as `tcp_sockets` returns them.
 
     Raises:
         OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.
@@ -218,7 +201,6 @@ def end_tcp(sockets: Sequence[Any]) -> None:
 
 
 def _waiting(source: Any) -> bytes | None:  # noqa: ANN401 - a socket, or pyroute2's, which has no types
-    """Return the next datagram that has arrived; None if there is none."""
     try:
         return bytes(source.recv(_DATAGRAM_BYTES, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -272,11 +254,11 @@ class Notifications:
             raise
 
     def fileno(self) -> int:
-        """Return the descriptor to poll for reading."""
+        """See `component.Watch`."""
         return int(self._source.fileno())
 
     def close(self) -> None:
-        """Stop listening."""
+        """See `component.Watch`."""
         self._source.close()
 
     def messages(self) -> Iterator[Any]:
@@ -300,8 +282,7 @@ def address_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
 def nftables_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
     """Return pyroute2's socket for notifications about nftables' transactions.
 
-    Of an object, only the table's name is decoded, the first attribute of each kind. NEWGEN, at the end of a
-    transaction, names the process.
+    Of an object, only the table's name is decoded. NEWGEN, at the end of a transaction, names the process.
     """
     from pyroute2.netlink.nfnetlink import nfgen_msg  # noqa: PLC0415 - see `opened`
     from pyroute2.netlink.nfnetlink.nftsocket import nft_gen_msg  # noqa: PLC0415
@@ -329,10 +310,7 @@ def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - p
 
 
 def _await_route(address: IPv6Address, name: str) -> None:
-    """Wait until the kernel has made an address's host route.
-
-    It is on the address's own device (Linux 4.14 or newer): one on another device says nothing about it.
-    """
+    """Wait until the kernel has made the address's host route on its device (Linux 4.14 or newer)."""
     deadline = time.monotonic() + _ROUTE_SECONDS
     host = f"{address.packed.hex()} 80 "
     while True:

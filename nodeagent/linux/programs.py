@@ -27,14 +27,9 @@ def run_program(
         command: Its path, as `find_program` returns it, and its arguments.
         seconds: After that it is killed.
         text: Its standard input: a file in memory, complete before it starts. With a pipe, an agent that is
-            killed while it writes would leave nft a shorter script that ends at a line end, and nft would run
-            it. Nor is there a directory for temporary files where the container's root is read-only.
+            killed while it writes would leave nft a shorter script, and nft would run it.
         output: An open file that takes what it prints. For a program that leaves processes behind: a pipe
             would stay open as long as any of them.
-
-    Returns:
-        Its exit code, and without `output` its standard output and standard error; messages of the C library
-        are in English.
 
     Raises:
         OSError: It could not be started.

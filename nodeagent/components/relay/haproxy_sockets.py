@@ -112,17 +112,14 @@ class Processes(Struct, frozen=True):
 
 
 class Reload(Struct, frozen=True):
-    """The master's answer to `reload_haproxy`, with its log if it returns one (2.7 and newer).
-
-    If it is not `refused`, it may be under way; otherwise, the old worker continues.
-    """
+    """The master's answer, with its log if it returns one; if it is `refused`, the old worker continues."""
 
     refused: bool = False
     log: str = ""
 
 
 def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
-    """Return the processes of the master behind the socket at `path`; `timeout` in seconds.
+    """Return the processes of the master behind the socket, within `timeout` seconds.
 
     A master that executes itself again closes connections for a moment: the query is repeated.
     """
@@ -137,7 +134,7 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
 
 
 def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
-    """Make the master read its configuration again; `timeout` in seconds.
+    """Make the master read its configuration again, within `timeout` seconds.
 
     2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones close
     the connection, as the master executes itself.
@@ -221,7 +218,7 @@ class Worker(Struct, frozen=True):
 
 
 def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
-    """Return the worker behind the statistics socket at `path`; `timeout` in seconds."""
+    """Return the worker behind the statistics socket, within `timeout` seconds."""
     return _parsed(path, "show info", timeout, _worker)
 
 
@@ -234,7 +231,7 @@ def _worker(answer: str) -> Worker:
 
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
-    """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
+    """Return the servers of all listeners, sorted by address and port, within `timeout` seconds."""
     command = f"show stat -1 {_FRONTENDS_AND_SERVERS} -1"
     return _parsed(path, command, timeout, _servers, _MOST_STATISTICS)
 

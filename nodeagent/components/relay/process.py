@@ -100,8 +100,8 @@ def running(config: Path) -> tuple[int, ...]:
 def drain(pids: tuple[int, ...], config: Path) -> None:
     """Signal these processes to accept nothing more and to end with their last connection (SIGUSR1).
 
-    Only masters get the signal, and workers whose master is dead: a master passes it on to its workers and
-    ends after them (management manual 4).
+    Only masters get the signal, and workers whose master is dead: a master passes it on (management manual
+    4).
     """
     for pid in pids:
         status = _status(pid)

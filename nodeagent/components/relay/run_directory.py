@@ -47,13 +47,10 @@ class RunDirectory:
         self._ready = path / "ready"
 
     def read(self) -> str | None:
-        """Return the configuration, or None if there is none.
+        """Return the configuration, or None if there is none; raises ApplyError if it can't be read.
 
         The relay's container can write here. A link, a FIFO or a file without end counts as none: it is
         neither followed nor waited for, and the next `install` replaces it.
-
-        Raises:
-            ApplyError: it exists, but can't be read.
         """
         try:
             content = _content(self.config, _LARGEST)
