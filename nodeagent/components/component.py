@@ -80,10 +80,9 @@ class Watch(Protocol):
         """Return the descriptor to poll for reading; -1 if there is nothing to wait for now."""
 
     def drain(self) -> str:
-        """Take all that has arrived, without waiting; return what concerned the component, for a person.
+        """Return what has arrived that concerned the component, for a person, without waiting.
 
-        Raises:
-            OSError: the watch is broken, or something was lost.
+        Raises OSError if the watch is broken, or something was lost.
         """
 
     def close(self) -> None:
@@ -98,42 +97,29 @@ class Component(Protocol[StateT, DiffT]):
     """One component of the node. A base class: what has a body below is right for most of them."""
 
     def read(self) -> StateT:
-        """Read the actual state; change nothing.
-
-        Raises:
-            ApplyError: it can't be read.
-        """
+        """Read the actual state. Raises ApplyError if it can't be read."""
 
     def diff(self, actual: StateT, desired: Desired, *, keep: bool = False) -> DiffT:
         """Return the difference from `actual` to `desired`. Pure.
 
-        With `keep`, what others may point at is added, altered and repaired, but not removed.
-
-        Raises:
-            ApplyError: nothing can lead to the desired state.
+        With `keep`, what others may point at is added, altered and repaired, but not removed. Raises
+        ApplyError if nothing can lead to the desired state.
         """
 
     def apply(self, diff: DiffT) -> str:
         """Apply a difference; return what of it was not applied and why, for a person.
 
-        Idempotent: once applied and computed again, the difference is empty.
-
-        Raises:
-            ApplyError: it was not applied; the text says what is there now.
+        Idempotent: once applied and computed again, the difference is empty. Raises ApplyError if it was not
+        applied; the text says what is there now.
         """
 
     def watch(self) -> Watch:
-        """Return notifications of what other programs do to it.
-
-        Raises:
-            OSError: the kernel gives none.
-        """
+        """Return notifications of what other programs do to it. Raises OSError if the kernel gives none."""
 
     def reserve(self, desired: Desired) -> None:  # noqa: ARG002 - for one that has something to keep
         """Keep for this process what the desired state needs and another program could take. Idempotent.
 
-        Raises:
-            ApplyError: that is not possible; nothing was changed.
+        Raises ApplyError if that is not possible; nothing was changed.
         """
         return
 
@@ -144,7 +130,6 @@ class Component(Protocol[StateT, DiffT]):
     def leave(self) -> None:
         """Remove what is left when nothing is desired any more, and release what is reserved. Idempotent.
 
-        Raises:
-            ApplyError: something is left; the text says what.
+        Raises ApplyError if something is left; the text says what.
         """
         return

@@ -128,9 +128,7 @@ class CachedState(Generic[StateT, DiffT]):
     def apply(self, desired: Desired, *, keep: bool = False) -> Applied:
         """Apply the difference from the desired state, and read what it left.
 
-        Raises:
-            UndoneError: it was applied, but is not there.
-            ApplyError: it was not applied; the next `state` is read again.
+        Raises UndoneError if it was applied, but is not there, and ApplyError if it was not applied.
         """
         diff = self.diff(desired, keep=keep)
         if not diff:
@@ -172,8 +170,7 @@ class CachedState(Generic[StateT, DiffT]):
     def notice(self) -> str:
         """Take the notifications; forget the state if something may have changed it, or nothing reports that.
 
-        Returns:
-            What was seen, for a person; empty if the state holds, or nothing is known.
+        Returns what was seen, for a person; empty if the state holds, or nothing is known.
         """
         if self._watch is None:
             self._state = None

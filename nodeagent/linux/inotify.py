@@ -26,16 +26,11 @@ class FileEvents:
     """Implements `component.Watch`: what happens to one file, and to its name in its directory.
 
     A watch on the directory continues when the file is replaced. But if a single file is mounted over the
-    name, events come through the other end of the mount, so the file is watched, too. The file may be
-    missing, its directory must exist.
+    name, events come through the other end of the mount, so the file is watched, too; of its events, those of
+    `mask` count. The file may be missing, its directory must exist.
 
-    Args:
-        path: The file.
-        mask: The events of the file that count, besides its replacement and removal.
-
-    Raises:
-        OSError: the directory does not exist, no right to read it; EMFILE or ENOSPC at the limits
-            fs.inotify.max_user_instances and max_user_watches.
+    Raises OSError: no such directory, no right to read it; EMFILE or ENOSPC at the limits
+    fs.inotify.max_user_instances and max_user_watches.
     """
 
     seconds = math.inf

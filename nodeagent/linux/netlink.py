@@ -117,8 +117,7 @@ class Netlink:
     def make(self, name: str, kind: str, alias: str) -> None:
         """Make a device with this alias and set it up; a half-made one is deleted again.
 
-        Raises:
-            NetlinkRefusedError: EOPNOTSUPP if the kernel has no such kind.
+        Raises NetlinkRefusedError with EOPNOTSUPP if the kernel has no such kind.
         """
         with _explained(f"make the {kind} device {name}"):
             self._route.link("add", ifname=name, kind=kind)
@@ -188,8 +187,7 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 def end_tcp(sockets: Sequence[Any]) -> None:
     """Abort these connections: what was not sent yet is dropped. One that has ended meanwhile is no error.
 
-    Raises:
-        OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.
+    Raises OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as diag:
         for first in range(0, len(sockets), _DESTROYED_AT_ONCE):
@@ -220,13 +218,8 @@ def _ending(found: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types
 class Notifications:
     """Notifications of the kernel, to be polled for: the base of a `component.Watch`.
 
-    Args:
-        source: A netlink socket of pyroute2's.
-        groups: The numbers of the groups.
-        relevant: Whether a datagram is decoded. That takes 0.2 ms a message.
-
-    Raises:
-        OSError: EPERM if the kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
+    A datagram is decoded, which takes 0.2 ms a message, if it is `relevant`. Raises OSError: EPERM if the
+    kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
     """
 
     seconds = math.inf
@@ -264,8 +257,7 @@ class Notifications:
     def messages(self) -> Iterator[Any]:
         """Return what has arrived, without waiting, as pyroute2 decodes it.
 
-        Raises:
-            OSError: ENOBUFS if more came than the socket can hold; then some are missing.
+        Raises OSError: ENOBUFS if more came than the socket can hold; then some are missing.
         """
         while (datagram := _waiting(self._source)) is not None:
             if self._relevant(datagram):

@@ -21,7 +21,9 @@ def run_program(
     text: str = "",
     output: IO[bytes] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, in the root directory.
+    """Run a program to its end, in the root directory; `command` begins with its path.
+
+    Raises OSError if it could not be started, TimeoutExpired after `seconds`.
 
     Args:
         command: Its path, as `find_program` returns it, and its arguments.
@@ -30,10 +32,6 @@ def run_program(
             killed while it writes would leave nft a shorter script, and nft would run it.
         output: An open file that takes what it prints. For a program that leaves processes behind: a pipe
             would stay open as long as any of them.
-
-    Raises:
-        OSError: It could not be started.
-        subprocess.TimeoutExpired: It did not end in time.
     """
     with os.fdopen(os.memfd_create("stdin"), "w+b") as standard_input:
         standard_input.write(text.encode())

@@ -121,13 +121,8 @@ _SCRATCH = "nodeagent_probe"
 def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:
     """Return the backend for the option `dnat.backend`, and the other one, of which nothing is to be left.
 
-    If nft does not work, none of nodeagent's rules can be in nftables, and there is no other one. Without
-    permission to probe (a dry run), and if the node is too busy for it, nftables counts as working. iptables
-    may be the other one whether or not it works: reading it costs almost nothing if it has none of
-    nodeagent's rules.
-
-    Raises:
-        ApplyError: the requested backend does not work on this node, and why.
+    If nft does not work, there is no other one. Without permission to probe (a dry run), and if the node is
+    too busy for it, nftables counts as working. Raises ApplyError if the requested backend does not work.
     """
     nftables = nftables or NftablesBackend()
     obstacle = _nft_obstacle(nftables)
@@ -149,7 +144,7 @@ def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[Dna
 
 
 def _nft_obstacle(nft: NftablesBackend) -> ApplyError | None:
-    """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
+    """Let the kernel check a whole scratch table; nothing is made."""
     try:
         scratch = replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
         nft.execute(scratch, "--check")

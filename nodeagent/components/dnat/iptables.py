@@ -97,11 +97,7 @@ class IptablesBackend:
         return xt_script(layout(change.desired)) if change else ""
 
     def run(self, change: DnatChange) -> str:
-        """See `DnatBackend.run`: table by table, only what differs.
-
-        Raises:
-            ApplyError: it was rejected; the table it names, and those after it, are as before.
-        """
+        """See `DnatBackend.run`: table by table. Those after one that is rejected are as before."""
         work = list(self._work(change))
         if not work:
             return ""

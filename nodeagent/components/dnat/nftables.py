@@ -52,10 +52,7 @@ class NftState(DnatState):
 def _parsed(text: bytes) -> tuple[_Items, str]:
     """Return each object that a listing or an echo shows, after its kind; and their digest.
 
-    Elements do not count in it; each chain's rules count in their order.
-
-    Raises:
-        ApplyError: it is neither.
+    Elements do not count in it; each chain's rules count in their order. Raises ApplyError if it is neither.
     """
     items: _Items = []
     objects: dict[str, object] = {}
@@ -89,11 +86,7 @@ def _text(body: _Fields, name: str) -> str:
 
 
 def state_of(listing: bytes) -> NftState:
-    """Return the state that the output of `nft -j list table inet nodeagent` shows.
-
-    Raises:
-        ApplyError: this is not a listing of nft.
-    """
+    """Return the state that the output of `nft -j list table inet nodeagent` shows. Raises ApplyError."""
     items, listed = _parsed(listing)
     redirects: list[Redirect] = []
     ranges: dict[str, list[IPNetwork]] = {name: [] for name in RANGES}
@@ -204,11 +197,7 @@ class NftablesWatch(Notifications):
 
 
 class NftablesBackend:
-    """Implements `state.DnatBackend` on the nft program.
-
-    Args:
-        timeout: Seconds after which a run of it is given up; 5,000 entries take 0.1.
-    """
+    """Implements `state.DnatBackend` on the nft program, each run for at most so many seconds."""
 
     name = "nftables"
 
@@ -258,12 +247,7 @@ class NftablesBackend:
     def execute(self, script: str, *options: str) -> bytes:
         """Run `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
 
-        Returns:
-            What nft prints.
-
-        Raises:
-            NftError: it was rejected, or did not end in time; of a kind that says more if one fits.
-            NftMissingError: there is no nft.
+        Returns what nft prints. Raises NftError, of a kind that says more if one fits, or NftMissingError.
         """
         done = self._start([*options, "-f", "-"], script)
         if done.returncode != 0:

@@ -101,11 +101,8 @@ def _lines(sign: str, rules: DnatRules) -> list[str]:
 def normalised(rules: DnatRules) -> DnatRules:
     """Return `rules` in one fixed order, checked and complete, with ranges that neither touch nor overlap.
 
-    An nftables interval set rejects ranges that overlap ("conflicting intervals specified"), and two adjacent
-    /25 ranges mean the same as the /24.
-
-    Raises:
-        ApplyError: an entry that no kernel accepts, or two entries for one endpoint.
+    An nftables interval set rejects ranges that overlap. Raises ApplyError for an entry that no kernel
+    accepts, and for two of one endpoint.
     """
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
@@ -138,15 +135,13 @@ def difference(
 ) -> DnatChange:
     """Return the change from `before` to `desired`; false if both are the same. Pure.
 
+    A missing, other or additional comment counts as a change. Raises ApplyError; see `normalised`.
+
     Args:
         backend: The one that has read `before`.
-        before: The actual state. If it could not be read, it counts as absent. A missing, other or additional
-            comment counts as a change.
+        before: The actual state. If it could not be read, it counts as absent.
         desired: The rules, in any order.
         keep: Remove nothing, nor what the other backend left: its redirects hold until this one's are made.
-
-    Raises:
-        ApplyError: `desired` contradicts itself; see `normalised`.
     """
     if desired.leaving:
         desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
@@ -255,8 +250,7 @@ class DnatBackend(Protocol):
     def read(self) -> DnatState:
         """Read the actual state; a missing permission is a state with `unreadable` set, not an error.
 
-        Raises:
-            ApplyError: the machinery is missing or does not answer.
+        Raises ApplyError if the machinery is missing or does not answer.
         """
 
     def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
@@ -271,12 +265,8 @@ class DnatBackend(Protocol):
     def run(self, change: DnatChange) -> str:
         """Apply the change, all of it or nothing. Idempotent in effect.
 
-        Returns:
-            Why one address family can't be served on this node, which then has none of nodeagent's rules;
-            empty if both can.
-
-        Raises:
-            ApplyError: it was rejected; everything is as before.
+        Returns why one address family can't be served on this node, which then has none of nodeagent's rules.
+        Raises ApplyError if it was rejected; everything is as before.
         """
 
     def watch(self) -> Watch:

@@ -67,14 +67,13 @@ _LAYOUTS: Final[dict[Family, _Layout]] = {
 
 
 class XtRule(Struct, frozen=True):
-    """One rule: its target, and its matches.
+    """One rule: its target, a chain, a verdict or DNAT, and its matches.
 
-    `target` is a chain, a verdict or DNAT, `to` the latter's endpoint. `port` is TCP's destination port;
-    `interface` is the one over which the packet arrives, or with `*` at its end all that begin so; `outside`
-    means "over any interface but lo", `new` a connection's first packet, and `original` is the connection's
-    destination before any translation. With `users`, it applies to local users but root that
-    have more connections than that together; 0 means all. `foreign` is set for a rule with anything that
-    nodeagent's rules don't have, so that it equals none of them.
+    `port` is TCP's destination port; `interface` is the one over which the packet arrives, or with `*` at its
+    end all that begin so; `outside` means "over any interface but lo", `new` a connection's first packet, and
+    `original` is the connection's destination before any translation. With `users`, it applies to local users
+    but root that have more connections than that together. `foreign`: the rule has anything that nodeagent's
+    don't.
     """
 
     target: str
@@ -173,15 +172,10 @@ def _interface(name: str) -> tuple[bytes, bytes]:
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """Return a rule from the kernel's bytes.
+    """Return the rule that the kernel's bytes mean: an entry with its matches and its target.
 
-    Args:
-        family: Of the table.
-        entry: A struct ipt_entry or ip6t_entry with its matches and target.
-        target: The target's name, for a jump that of the chain.
-
-    Returns:
-        The rule; with `foreign` set if these are not the bytes that `encode` makes.
+    `target` is the latter's name, for a jump that of the chain. If these are not the bytes that `encode`
+    makes, the rule is `foreign`.
     """
     try:
         head, extensions = _meaning(family, entry)

@@ -58,19 +58,14 @@ class XtTable:
         self._name: TableName = name
 
     def read(self) -> Table:
-        """Return nodeagent's part of the table. Needs no lock: the kernel returns a table whole.
-
-        Raises:
-            XtError: one of its kinds.
-        """
+        """Return nodeagent's part of the table, whole without a lock. Raises XtError."""
         with self._open() as handle:
             return self._state(handle)
 
     def change(self, wanted: Table) -> None:
         """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held. Idempotent.
 
-        Raises:
-            XtError: one of its kinds; the table is as before.
+        Raises XtError; the table is as before.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -180,11 +175,7 @@ class XtTable:
 
 @cache
 def _library() -> ModuleType:
-    """Return python-iptables, imported only when it is used: it runs ldconfig and modprobe, and takes 13 MB.
-
-    Raises:
-        ApplyError: libiptc or libxtables are missing, or of an unknown version.
-    """
+    """Return python-iptables, imported when it is used: it runs ldconfig and modprobe, and takes 13 MB."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it leaves files open
@@ -213,11 +204,7 @@ def lock_path() -> Path:
 
 @contextmanager
 def xtables_lock() -> Iterator[None]:
-    """Hold the lock during the block, as iptables does (iptables/xshared.c); wait for another holder.
-
-    Raises:
-        ApplyError: it was held for ten seconds, or the file is not available; nothing was changed.
-    """
+    """Hold the lock during the block, as iptables does (iptables/xshared.c). Raises ApplyError."""
     path = lock_path()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

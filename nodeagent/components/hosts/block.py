@@ -223,11 +223,7 @@ class BlockLines:
         self._known: dict[int, bytes] = {}
 
     def content(self, lines: Iterable[HostsLine]) -> bytes:
-        """Return the lines in their order and with their ends, as `assemble` takes them.
-
-        Raises:
-            ApplyError: a name has something that a hostname can't have, such as a space or a newline.
-        """
+        """Return the lines with their ends. Raises ApplyError for a name that is no hostname."""
         lines = tuple(lines)
         # By id, which no other has while the line is held here. Most lines stay: no step of Python for each.
         ids = [*map(id, lines)]

@@ -83,11 +83,7 @@ class Reading(Struct, frozen=True):
 
 
 def guard_path(path: Path) -> None:
-    """Reject a path whose last part is not `hosts`, so that no configuration makes root rewrite any file.
-
-    Raises:
-        RefusedPathError: the name is different.
-    """
+    """Reject a path whose last part is not `hosts`, so that no configuration makes root rewrite any file."""
     if path.name != "hosts" or not path.is_absolute():
         raise RefusedPathError(
             f"hosts.file is {path}: nodeagent only writes to a file named hosts, given by its absolute "
@@ -98,9 +94,8 @@ def guard_path(path: Path) -> None:
 def read(path: Path) -> Reading:
     """Read the file with its stamp.
 
-    Raises:
-        RefusedPathError: not a plain file named hosts.
-        ApplyError: the kernel denies reading it, or it is a mount whose source was replaced on the host.
+    Raises RefusedPathError if it is not a plain file named hosts, ApplyError if the kernel denies reading it,
+    or it is a mount whose source was replaced on the host.
     """
     guard_path(path)
     try:
@@ -126,13 +121,9 @@ def read(path: Path) -> Reading:
 def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
     """Replace the file in one step, and return what was left; readers see the old content or the new.
 
-    The new file takes over mode, owner and extended attributes (SELinux label, ACL); a missing file is
-    created with mode 0644. After a failure, the file is as it was, and nothing of this call remains.
-
-    Raises:
-        ChangedMeanwhileError: the file differs from `before`.
-        MountPointError: the file is a mount point.
-        ApplyError: the kernel reported an error.
+    The new file takes over mode, owner and extended attributes (SELinux label, ACL). After a failure, the
+    file is as it was, and nothing of this call remains: ChangedMeanwhileError, MountPointError, or another
+    ApplyError.
     """
     guard_path(path)
     like = None if before.stamp is None else path
@@ -242,12 +233,8 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
     """Write `after` from the first differing byte on, cut the file to length; return what was left.
 
     Since the block is last, the user's lines above it are not written at all. With a journal in `state_dir`,
-    the next run can finish a write that a crash interrupted. Mode, owner and attributes stay.
-
-    Raises:
-        ChangedMeanwhileError: the file differs from `before`.
-        ApplyError: the kernel reported an error, or the file was replaced on the host; the text says what
-            it has now.
+    the next run can finish a write that a crash interrupted. Raises ChangedMeanwhileError, or another
+    ApplyError that says what the file has now.
     """
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)
@@ -337,11 +324,7 @@ def load_journal(state_dir: Path, path: Path) -> Journal | None:
 
 
 def store_journal(state_dir: Path, journal: Journal) -> None:
-    """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing.
-
-    Raises:
-        ApplyError: the kernel reported an error; the hosts file was not touched.
-    """
+    """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)

@@ -41,10 +41,7 @@ _PAUSE_SECONDS = 0.002
 class Activation:
     """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches.
 
-    Args:
-        directory: its run directory.
-        drain_seconds: how long connections may continue when it is stopped.
-        launch: whether nodeagent starts and stops it.
+    When it is stopped, connections may continue for `drain_seconds`.
     """
 
     def __init__(self, directory: RunDirectory, drain_seconds: float, *, launch: bool) -> None:
@@ -56,10 +53,7 @@ class Activation:
         """Make HAProxy run this configuration; return when it does. Idempotent.
 
         If HAProxy rejects it, the earlier file is restored and the earlier worker continues. It is checked
-        beforehand only if no HAProxy runs: a reload would reject it as well.
-
-        Raises:
-            ApplyError: the text says what is there now.
+        beforehand only if no HAProxy runs: a reload would reject it as well. Raises ApplyError.
         """
         haproxy = shutil.which("haproxy") if self._launch else None
         if haproxy is None and self._launch:
@@ -179,17 +173,13 @@ _OPEN = (1, 4, 5, 8)
 
 
 def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -> None:
-    """Close connections, so that all processes of a HAProxy together have at most `most`.
+    """Close connections, so that all processes of a HAProxy together have at most `most`. Raises OSError.
 
     The clients that have the most lose theirs, so what one holds costs no other a connection. By the kernel:
-    HAProxy's own `shutdown session` waits until a client that reads nothing has read what is on its way. A
-    process that is too busy to answer counts at the next call.
+    HAProxy's own `shutdown session` waits until a client that reads nothing has read what is on its way.
 
     Only sockets of HAProxy's user count: any user of the node can bind sockets to a relay address and connect
     them to thousands of peers, and the share of each client would be none.
-
-    Raises:
-        OSError: as `end_tcp`.
     """
     found = read_processes(directory.master_socket, _ASK_SECONDS)
     if isinstance(found, Unreachable) or not found.old_workers:

@@ -46,13 +46,9 @@ _ASK_SECONDS = 2.0
 class Relay(Component[RelayState, RelayChange]):
     """Implements `component.Component`: HAProxy on this node.
 
-    With `relay.launch`, nodeagent starts one HAProxy and ends it again. Otherwise, it configures those of the
-    relay pods; in a rollout of theirs there are two, which share the addresses (SO_REUSEPORT). Either way, a
-    change breaks no open connection.
-
-    Args:
-        options: the relay's.
-        drain_seconds: how long connections may continue when a launched HAProxy is stopped.
+    With `relay.launch`, nodeagent starts one HAProxy and ends it again; open connections may continue for
+    `drain_seconds`. Otherwise, it configures those of the relay pods; in a rollout of theirs there are two,
+    which share the addresses (SO_REUSEPORT). Either way, a change breaks no open connection.
     """
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
@@ -146,8 +142,7 @@ class Relay(Component[RelayState, RelayChange]):
     def reserve(self, desired: Desired) -> None:
         """Hold the listeners' ports for HAProxy, and no others, whether or not it runs.
 
-        Raises:
-            ApplyError: there are too few file descriptors; nothing was changed.
+        Raises ApplyError if there are too few file descriptors; nothing was changed.
         """
         self._hold(desired.listeners)
 

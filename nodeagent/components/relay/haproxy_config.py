@@ -192,13 +192,10 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
     """Return the whole haproxy.cfg for these listeners, in whatever order.
 
     A connection that the node makes directly to the relay address has that address as its source, so
-    `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one.
+    `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one. The
+    `description` has the digest of all the rest: `show info` says which configuration is active.
 
-    The `description` has the digest of all the rest, and `show info` of a running process returns it: this
-    shows which configuration is active.
-
-    Raises:
-        ApplyError: a listener can't be written in HAProxy's syntax, or two listeners clash.
+    Raises ApplyError if a listener can't be written in HAProxy's syntax, or two clash.
     """
     ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())
     for earlier, later in pairwise(ordered):
@@ -231,10 +228,8 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
 def parse(text: str) -> tuple[Listener, ...]:
     """Return the listeners of a text that `render` made, in whatever edition, sorted by address and port.
 
-    Only what distinguishes them is read: the digest shows whether anything else was changed manually.
-
-    Raises:
-        ValueError: a `listen` section is not one of nodeagent's; the message names it.
+    Only what distinguishes them is read. Raises ValueError with the name of a section that is not
+    nodeagent's.
     """
     sections = re.split(r"^(?=listen )", text, flags=re.MULTILINE)[1:]
     return tuple(sorted(map(_listener, sections), key=lambda listener: listener.bind.sort_key()))

@@ -149,12 +149,10 @@ class HeldPorts:
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
         """Hold these, too; return those that another program already has, each with its user if it is known.
 
-        Ports below `ip_unprivileged_port_start`, which no ordinary user can bind, are not held if this
-        process lacks CAP_NET_BIND_SERVICE; instead, it checks whether another program listens there. An
-        address that the node does not have is not held either. Idempotent.
-
-        Raises:
-            ApplyError: there are too few file descriptors; the ports held before are still held.
+        Ports below `ip_unprivileged_port_start` are not held if this process lacks CAP_NET_BIND_SERVICE; it
+        checks whether another program listens there. An address that the node does not have is not held
+        either. Idempotent. Raises ApplyError if there are too few file descriptors; the ports held before are
+        still held.
         """
         new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
         # Raise this process's own soft limit of descriptors if this many ports don't fit.

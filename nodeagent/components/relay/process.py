@@ -32,8 +32,7 @@ _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 def check(text: str, haproxy: str) -> None:
     """Let HAProxy check a configuration without binding anything (management manual 3, option -c).
 
-    Raises:
-        ApplyError: it is rejected; the text has HAProxy's own words.
+    Raises ApplyError with HAProxy's own words.
     """
     try:
         done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, text)
@@ -65,8 +64,7 @@ def check_descriptors(connections: int, listeners: int, needed: int) -> None:
 def start(haproxy: str, config: Path, master_socket: Path) -> None:
     """Start a master and its worker, which outlive this process; return once the listeners are bound.
 
-    Raises:
-        ApplyError: it did not start; the text has HAProxy's own words.
+    Raises ApplyError with HAProxy's own words.
     """
     directory = str(config.parent)
     if not _PATH.fullmatch(directory):
@@ -112,10 +110,7 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
 def stop(config: Path, seconds: float) -> None:
     """End all that `running` finds; nothing is left when it returns. Idempotent.
 
-    Open connections get `seconds` to end by themselves; then they are closed.
-
-    Raises:
-        ApplyError: a process still exists after SIGKILL.
+    Open connections get `seconds` to end by themselves. Raises ApplyError if a process survives SIGKILL.
     """
     drain(running(config), config)
     for number in (signal.SIGTERM, signal.SIGKILL):

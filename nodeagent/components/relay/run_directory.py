@@ -64,8 +64,7 @@ class RunDirectory:
     def install(self, text: str) -> None:
         """Replace the configuration whole: after a crash, the file is the old or the new one. Idempotent.
 
-        Raises:
-            ApplyError: the directory is not safe to use, or the file can't be written; the old one stays.
+        Raises ApplyError if the directory is not safe to use, or the file can't be written.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,11 +83,7 @@ class RunDirectory:
             ) from error
 
     def remove(self) -> None:
-        """Remove the relay's files, and the directory if it is then empty. Idempotent.
-
-        Raises:
-            ApplyError: a file can't be removed.
-        """
+        """Remove the relay's files, and the directory if it is then empty. Idempotent; raises ApplyError."""
         try:
             # HAProxy makes a unix socket under another name first (relay.sock.123.tmp); a crash may leave it.
             sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))

@@ -58,12 +58,8 @@ def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset
     """Make all new connections to these endpoints arrive at the HAProxy behind that socket. Idempotent.
 
     No socket of HAProxy's is held afterwards: one that stays open would be a listener without a process.
-
-    Returns:
-        The endpoints that were steered: those with more than one listening socket.
-
-    Raises:
-        OSError: some could not be; the text says which. There, the kernel's hash is used, as without a call.
+    Returns those that have more than one listening socket. Raises OSError if some could not be steered;
+    there, the kernel's hash is used.
     """
     shared = failed = frozenset(_shared(endpoints))
     for _ in range(_TRIES):
