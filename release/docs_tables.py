@@ -34,7 +34,7 @@ _ROOT = Path(__file__).parents[1]
 _DOCS = _ROOT / "docs"
 _SITUATIONS = _ROOT / "tests" / "situations"
 _RULES = _ROOT / "daemonset" / "monitoring" / "rules.yaml"
-_WIDTH = 110
+_WIDTH = 130
 _LABEL = re.compile(r"\{\{ [^$]*\$(?:labels\.)?(\w+)[^}]*\}\}")
 """What a rule's text has in place of a label's value; of alternatives, the first."""
 
