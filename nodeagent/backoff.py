@@ -20,19 +20,10 @@ def backoff(failures: int, first: float, longest: float) -> float:
 
 
 class Backoff:
-    """Doubling waits with jitter, so that a cluster's nodes do not all reconnect at once.
-
-    Args:
-        shortest: Seconds of the first wait's upper end.
-        longest: Seconds that no wait exceeds, unless the server asks for more.
-        fraction: Returns a random number in 0..1.
-    """
+    """Doubling waits, in seconds, with jitter, so that a cluster's nodes do not all reconnect at once."""
 
     def __init__(
-        self,
-        shortest: float,
-        longest: float,
-        fraction: Callable[[], float] = random.random,
+        self, shortest: float, longest: float, fraction: Callable[[], float] = random.random
     ) -> None:
         self._shortest = shortest
         self._longest = longest

@@ -1,6 +1,9 @@
-"""The errors that reach a person. Each message says what failed, on which object, what was left unchanged."""
+"""The errors that reach a person, and text from others made safe for terminal, log, pages and Events.
 
-from nodeagent.printable import printable
+An error says what failed, on which object, and what was left unchanged.
+"""
+
+_LONGEST_NAME = 256
 
 
 class NodeagentError(Exception):
@@ -19,14 +22,36 @@ class ApplyError(NodeagentError):
     """One component could not read or change its part of the node; the others continue."""
 
 
-def one_line(text: object) -> str:
-    """Return the text on one line, with characters that could control a terminal escaped.
+def printable(text: str) -> str:
+    r"""Return `text` with escapes for what is not printable: `\n`, `\x1b`, `\u202e`. Pure.
 
-    Reasons contain text from others.
+    So no name or message can begin a new line, or move a terminal's cursor.
     """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
+def one_line(text: object) -> str:
+    """Return the text on one line, printable."""
     return printable(" ".join(str(text).split()))
 
 
 def quoted(text: str, longest: int = 60) -> str:
-    """Return text from others within quotes and on one line, shortened if it is long."""
+    """Return the text within quotes and on one line, shortened if it is long."""
     return ascii(text) if len(text) <= longest else f"{text[:longest]!a}..."
+
+
+def cut_to_bytes(text: str, most: int) -> str:
+    """Return `text` if its UTF-8 has at most `most` bytes, else as much of it as fits, and "...". Pure."""
+    encoded = text.encode("utf-8", "backslashreplace")
+    if len(encoded) <= most:
+        return encoded.decode("utf-8")
+    return encoded[: most - 3].decode("utf-8", "ignore") + "..."
+
+
+def shown_name(name: str) -> str:
+    """Return a claimed hostname, printable, and shortened if it is longer than any (RFC 1035, 2.3.4)."""
+    return printable(name) if len(name) <= _LONGEST_NAME else f"{printable(name[:_LONGEST_NAME])}..."

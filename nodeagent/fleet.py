@@ -1,8 +1,6 @@
-"""All nodes at a glance (`nodeagent fleet`): which should have an agent, and what each reports.
+"""All nodes at a glance (`nodeagent fleet`): which should have an agent, and what each reports. EFFECTS.
 
-The API has the former. Agents are queried many at a time, each by a `cat` in its pod, this machine's by file.
-
-EFFECTS: runs programs in pods.
+Agents are queried many at a time, each by a `cat` in its pod, this machine's by file.
 """
 
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import MsgspecError, Struct, field, structs
 
@@ -25,14 +23,10 @@ from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
 
-APP = "nodeagent"
-"""The DaemonSet's name, and its pods' label app.kubernetes.io/name (daemonset/base)."""
-RELAY_APP = "nodeagent-relay"
-"""The same of the relays'."""
-AGENT = "agent"
-RELAY = "relay"
-_OS = "kubernetes.io/os"
-_UNKNOWN = "Unknown"
+APP, RELAY_APP = "nodeagent", "nodeagent-relay"
+"""The DaemonSets' names, and their pods' labels app.kubernetes.io/name (daemonset/base)."""
+AGENT, RELAY = "agent", "relay"
+"""Their containers."""
 
 
 class _Condition(Struct):
@@ -91,7 +85,7 @@ def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], 
 
 
 def _rank(pod: _Object) -> tuple[bool, bool, bool, float]:
-    """Return a sort key: of a node's pods, the last one is queried. One that is not ready may wait."""
+    """Return a sort key: of a node's pods, the last one is queried."""
     leaving, created = pod.metadata.deletionTimestamp is not None, pod.metadata.creationTimestamp
     return (_is_running(pod), not _trouble(pod), not leaving, created.timestamp() if created else 0.0)
 
@@ -100,14 +94,14 @@ def _silence(node: _Object | None) -> str:
     if node is None:
         return "the node no longer exists"
     for condition in node.status.conditions:
-        if condition.type == "Ready" and condition.status == _UNKNOWN:
+        if condition.type == "Ready" and condition.status == "Unknown":
             return f"the node does not answer: {condition.message or 'its kubelet does not report'}"
     return ""
 
 
 def _is_running(pod: _Object) -> bool:
-    names = (AGENT, RELAY)
-    return any(one.name in names and one.state.get("running") for one in pod.status.container_statuses)
+    ours = (one for one in pod.status.container_statuses if one.name in {AGENT, RELAY})
+    return any(one.state.get("running") for one in ours)
 
 
 def _trouble(pod: _Object) -> str:
@@ -134,7 +128,7 @@ def _trouble(pod: _Object) -> str:
 NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
 """The worst first: no agent, agent not working, a component fails, unknown (two), in sync."""
 
-ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
+ORDER: tuple[NodeState, ...] = get_args(NodeState)
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
 _AT_ONCE = 64
 _UPTIME = Path("/proc/uptime")
@@ -144,20 +138,11 @@ _STUCK_SECONDS = LONGEST_TURN_SECONDS + 30
 
 
 class NodeRow(Struct, frozen=True, rename="camel"):
-    """What is known of one node.
+    """What is known of one node; what its agent did not report is empty, or None.
 
-    Attributes:
-        node: its name.
-        state: how its agent is.
-        reason: why, in words; empty for a node that is in sync.
-        components: the components that fail or whose repairs another program reverts.
-        pod: the pod that was queried; empty if there is none.
-        version: the agent's; empty if it did not report one.
-        relay_pod: the newest relay pod on the node; empty if there is none.
-        relay_version: of the HAProxy at which new connections arrive; empty if none was reported.
-        load_balancers: their number by status; None if it did not report them.
-        hostnames: the same for hostnames.
-        last_sync_seconds: the time since everything was last applied; None for never, or if not reported.
+    `components` are those that fail or whose repairs another program reverts. `pod` is the one that was
+    queried, `relay_pod` the newest relay pod, and `relay_version` that of the HAProxy at which new
+    connections arrive. `last_sync_seconds` is the time since everything was last applied.
     """
 
     node: str
@@ -182,7 +167,7 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
 
 
 def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object | None = None) -> NodeRow:
-    """Return the row for the output of `cat /proc/uptime FILE`, of a pod's agent or of this machine's."""
+    """Return the row for the output of `cat /proc/uptime FILE`."""
     name = pod.metadata.name if pod else ""
     if len(answer) > _LONGEST_ANSWER:
         return NodeRow(node, "unreadable", f"its answer has more than {_LONGEST_ANSWER} bytes", pod=name)
@@ -233,24 +218,22 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
 def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) -> list[NodeRow]:
     """Query all agents; return a row for each node that has, or should have, a pod of nodeagent.
 
-    Changes nothing. RBAC: list nodes; in the namespace list pods, get the DaemonSet, create pods/exec.
+    RBAC: list nodes; in the namespace of the DaemonSet, list pods, get the DaemonSet, create pods/exec.
 
     Args:
-        connection: to the API server.
-        namespace: where the DaemonSet is.
-        timeout: seconds for the first answer, and for each node.
+        connection: To the API server.
+        namespace: That of the DaemonSet.
+        timeout: Seconds for the first answer, and for each node.
 
     Returns:
         The rows by state, the worst first, then by name; objects that can't be read have one, too.
 
     Raises:
-        SourceError: a list is not available, there is no such DaemonSet, or RBAC denies pods/exec; the text
-            says what to do. That one node can't be queried is its row.
+        SourceError: A list is not available, there is no such DaemonSet, or RBAC denies pods/exec.
     """
     rows, pods = _read_roster(connection, namespace, timeout)
-    relays = {
-        pod.spec.node_name: pod for pod in sorted(_pods(connection, namespace, RELAY_APP)[0], key=_rank)
-    }
+    relay_pods, _ = _pods(connection, namespace, RELAY_APP)
+    relays = {pod.spec.node_name: pod for pod in sorted(relay_pods, key=_rank)}
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
         queries = [
@@ -285,7 +268,7 @@ def _read_roster(
     pods, more = _pods(connection, namespace, APP)
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
-    selected = {_OS: "linux", **selector}
+    selected = {"kubernetes.io/os": "linux", **selector}
     known = {node.metadata.name: node for node in nodes}
     wanted = {name for name in known if selected.items() <= (known[name].metadata.labels or {}).items()}
     # A pod that drains where it is no longer wanted must not count in place of one that is missing.
@@ -329,7 +312,7 @@ def read_own(node: str, file: Path) -> NodeRow | None:
 def _ask(
     connection: Connection, namespace: str, pod: _Object, relay: _Object | None, timeout: float
 ) -> NodeRow:
-    """Query one agent. Any failure becomes its row; only ForbiddenError is raised."""
+    """Query one agent. Raises ForbiddenError; any other failure becomes its row."""
     node, name = pod.spec.node_name, pod.metadata.name
     try:
         command = ["cat", str(_UPTIME), str(IN_POD)]

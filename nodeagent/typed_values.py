@@ -1,11 +1,8 @@
-"""Values of a declared type, from JSON or from plain dicts and lists: all decoding of the agent is done here.
+"""Values of a declared type, from JSON or from plain dicts and lists: all decoding is done here.
 
-And one object in place of thousands that are equal, such as the namespace of each Ingress (`intern`).
-
-msgspec (0.22) works out how to read a Struct when the type is first used, and other threads see what is ready
-of that. One that decodes the same type at that moment follows a null pointer, and the process ends: SIGSEGV
-in `json_decode_struct_map`. Agents died of it at their start, when all collections are listed at once. So a
-type is prepared by one thread at a time, and used only when it is ready.
+msgspec (0.22) works out how to read a Struct when the type is first used. A thread that decodes the same type
+at that moment follows a null pointer (SIGSEGV in `json_decode_struct_map`): agents died of it at their start,
+when all collections are listed at once. So a type is prepared by one thread, and used only when it is ready.
 """
 
 import re
@@ -23,11 +20,11 @@ _preparing = Lock()
 
 
 def from_json(text: bytes | bytearray | str | msgspec.Raw, expected: type[_Value]) -> _Value:
-    """Return the value that a JSON text holds. May be called from any thread.
+    """Return the value that a JSON text holds.
 
     Raises:
-        msgspec.MsgspecError: it is no JSON, or not of the type; the text says where.
-        RecursionError: it is nested too deeply.
+        msgspec.MsgspecError: It is not JSON, or not of the type; the text says where.
+        RecursionError: It is nested too deeply.
     """
     found: _Value = _decoder(expected).decode(text)
     return found
@@ -40,11 +37,7 @@ def from_plain(
 ) -> _Value:
     """Return the value that dicts, lists and scalars hold; `dec_hook` makes those of other types.
 
-    May be called from any thread.
-
-    Raises:
-        msgspec.MsgspecError: it is not of the type; the text says where.
-        RecursionError: it is nested too deeply.
+    Raises as `from_json`.
     """
     _decoder(expected)
     return msgspec.convert(value, expected, dec_hook=dec_hook)
@@ -93,10 +86,9 @@ _Equal = TypeVar("_Equal", bound=Hashable)
 
 
 def intern(value: _Equal) -> _Equal:
-    """Return the object that was met first of those that equal this value, or the value itself.
+    """Return one object in place of thousands that are equal, such as the namespace of each Ingress.
 
-    The values that were met last are known, so that none is kept for ever. Two equal values may therefore
-    still be two objects: nothing but memory may rest on it.
+    Only the latest values are known, so two equal ones may still be two objects.
     """
     first: _Equal = _first(value)
     return first

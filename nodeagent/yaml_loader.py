@@ -1,8 +1,7 @@
 """YAML as all of nodeagent reads it: manifests, the configuration, the kubelet's kubeconfigs.
 
-It has JSON's types, and costs no more than its length. Merge keys, tags and YAML 1.1's numbers are not in
-it, and aliases only if what they repeat is small: nine lines of them can be a gigabyte, and a line of
-sexagesimal digits takes seconds.
+It has JSON's types, and costs no more than its length: nine lines of aliases can be a gigabyte, and a line of
+sexagesimal digits takes seconds. So it has no merge keys, tags or numbers of YAML 1.1, and few aliases.
 """
 
 import math
@@ -14,7 +13,7 @@ import yaml
 from nodeagent.errors import one_line
 
 _DEEPEST = 100
-"""How deep a document may nest. The composer of libyaml is recursive, and ends the process far below."""
+"""The composer of libyaml is recursive, and ends the process if a document nests far deeper."""
 _MOST_REPEATED = 1000
 """Nodes that all aliases of a document may repeat. kubectl writes none; other tools do, for equal labels."""
 _TAG = "tag:yaml.org,2002:"
@@ -45,7 +44,7 @@ _Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)
 
 
 class _Sizes:
-    """How many nodes a document has once its aliases are replaced, event by event; `repeated` are those."""
+    """The nodes that a document has once its aliases are replaced; `repeated` are those of aliases."""
 
     def __init__(self) -> None:
         self.opened: list[tuple[str | None, int]] = []
@@ -107,7 +106,7 @@ def load(text: str) -> Any:  # noqa: ANN401 - the same
 
 
 def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """Return where (the line, from 1) and why a text can't be read, on one line. PyYAML's may quote much."""
+    """Return where (the line, from 1) and why a text can't be read, on one bounded line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return 1, one_line(error)[:_LONGEST_PROBLEM]

@@ -26,9 +26,8 @@ from typing import Literal
 
 import click
 
-from nodeagent.errors import NodeagentError
+from nodeagent.errors import NodeagentError, printable
 from nodeagent.observe.transition_log import say
-from nodeagent.printable import printable
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]

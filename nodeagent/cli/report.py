@@ -11,11 +11,11 @@ from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
 from nodeagent.components.component import COMPONENTS, TITLES, ComponentName, Diff
 from nodeagent.components.node import ListenerStatus
+from nodeagent.errors import shown_name
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.status import RelayStatus
-from nodeagent.printable import shown_name
 
 SCHEMA_VERSION: Final = "1"
 """Of each document: raised whenever a field is removed or changes its meaning; new ones do not raise it."""

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 from msgspec import Struct
 
-from nodeagent.errors import one_line
-from nodeagent.printable import printable
+from nodeagent.errors import one_line, printable
 
 
 class Styled(Struct, frozen=True):

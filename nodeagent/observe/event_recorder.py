@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
+from nodeagent.errors import shown_name
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.transition_log import TransitionLog, in_turn
-from nodeagent.printable import shown_name
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import post_event
 

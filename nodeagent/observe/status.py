@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodeagent import __version__
+from nodeagent.errors import printable
 from nodeagent.model.desired import Decision, DecisionStatus, Desired
-from nodeagent.printable import printable
 from nodeagent.typed_values import from_json
 
 LONGEST_TURN_SECONDS = 120.0

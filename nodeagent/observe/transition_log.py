@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from nodeagent.errors import shown_name
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
-from nodeagent.printable import shown_name
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100

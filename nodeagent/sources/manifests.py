@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import SourceError, one_line, printable
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ExternalIPs, Snapshot, Unreadable
-from nodeagent.printable import printable
 from nodeagent.sources.kubernetes.resources import (
     NAMESPACES,
     NODE_ADDRESSES,

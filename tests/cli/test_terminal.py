@@ -21,9 +21,9 @@ from nodeagent.components.node import Applied, ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.doctor.findings import Code, Finding, summarize
+from nodeagent.errors import cut_to_bytes, printable
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
-from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver.manifests import objects_under
 from tests.situations.situation import SITUATIONS, situations

@@ -38,12 +38,11 @@ from nodeagent.components.hosts.file import (
     write_atomic,
     write_in_place,
 )
-from nodeagent.errors import ApplyError
+from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
 from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
-from nodeagent.printable import printable
 
 _TRIES = 5
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nodeagent.components.relay.haproxy_config import SERVER_NAME, parse_proxy_name
+from nodeagent.errors import printable
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef
-from nodeagent.printable import printable
 
 _CHUNK = 65536
 _Parsed = TypeVar("_Parsed")

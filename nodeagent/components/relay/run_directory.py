@@ -21,9 +21,8 @@ from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
 
-from nodeagent.errors import ApplyError
+from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.atomic_file import remove_drafts, replace_file
-from nodeagent.printable import printable
 
 _WRITABLE_BY_OTHERS = 0o022
 _LARGEST = 16 * 1024 * 1024

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import SourceError, cut_to_bytes, one_line, printable
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ObjectRef
-from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
     ApiError,
