@@ -24,12 +24,11 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
     api: ApiServers,
     earlier: Facts | None = None,
 ) -> Facts:
-    """Read what changes seldom and costs most to read; a daemon does when it has a reason to.
+    """Read what changes seldom and costs most to read; an ordinary user can.
 
-    Changes nothing, and needs no right that an ordinary user lacks. The rules for Services (which need root)
-    are read only if `snapshot` has a load balancer for which they matter. If they can't be read, a note says
-    so, and what the `earlier` facts had of them still counts. `api` is taken over, with what the cluster
-    publishes. Elsewhere than on Linux, only the objects are known.
+    The rules for Services (which need root) are read only if `snapshot` has a load balancer for which they
+    matter. If they can't be, a note says so, and what the `earlier` facts had of them still counts. Elsewhere
+    than on Linux, only the objects are known.
     """
     api = api.with_published(snapshot.api_servers)
     facts = Facts(
@@ -64,11 +63,10 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
 def with_hosts_file(
     facts: Facts, config: Config, actual: ActualState, *, adopt: bool, wanted: tuple[HostsLine, ...] = ()
 ) -> Facts:
-    """Return the facts with the names of the hosts file as it is now.
+    """Return the facts with the names of the hosts file as it is now; if it can't be read, they are unknown.
 
-    Of the lines that were `wanted` last, they have the addresses already: a block that is as it was written
-    for these adds nothing. A hosts file that can't be read leaves its names unknown; its component then
-    reports the same error, and writes nothing.
+    They have the addresses of the lines that were `wanted` last: a block as it was written for these adds
+    nothing.
     """
     standing = facts.standing_names
     user_names: Mapping[str, UserHostsLine] = {}

@@ -1,8 +1,7 @@
 """One writer per node: a lock (flock(2)) that the agent keeps, and that each command takes which writes.
 
-The DaemonSet starts one agent per node, which never has to wait for it. One that was started manually beside
-it does, as `nodeagent apply` does. The kernel releases the lock with its process, however that ends: agents
-may run in different PID namespaces, so that no process id shows whether one is alive.
+Only an agent that was started manually has to wait for it. The kernel releases the lock with its process,
+however that ends: between PID namespaces, no process id shows whether one is alive.
 """
 
 import fcntl
@@ -21,7 +20,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def _made(path: Path) -> int:
-    """Open the lock file, make it and its directory if needed. Raises ApplyError."""
+    """Open the lock file; make it and its directory if needed. Raises ApplyError."""
     tries = 100
     while True:
         tries -= 1
@@ -38,14 +37,7 @@ def _made(path: Path) -> int:
 
 
 class NodeLock:
-    """The node's lock: flock(2) on the file `lock` in the run directory, which holds its owner's process id.
-
-    Attributes:
-        path: The file.
-
-    Args:
-        run_dir: The run directory; made (0700) if needed.
-    """
+    """The node's lock: flock(2) on a file in the run directory, which holds its owner's process id."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -56,10 +48,7 @@ class NodeLock:
     def try_acquire(self) -> bool:
         """Take the lock if no process has it, and return whether it is held now; never wait.
 
-        A lock file that was removed keeps no process out: it is made again.
-
-        Raises:
-            ApplyError: the directory or the file can't be made.
+        A lock file that was removed keeps no process out: it is made again. Raises ApplyError if it can't be.
         """
         if self._descriptor >= 0 and not self._is_current(self._descriptor):
             self.release()
@@ -74,8 +63,7 @@ class NodeLock:
                 os.close(descriptor)  # its last owner removed it meanwhile
                 continue
             self._descriptor = descriptor
-            # Only other processes' messages name it: a full file system must not keep the node without
-            # its writer.
+            # Only for others' messages: a full file system must not keep the node without its writer.
             with suppress(OSError):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -83,7 +71,7 @@ class NodeLock:
 
     @property
     def owner(self) -> str:
-        """The process id that the lock's owner wrote, as that process sees itself."""
+        """The process id of the lock's owner, as that process sees itself."""
         with suppress(OSError):
             return self.path.read_text("ascii", "replace").strip() or "unknown"
         return "unknown"
@@ -96,10 +84,9 @@ class NodeLock:
             self._descriptor = -1
 
     def leave(self) -> None:
-        """Release the lock for good; remove it if at most relay pods use the directory, else with it.
+        """Release the lock for good, and remove it if at most relay pods use the directory, else both.
 
-        If no process has the lock, it is taken for that: its last owner may have left it to an agent that
-        ended before it was its turn.
+        Also if this process does not have it, and no other: the last owner may have left that to this one.
         """
         held = False
         with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
@@ -120,13 +107,12 @@ class NodeLock:
 
 @contextmanager
 def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
-    """Hold the node's lock while the block runs; make `run_dir` (0700) if needed.
+    """Hold the node's lock while the block runs; wait up to `timeout` seconds for another writer.
 
-    Waits up to `timeout` seconds for another writer. A run directory that has only the lock when the block
-    ends is removed with it: no trace is left on a node that was cleaned up.
+    A run directory that has nothing else in the end is removed with it.
 
     Raises:
-        ApplyError: another process holds the lock, or the directory can't be made. Nothing was changed.
+        ApplyError: Another process holds the lock, or the directory can't be made. Nothing was changed.
     """
     lock = NodeLock(run_dir)
     deadline = time.monotonic() + timeout

@@ -25,10 +25,7 @@ _SOON_SECONDS = 15.0
 
 
 class Reconciler:
-    """Keeps one node in the state that the cluster's objects require.
-
-    Every pass plans everything and compares all components. What was read of the node holds as long as
-    nothing reports a change of it (`components.node.CachedState`).
+    """Keeps one node in the state that the cluster's objects require. A pass plans and compares everything.
 
     Args:
         node_name: This node.
@@ -81,7 +78,7 @@ class Reconciler:
         self.actual = ActualState(components, clock)
 
     def start_watching(self) -> None:
-        """Begin to watch what nodeagent keeps by the configuration."""
+        """Begin to watch what nodeagent keeps on the node by its configuration."""
         relay = self._config.relay.kind == "node"
         watched = {
             "addresses": relay,

@@ -1,8 +1,7 @@
-"""The status as one file that the agent keeps up to date, for all who ask in its container or on its node.
+"""The status as one file that the agent keeps up to date, for `status`, `doctor` and `fleet`.
 
-`status`, `doctor` and `fleet` read it: `cat` costs a node a millisecond, and `nodeagent status` half a second
-of Python. Times are on the clock of /proc/uptime (CLOCK_BOOTTIME), which all containers of a node share and
-no program sets.
+`cat` costs a node a millisecond, and `nodeagent status` half a second of Python. Times are on the clock of
+/proc/uptime (CLOCK_BOOTTIME), which all containers of a node share and no program sets.
 """
 
 import time
@@ -21,7 +20,7 @@ _SECONDS = 3.0
 
 
 def status_path(run_dir: Path) -> Path:
-    """Where the file is, in the agent's run directory (`relay.runDir`)."""
+    """Return where the file is, in `relay.runDir`."""
     return run_dir / "status.json"
 
 
@@ -30,14 +29,7 @@ IN_POD = status_path(Path("/run/nodeagent"))
 
 
 class StatusFile:
-    """Keeps the file up to date, from a thread of its own.
-
-    Args:
-        path: the file; its directory is made if needed.
-        node: the node's name.
-        status: the agent's.
-        uptime: seconds since boot.
-    """
+    """Keeps the file up to date, from a thread of its own; its directory is made if needed."""
 
     def __init__(
         self,
@@ -54,7 +46,7 @@ class StatusFile:
         self._thread = Thread(target=self._keep, name="status-file", daemon=True)
 
     def start(self) -> None:
-        """Write it, and continue in a thread, every three seconds. Idempotent."""
+        """Write it every three seconds. Idempotent."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -67,11 +59,7 @@ class StatusFile:
                 remove_status(self._path)
 
     def write(self) -> None:
-        """Write the file as it is now; a reader sees the whole of the old or of the new one.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write the file; a reader sees the whole of the old or of the new one. Raises OSError."""
         document = msgspec.json.encode(self._status.document(self._node, self._uptime()))
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._path, document + b"\n", durable=False)
@@ -90,11 +78,7 @@ class StatusFile:
 
 
 def remove_status(path: Path) -> None:
-    """Remove the file, also a killed agent's. Idempotent.
-
-    Raises:
-        OSError: a file can't be removed.
-    """
+    """Remove the file, also a killed agent's. Idempotent. Raises OSError."""
     path.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         remove_drafts(path)

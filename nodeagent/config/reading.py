@@ -1,14 +1,10 @@
-"""Reads a configuration file, and reads it again when it has changed.
-
-All problems in it are reported at once, each with file, line and key.
-"""
+"""Reads a configuration file, and reads it again when it has changed. All problems are reported at once."""
 
 import difflib
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal, TypeGuard, get_args, get_origin
 
 import msgspec
@@ -25,9 +21,9 @@ _LONGEST_PROBLEM = 380
 
 
 def read_config(path: Path | None) -> Config:
-    """Read the configuration from the YAML file `path`; an empty file, or none, means all defaults.
+    """Read the configuration from a YAML file; an empty file, or none, means all defaults.
 
-    Raises ConfigError with one `file:line: key: problem` per line, all problems at once.
+    Raises ConfigError with one `file:line: key: problem` per line.
     """
     if path is None:
         return Config()
@@ -65,8 +61,6 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     """Yield (line, key, problem) for all that is wrong at and below `node`."""
     if _is_struct(expected):
         yield from _mapping_problems(node, expected, key)
-    elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
-        yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
         yield from _list_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
@@ -152,7 +146,7 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
 
 
 def _checked(expected: type[Any], value: object) -> object:
-    """Build the types of options that check themselves; their ValueError becomes the option's problem."""
+    """Make a value of a type that checks itself; its ValueError becomes the option's problem."""
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
     return expected.parse(value) if hasattr(expected, "parse") else expected(value)
@@ -164,8 +158,7 @@ _SETTLE_SECONDS = 1.0
 class FixedOptions(msgspec.Struct, frozen=True):
     """The options that can't change while a program runs: with another value, it would lose what it wrote.
 
-    `program` and `cleanup` are the names of it, and of the command that removes what it wrote; `options` are
-    as in the file, section and key.
+    `cleanup` is the command that removes that.
     """
 
     program: str
@@ -177,14 +170,7 @@ _RELAY = ("relay.kind", "relay.service", "relay.ipv4", "relay.ipv6")
 AGENT = FixedOptions(
     "agent",
     "nodeagent cleanup",
-    (
-        *_RELAY,
-        "relay.launch",
-        "relay.interface",
-        "relay.runDir",
-        "hosts.file",
-        "telemetry.listen",
-    ),
+    (*_RELAY, "relay.launch", "relay.interface", "relay.runDir", "hosts.file", "telemetry.listen"),
 )
 COREDNS_CONTROLLER = FixedOptions(
     "controller",
@@ -203,10 +189,10 @@ class ConfigFile:
     """The configuration in effect, and its file, whose changes it notices, such as an edit of its ConfigMap.
 
     Args:
-        file: The file; None: there is none, and it never changes.
+        file: None: there is none.
         config: As it was first read.
         fixed: The options that can't change.
-        clock: Returns the time in seconds since 1970, as the file system counts it.
+        clock: Seconds since 1970, as the file system counts them.
     """
 
     def __init__(
@@ -223,8 +209,8 @@ class ConfigFile:
         """Read the file again if it has changed, or `at_once`; return whether it was read.
 
         Raises:
-            ConfigError: it is invalid, or changes what can't change; the old configuration stays in effect. A
-                file that can't be read is tried each time, but raises only the first time.
+            ConfigError: It is invalid, or changes what can't change; the old configuration stays in effect. A
+                file that can't be read raises only the first time.
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False
@@ -253,12 +239,8 @@ class ConfigFile:
     def has_changed(self, *, at_once: bool = False) -> bool:
         """Whether the file has changed since this was last true, by inode, size and time, through links.
 
-        A ConfigMap's file is a link that is swapped: the inode behind it changes. A missing file is not a
-        change; its return is. A file written to less than a second ago has not changed yet: it may
-        be written in place, and half of it can be a valid configuration, too.
-
-        Args:
-            at_once: Do not wait for that second: the caller wants the file as it is.
+        A missing file is not a change; its return is. A file that was written to less than a second ago has
+        not changed yet, unless `at_once`: half of it can be a valid configuration, too.
         """
         now = self._stamp()
         if now is None or now == self._seen:

@@ -40,10 +40,7 @@ _HOSTNAME = re.compile(HOSTNAME)
 
 
 def canonical(host: str) -> str:
-    """Return the host in the form in which it is compared and written.
-
-    Lower case, no final dot (RFC 1035, 2.3.3). A host in this form is returned itself, not a copy.
-    """
+    """Return the host in lower case, without a final dot (RFC 1035, 2.3.3); itself, if it is so already."""
     name = host.lower().removesuffix(".")
     return host if name == host else name
 
@@ -60,10 +57,7 @@ def defect(name: str) -> str | None:
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether the host matches hostnames below its suffix (`*.example.com`).
-
-    For an Ingress, those one label below it; for the Gateway API, all. No hosts file can hold either.
-    """
+    """Whether the host is `*.` and a suffix: the hostnames one label below it, in the Gateway API all."""
     return name.startswith("*.")
 
 

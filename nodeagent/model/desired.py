@@ -1,4 +1,4 @@
-"""The desired state of the node, and the reasons: the planner's result."""
+"""The planner's result: the desired state of the node, and the reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,8 +97,8 @@ class DecisionStatus(StrEnum):
 class Conclusion(Struct, frozen=True):
     """What is decided of something, and why, in the words that every output shows.
 
-    `code` is the reason's stable short name, for machines. `stable_reason` is the reason without what differs
-    between nodes or between answers of DNS; empty if that is the reason itself.
+    `code` is the reason's stable short name. `stable_reason` is the reason without what differs between nodes
+    or answers of DNS; empty if that is the reason itself.
     """
 
     status: DecisionStatus
@@ -112,7 +112,7 @@ _MOST_NOTES = 32
 
 
 def bounded(text: str) -> str:
-    """Return the text, cut off if it is long: what tenants write is in the reasons of many hostnames."""
+    """Return the text, shortened if it is long: what tenants write is in the reasons of many hostnames."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -169,9 +169,8 @@ class LoadBalancerDecision(Decision):
     """One load balancer, and what is decided for it.
 
     `relay_addresses` are what its hostnames point at: its own on this node, or the ClusterIPs of an existing
-    relay Service. `remarks` are notes on parts of it: a UDP port that is ignored, an invalid address. `uid`
-    is the Service's, by which Events find it. `taken` are the notes about ports that another program of this
-    node holds, which may end.
+    relay Service. `remarks` are notes on parts of it, `taken` those on ports that another program of this
+    node holds now. `uid` is the Service's, by which Events find it.
     """
 
     load_balancer: ObjectRef
@@ -197,9 +196,8 @@ class NameDecision(Decision):
 class DnsQuestion:
     """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
 
-    The addresses are those of each load balancer that claims the hostname, or may get it, and the relay's;
-    `claimed_by` has the hostname, and the namespace is its own. If a question changes, it is asked again at
-    once. `every`: all addresses matter, since it is a load balancer's own hostname.
+    They are those of each load balancer that claims the hostname, or may get it, and the relay's. `every`:
+    all addresses matter, since it is a load balancer's own hostname.
     """
 
     addresses: frozenset[IPAddress]
@@ -213,8 +211,8 @@ class Desired:
     """The desired state of this node, in a fixed order, with the reason of each decision.
 
     In `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may answer
-    them with relay addresses. `questions` are the hostnames that only DNS can decide: no others are ever
-    looked up. `only_adds`: not all of the cluster could be read yet, so nothing is removed.
+    them with relay addresses. `questions` are the hostnames that only DNS can decide. `only_adds`: not all of
+    the cluster could be read yet, so nothing is removed.
     """
 
     addresses: tuple[RelayAddress, ...] = ()

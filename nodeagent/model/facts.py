@@ -40,8 +40,8 @@ class DnsReply(Struct, frozen=True):
     """The outcome of one lookup of a hostname's A and AAAA records.
 
     `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
-    `trouble` says in words why a query was not answered; `unanswered` are its families if the addresses of
-    the other family are known. `ttl` is in seconds, 0 if there was none.
+    `trouble` says why a query was not answered; `unanswered` are its families if the addresses of the other
+    family are known. `ttl` is in seconds, 0 if there was none.
     """
 
     outcome: DnsOutcome
@@ -53,20 +53,14 @@ class DnsReply(Struct, frozen=True):
 
 
 class DnsAnswer(Struct, frozen=True):
-    """What is known of a hostname: the latest reply, and the latest that said something about it, if any did.
-
-    While DNS answers, the two are the same.
-    """
+    """What is known of a hostname: the latest reply, and the latest that said something about it, if any."""
 
     latest: DnsReply
     last_conclusive: DnsReply | None = None
 
 
 class InterfaceAddress(Struct, frozen=True):
-    """An address on one of the node's interfaces.
-
-    `ours` is true for a relay address that nodeagent itself put there.
-    """
+    """An address on one of the node's interfaces; `ours` if nodeagent put it there, as a relay address."""
 
     address: IPAddress
     prefix_length: int
@@ -86,20 +80,18 @@ class UserHostsLine(Struct, frozen=True):
 class Facts:
     """The node at one moment.
 
-    `source_addresses` are the sources of the node's outgoing connections, at most one per family.
-    `port_holders` are TCP ports that the relay can't have, each with the user id of the process that has it:
-    on every address (0.0.0.0 or ::), or on a relay address.
-    `ipv6_off` says what switches IPv6 off here; empty if it is on.
-    `user_names` maps each hostname that the user's own lines of the hosts file set to that line.
-    `short_circuited` are addresses that the node's Service proxy short-circuits, among those that were
-    checked.
-    `standing_names` are the hostnames of the managed block, each with its addresses: as it is in the file,
-    and in an agent, as it was desired last.
-    `dns` is what DNS has said so far, by hostname; one that was not queried yet is not in it.
-    `takes_wildcards` is true if the hostnames are for something that knows wildcards, which no hosts file
-    does: CoreDNS.
-    `notes` say what could not be read (for example, because of missing permission), for the person at the
-    dry run.
+    Attributes:
+        source_addresses: Of the node's outgoing connections, at most one per family.
+        port_holders: TCP ports that the relay can't have, on every address (0.0.0.0 or ::) or on a relay
+            address, each with the user id of the process that has it.
+        ipv6_off: What switches IPv6 off here; empty if it is on.
+        user_names: The hostnames that the user's own lines of the hosts file set.
+        short_circuited: Among the addresses that were checked, those that the Service proxy short-circuits.
+        standing_names: The hostnames of the managed block, each with its addresses: as it is in the file, and
+            in an agent, as it was desired last.
+        dns: What DNS has said so far, by hostname.
+        takes_wildcards: Whether the hostnames are for CoreDNS; no hosts file knows wildcards.
+        notes: What could not be read.
     """
 
     node_name: str

@@ -1,8 +1,7 @@
 """The cluster's objects: the few fields of the few kinds on which decisions depend.
 
-Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. The order:
-the annotations that decide, how objects name each other, Kubernetes' own kinds, the Gateway API's and those
-of controllers, the Snapshot that holds them all; and which are older, and which their owners exclude.
+The order: annotations, how objects name each other, Kubernetes' own kinds, the Gateway API's and those of
+controllers, the Snapshot that holds them all; which are older, and which their owners exclude.
 """
 
 from collections.abc import Mapping
@@ -28,12 +27,10 @@ CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 """Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
 
 EXTERNAL_DNS = ("external-dns.kubernetes.io/hostname", "external-dns.alpha.kubernetes.io/hostname")
-"""Hostnames, with commas between them, for which external-dns makes records that lead to a Service: by its
-default prefix since 0.22, and by the one before."""
+"""Hostnames, with commas between them, for which external-dns makes records: since 0.22, and before."""
 
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 """One empty mapping for all: of ten thousand Routes, hardly any has an annotation that decides."""
-
 
 ProxyVersion = Literal["v1", "v2"]
 
@@ -86,11 +83,9 @@ class ServicePort(Struct, frozen=True):
 class Service:
     """A Service of type LoadBalancer.
 
-    `gateway` is the Gateway for which it was made, if any, and `gateway_namespace` that one's namespace;
-    empty: its own. `load_balancer_class` is that of its controller, if it names one. `external_ips` are what
-    its author wrote there, and the author can be anyone. `problems` says which fields of the object could not
-    be read; the rest of it is used. `local_only`: its ClusterIP leads only to pods of the node
-    (`internalTrafficPolicy: Local`).
+    `gateway` is the Gateway for which it was made, if any; an empty `gateway_namespace` is its own. Anyone
+    can be the author of `external_ips`. `problems` are fields that could not be read; the rest is used.
+    `local_only`: its ClusterIP leads only to pods of the node (`internalTrafficPolicy: Local`).
     """
 
     ref: ObjectRef
@@ -189,8 +184,7 @@ class RelayService(Struct, frozen=True):
 class RelayEndpoint(Struct, frozen=True):
     """One port of one pod of the relay Service, from its EndpointSlices.
 
-    `port_name` is that of the Service's port it serves, `port` the pod's own. `ready` is false also for a
-    pod that is terminating.
+    `port_name` is that of the Service's port, `port` the pod's own. A pod that is terminating is not `ready`.
     """
 
     address: IPAddress
@@ -279,7 +273,6 @@ class Route:
     """An HTTPRoute, GRPCRoute or TLSRoute: its hostnames, as written, and what it is attached to.
 
     `declined` are the parents whose controllers said in its status that they do not accept it as it is.
-    `problems` says what of it was not read.
     """
 
     ref: ObjectRef
@@ -293,10 +286,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRoute:
-    """An object of one controller's own API that claims hosts.
+    """An object of a controller's own API that claims hosts, with an Ingress's fields, if its kind has them.
 
-    `controller` is the name under which IngressClasses know that controller, if they do. `class_name` and
-    `points` are as an Ingress's, if the kind has them. `problems` says what of the object was not read.
+    `controller` is the name under which IngressClasses know that controller, if they do.
     """
 
     ref: ObjectRef
@@ -312,8 +304,7 @@ class ControllerRoute:
 class Unreadable(Struct, frozen=True, order=True):
     """An object that could not be used at all: where it is, and why. Everything else is served.
 
-    `decisive`: it hides what everything may depend on, as a file that is not YAML and a Node do. One object
-    of a namespace is its author's matter, and named.
+    `decisive`: it hides what everything may depend on, as a file that is not YAML and a Node do.
     """
 
     where: str
@@ -325,11 +316,10 @@ class Unreadable(Struct, frozen=True, order=True):
 class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
-    `other_cluster_ips` are the known ClusterIPs of Services of other types than LoadBalancer. `api_servers`
-    are the endpoints that the API servers publish. `nodes` are all nodes, and `external_ips` the externalIPs
-    of Services of other types, for the doctor: no decision of the plan depends on them. `not_covered` says,
-    one line each, what the API server has and denies; `pending` which kinds were never read so far, and why:
-    until they are, nothing is removed.
+    `other_cluster_ips` are those of Services of other types than LoadBalancer. `api_servers` are the
+    endpoints that the API servers publish. `nodes` are all nodes, and `external_ips` those of Services of
+    other types, for the doctor alone. `not_covered` says, one line each, what the API server has and denies;
+    `pending` which kinds were never read so far, and why: until they are, nothing is removed.
     """
 
     services: tuple[Service, ...] = ()
@@ -354,14 +344,10 @@ class Snapshot:
 
 
 Age = tuple[bool, float, str, str, str]
-"""Sorts the oldest object first: whether its creation time is unknown, that time, then its name."""
 
 
 def by_age(found: Service | Ingress | Route | ControllerRoute | Gateway) -> Age:
-    """Return a key that sorts the oldest first; an object without a creation time counts as the newest.
-
-    If two want the same, the oldest gets it, so that a newer one never displaces another.
-    """
+    """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
 
@@ -371,10 +357,7 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_bool(text: str) -> bool:
-    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it rejects.
-
-    So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
-    """
+    """Return what Go's strconv.ParseBool makes of `text`. Raises ValueError, also for `yes` and `on`."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -383,10 +366,7 @@ def parse_bool(text: str) -> bool:
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:
-    """Why an object with these annotations is excluded; None if it is not.
-
-    A value that is not a boolean excludes, too: its author wanted something other than the default.
-    """
+    """Return why an object with these annotations is excluded, also if the value is not a boolean."""
     value = annotations.get(EXCLUDE)
     if value is None:
         return None

@@ -34,10 +34,14 @@ EVENT_NAME_CODES = frozenset(
 
 
 _WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
+_HOUR, _MINUTE = 3600.0, 60.0
+_MOST_A_MINUTE, _MOST_OF_A_NAMESPACE = 20, 5
+_BY_DNS, _PATIENCE = frozenset({"NameNotVerified", "NameNoSuchName", "NameNoDnsAddress"}), 60.0
+"""A hostname has these seconds: a new record in DNS, or a new object's status, may need them."""
 
 
 class PendingEvent(Struct, frozen=True):
-    """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
+    """An Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
 
     service: ObjectRef
     code: str
@@ -46,12 +50,9 @@ class PendingEvent(Struct, frozen=True):
 
 
 def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
-    """Return the rejections, in few Events.
+    """Return the rejections: an Event for each load balancer, and for each kind of rejected hostnames.
 
-    One for each load balancer, and one for each kind of rejected hostnames.
-
-    Every node uses the same words, so that one Event serves all. Only a port that another program
-    holds concerns one node.
+    Every node uses the same words, so that one Event serves all, but for ports that another program holds.
     """
     found = []
     for one in desired.load_balancers:
@@ -65,10 +66,10 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
 
 
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """Return one Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
+    """Return an Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
 
-    Hostnames of a namespace are left out while lookups of it are still running: an Event that stays for an
-    hour must name them all.
+    Those of a namespace wait while lookups of it are still running: an Event stays for an hour, and names
+    all.
     """
     if reported.isdisjoint(decision.conclusion.code for decision in desired.names):
         return ()
@@ -97,14 +98,6 @@ def _about(decisions: Iterable[NameDecision]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-_HOUR, _MINUTE = 3600.0, 60.0
-_MOST_A_MINUTE = 20
-_BY_DNS, _PATIENCE = frozenset({"NameNotVerified", "NameNoSuchName", "NameNoDnsAddress"}), 60.0
-"""A hostname has these seconds: a new record in DNS, or a new object's status, may need them."""
-_MOST_OF_A_NAMESPACE = 5
-"""Of these, in a minute."""
-
-
 class EventRecorder:
     """Posts each Event at most once an hour, and few a minute; namespaces take turns, and the rest waits."""
 
@@ -123,7 +116,7 @@ class EventRecorder:
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
     def record(self, events: Sequence[PendingEvent]) -> None:
-        """Take over what is to be reported now, and return at once; what else still waited is dropped."""
+        """Take over what is to be reported now, and drop what else still waited; does not wait."""
         with self._changed:
             since = {key: began for key, (_, began) in self._pending.items()}
             now = self._clock()
@@ -132,7 +125,7 @@ class EventRecorder:
             self._changed.notify()
 
     def _next(self) -> PendingEvent:
-        """Return the next one when its time has come: of the namespace that had the fewest."""
+        """Return the next one when its time has come: one of the namespace that had the fewest."""
         with self._changed:
             while True:
                 now = self._clock()

@@ -1,9 +1,7 @@
 """What a process counts and measures, and what is computed of its status at each scrape.
 
-The only importer of prometheus_client: import it only where a process serves metrics.
-
-Labels: the values of every label are known beforehand (a component, a resource) or limited (a reason's code,
-a load balancer for which the relay has an address). A name, an address or an error's text is never one.
+The values of every label are known beforehand (a component, a resource) or limited (a reason's code, a load
+balancer for which the relay has an address). A name, an address or an error's text is never one.
 """
 
 import time
@@ -36,14 +34,7 @@ class Metrics(Collector):
     """One process's metrics, on a registry of their own. May be used from any thread.
 
     What is counted is a `counter` or a `histogram`. What has a value now is a `family`, computed at each
-    scrape: that costs a pass nothing, and none of its series becomes stale.
-
-    Attributes:
-        config_reloads: New configurations: active, or rejected, so that the old one stays active.
-
-    Args:
-        prefix: The beginning of all names.
-        status: How the process is.
+    scrape: that costs a pass nothing, and no series becomes stale. All names begin with `prefix`.
     """
 
     def __init__(self, prefix: str, status: Status) -> None:
@@ -62,7 +53,7 @@ class Metrics(Collector):
         )
 
     def counter(self, name: str, meaning: str, **labels: Iterable[str]) -> client.Counter:
-        """Add what only grows; its name ends in _total. `labels` have all their values."""
+        """Add what only grows; its name ends in _total, and `labels` have all their values."""
         made = client.Counter(self._prefix + name, meaning, [*labels], registry=self._registry)
         return _from_zero(made, labels)
 
@@ -108,9 +99,8 @@ class AgentMetrics(Metrics):
     Attributes:
         resources: Returns the states of the watches of the API.
         bytes_read: Returns how much was read in answers of the API server.
-        failing_since: Returns the hostnames whose lookups fail, each with the monotonic seconds since when.
-        statistics: Asks HAProxy, within a second or two, since a scrape waits for it; None: nodeagent runs
-            no HAProxy.
+        failing_since: Returns the hostnames whose lookups fail, and since when (monotonic seconds).
+        statistics: Asks HAProxy, within a second or two; None: nodeagent runs no HAProxy.
     """
 
     def __init__(self, status: Status) -> None:

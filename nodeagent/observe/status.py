@@ -1,11 +1,10 @@
 """How a process is: one value, of which pages, the status file, `status`, `fleet` and metrics are renderings.
 
-Alive: the loop has begun a turn within two minutes; a component may wait for HAProxy. Nothing else counts:
-restarting an agent because the API is unavailable or a component fails would not help.
+Alive: the loop has begun a turn within two minutes. A restart would not help if the API is unavailable or a
+component fails, so these don't count.
 
-Ready: this process has once applied everything, and none that it waits for has the node. A component
-that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and metrics
-and logs report it. The answer's lines show each component's state in either case.
+Ready: this process has once applied everything, and writes. A component that fails later does not revoke
+that: the agent serves no traffic that unreadiness could divert.
 """
 
 import time
@@ -95,9 +94,7 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
 
 
 class Status:
-    """How a process is. Its loop writes it; the HTTP server's threads and the status file's read it.
-
-    Each attribute is written as one value, so that no reader waits, or sees a part of one.
+    """How a process is. Its loop writes it, each attribute as one value; threads of pages and files read it.
 
     Attributes:
         waits_for: What must end before this process may write; empty: it writes.
@@ -138,10 +135,7 @@ class Status:
         }
 
     def report(self, component: str, error: str | None) -> None:
-        """Note how a component is: in the desired state (None), or failed with these words.
-
-        They are shown on one line; the time counts from the first failure in a row.
-        """
+        """Note that a component is in the desired state (None), or failed, since the first in a row."""
         if error is None:
             self._failing_since.pop(component, None)
             self._components[component] = ComponentStatus("ok")
@@ -155,14 +149,14 @@ class Status:
         self.synced_at = self._clock()
 
     def alive(self) -> Page:
-        """Return the answer of /healthz: whether the loop gave a sign recently enough."""
+        """Return the answer of /healthz."""
         age = self._clock() - self._turn_at
         ok = age <= LONGEST_TURN_SECONDS
         limit = f"limit: {LONGEST_TURN_SECONDS:.0f} s"
         return Page(ok, f"{'alive' if ok else 'stuck'}: last report {age:.0f} s ago ({limit})\n")
 
     def ready(self) -> Page:
-        """Return the answer of /readyz: yes once all is applied; with all components."""
+        """Return the answer of /readyz, with a line for each component."""
         waits = printable(self.waits_for) or (
             "" if self.synced_at is not None else "this process has not applied all components yet"
         )
@@ -194,10 +188,5 @@ def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
 
 
 def parse_status(text: bytes) -> AgentStatus:
-    """Return what a status file of this version says. Pure.
-
-    Raises:
-        msgspec.MsgspecError: it is not such a file.
-        RecursionError: it is nested too deeply.
-    """
+    """Return what a status file of this version says. Raises as `from_json`. Pure."""
     return from_json(text, AgentStatus)

@@ -1,12 +1,8 @@
 """The agent's pages by HTTP, at the configured address.
 
-At most eight connections are open: the oldest gives way to a new one, and each has one request.
-So idle clients only lose their connections, and a probe of the kubelet is answered. There is no access log:
-a scrape every few seconds is not an event. When idle, the server's thread sleeps in the kernel.
-
-The address belongs to one process: without SO_REUSEPORT, with which another agent would answer probes of this
-one. One that is not available does not stop the agent, since serving the node is more important than
-reporting: it is logged once, with what to do, and tried again every second in a thread of its own.
+At most eight connections are open, each for one request: the oldest gives way to a new one, so that idle
+clients keep no probe of the kubelet out. The address belongs to one process: with SO_REUSEPORT, another agent
+would answer probes of this one. While it is not available, the agent serves the node and tries again.
 """
 
 import logging
@@ -33,24 +29,19 @@ _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
 _PACE_SECONDS = 0.01
 """Between two requests: a client that asks in a loop must not take a core from the node."""
-
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of all pages: the version is that of the metrics' format, which every Prometheus reads."""
-
 _NOT_NOW = (
     "Could not listen for health and metrics; they are served as soon as the address is free. See "
     "what holds it (ss -ltnp); outside a cluster, telemetry.listen sets another address, or '' for none"
 )
 
 Pages = Mapping[str, Callable[[], Page]]
-"""Path to the function that makes the page; a thread of the server calls it for each request."""
+"""By path, what makes the page; a thread of the server calls it for each request."""
 
 
 def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
-    """Return the three pages; probes get 200 for yes and 503 for no, a scrape all metrics as text.
-
-    That page costs milliseconds, and is made at most once a second.
-    """
+    """Return the three pages; that of the metrics costs milliseconds, and is made at most once a second."""
     made_at, made, making = -math.inf, Page(ok=True, text=""), Lock()
 
     def metrics() -> Page:
@@ -67,12 +58,12 @@ class TelemetryServer(ThreadingHTTPServer):
     """The agent's pages, served until `close`, from threads of its own.
 
     Attributes:
-        bound: The TCP address that is listened on now, with the port that the kernel chose; None: not (yet).
+        bound: The address that is listened on now, with the port that the kernel chose; None: not (yet).
 
     Args:
-        pages: what is served.
-        endpoint: the TCP address (`TelemetryOptions.listen`); None: no TCP at all.
-        retry_seconds: between two attempts at an address that is not available.
+        pages: What is served.
+        endpoint: Where (`TelemetryOptions.listen`); None: nowhere.
+        retry_seconds: Between two attempts at an address that is not available.
     """
 
     daemon_threads = True
@@ -90,7 +81,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Start to serve, and return at once. An address that is not available is logged and tried again."""
+        """Start to serve, and return at once."""
         if self._endpoint is None:
             return
         self._listen(self._endpoint)
@@ -131,7 +122,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self.bound = None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a connection, and hang up the oldest if there is one too many."""
+        """Accept a connection; if there is one too many, hang up the oldest."""
         try:
             self._closing.wait(_PACE_SECONDS)
             request, client = super().get_request()
@@ -146,7 +137,7 @@ class TelemetryServer(ThreadingHTTPServer):
         return request, client
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
-        """Log what failed on a connection in one record; a client that disconnected is not an error."""
+        """Log what failed; a client that disconnected is not an error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _log.exception("Could not make a page")
 
@@ -158,10 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        make = self.server.pages.get(self.path.partition("?")[0])
-        if make is None:
-            status, text = 404, f"no such page; there are {', '.join(self.server.pages)}\n"
-        else:
+        status, text = 404, f"no such page; there are {', '.join(self.server.pages)}\n"
+        if make := self.server.pages.get(self.path.partition("?")[0]):
             page = make()
             status, text = 200 if page.ok else 503, page.text
         body = text.encode("utf-8", "backslashreplace")

@@ -24,11 +24,7 @@ _Decision = LoadBalancerDecision | NameDecision
 
 
 class TransitionLog:
-    """Logs what differs from the call before.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Logs what differs from the call before. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -61,8 +57,8 @@ class TransitionLog:
     def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
         """Log each problem when it begins, and with other words when it ends.
 
-        `now` has the reason of each by its subject, whose field is `field`. Those of a kind in a namespace
-        (`KIND NAMESPACE/NAME`) have a limit of their own.
+        `now` has the reason of each by its subject, whose field is `field`. Subjects with the same words
+        before the first slash (`KIND NAMESPACE`) have a limit of their own.
         """
         before, self._problems[message] = self._problems.get(message, {}), now
         begun, over = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
