@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.entering import HttpsConnection
 from tests.apiserver import objects
-from tests.apiserver.handler import CONTROL
+from tests.apiserver.server import CONTROL
 from tests.testbed import addresses
 from tests.testbed.certificates import make_certificate
 from tests.testbed.world import MANIFESTS, World

@@ -12,11 +12,10 @@ sends here, such as one that makes no sense, is none of it: it fails the test, w
 
 from . import access, faults, objects
 from .access import Rule
-from .resources import GATEWAY_API, RESOURCES, Object, Resource, custom
+from .resources import GATEWAY_API, RESOURCES, ApiError, Object, Resource, custom
 from .server import ApiServer, Tls
-from .statuses import ApiError
 from .store import Store
-from .watches import Ending
+from .traffic import Ending
 
 __all__ = [
     "GATEWAY_API",

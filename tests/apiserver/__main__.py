@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from .manifests import objects_under
+from .objects import objects_under
 from .server import ApiServer, Tls
 
 

@@ -6,9 +6,8 @@ See "Using RBAC Authorization" and "Authenticating" in the Kubernetes documentat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from . import statuses
-from .resources import Object
-from .routes import VERSION, Asked
+from .requests import Asked
+from .resources import ApiError, Object, qualified
 
 DEFAULT_USER = "system:serviceaccount:kube-system:nodeagent"
 ANONYMOUS = "system:anonymous"
@@ -33,22 +32,21 @@ class Rule:
     resource_names: Sequence[str] = ()
     namespace: str | None = None
 
-    def allows(self, asked: Asked, name: str) -> bool:
-        """Tell whether the rule covers a request about the object `name` (empty: about no single one)."""
-        assert asked.resource is not None, "rules are about resources"
-        plural, subresource = asked.resource.plural, asked.subresource
+    def allows(self, asked: Asked) -> bool:
+        """Whether the rule covers a request."""
+        plural, subresource = asked.plural, asked.subresource
         wanted = {"*", f"{plural}/{subresource}", f"*/{subresource}"} if subresource else {"*", plural}
         return (
-            not {"*", asked.resource.group}.isdisjoint(self.api_groups)
+            not {"*", asked.group}.isdisjoint(self.api_groups)
             and not wanted.isdisjoint(self.resources)
             and not {"*", asked.verb}.isdisjoint(self.verbs)
-            and (not self.resource_names or name in self.resource_names)
+            and (not self.resource_names or asked.subject in self.resource_names)
             and self.namespace in {None, asked.namespace}
         )
 
 
 def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) -> list[Rule]:
-    """Give the rules that bindings among the documents, which have their roles, grant to a ServiceAccount."""
+    """Return the rules that bindings among the documents, with their roles, grant to a ServiceAccount."""
     objects = list(documents)
     roles = {
         (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj.get("rules") or []
@@ -99,46 +97,42 @@ class Access:
         self._rules.pop(DEFAULT_USER, None)
 
     def a_token(self) -> str | None:
-        """Give a token that the default user is known by, None when there is none."""
+        """Return a token that the default user is known by, None if there is none."""
         return next((token for token, user in [*self._tokens.items()] if user == DEFAULT_USER), None)
 
-    def user(self, authorization: str) -> str:
-        """Tell whose request it is by its Authorization header; raises ApiError 401 for an unknown token."""
+    def check(self, asked: Asked, authorization: str, impersonated: str) -> None:
+        """Let a request with these headers pass, or raise ApiError 401 or 403."""
         # A server without tokens is like one behind `kubectl proxy`: it knows its user anyhow.
+        user = ANONYMOUS if self._tokens else DEFAULT_USER
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() == "bearer":
-            if token.strip() in self._tokens:
-                return self._tokens[token.strip()]
-            if self._tokens:
-                raise statuses.ApiError(401, "Unauthorized", "Unauthorized")
-        return ANONYMOUS if self._tokens else DEFAULT_USER
-
-    def impersonated(self, user: str, wanted: str) -> str:
-        """Tell as whom a user acts who asks to act as another; raises ApiError 403 if it may not."""
-        may = user != ANONYMOUS and user not in self._rules
-        if wanted and not may:
-            action = 'cannot impersonate resource "users" in API group "" at the cluster scope'
-            text = f'users "{wanted}" is forbidden: User "{user}" {action}'
-            raise statuses.forbidden(text)
-        return wanted or user
-
-    def check(self, user: str, asked: Asked, name: str) -> None:
-        """Let a user's request pass; raises ApiError 403 when no rule allows it.
-
-        The name is the object's, from the path or from the fieldSelector of a list or watch.
-        """
-        resource = asked.resource
-        rules = self._rules.get(user, () if user == ANONYMOUS else None)
-        if resource is None:
+        if scheme.lower() == "bearer" and self._tokens:
+            if token.strip() not in self._tokens:
+                raise ApiError(401, "Unauthorized", "Unauthorized")
+            user = self._tokens[token.strip()]
+        if impersonated:
+            if self._rules_of(user) is not None:
+                action = 'cannot impersonate resource "users" in API group "" at the cluster scope'
+                raise _forbidden(f'users "{impersonated}" is forbidden: User "{user}" {action}')
+            user = impersonated
+        rules = self._rules_of(user)
+        if rules is None:
+            return
+        if not asked.plural:
             # The roles system:public-info-viewer, for all, and system:discovery, for who is known.
-            open_to = (VERSION,) if user == ANONYMOUS else (VERSION, "/api", "/openapi")
-            if rules is not None and not any(asked.path.startswith(path) for path in open_to):
-                raise statuses.forbidden(f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"')
-            return
-        if rules is None or any(rule.allows(asked, name) for rule in rules):
-            return
-        what = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
-        where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-        text = f'User "{user}" cannot {asked.verb} resource "{what}" in API group "{resource.group}" {where}'
-        subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-        raise statuses.forbidden(f"{subject} is forbidden: {text}")
+            open_to = ("/version", *(() if user == ANONYMOUS else ("/api", "/openapi")))
+            if not asked.path.startswith(open_to):
+                raise _forbidden(f'forbidden: User "{user}" cannot {asked.verb} path "{asked.path}"')
+        elif not any(rule.allows(asked) for rule in rules):
+            what = f"{asked.plural}/{asked.subresource}" if asked.subresource else asked.plural
+            where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+            name = f' "{asked.subject}"' if asked.subject else ""
+            action = f'cannot {asked.verb} resource "{what}" in API group "{asked.group}" {where}'
+            subject = qualified(asked.plural, asked.group) + name
+            raise _forbidden(f'{subject} is forbidden: User "{user}" {action}')
+
+    def _rules_of(self, user: str) -> tuple[Rule, ...] | None:
+        return self._rules.get(user, () if user == ANONYMOUS else None)
+
+
+def _forbidden(message: str) -> ApiError:
+    return ApiError(403, "Forbidden", message)

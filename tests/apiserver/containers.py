@@ -8,18 +8,17 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from email.message import Message
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import websocket
 
-from . import statuses
-from .resources import Object
-from .routes import Asked
+from .requests import Asked
+from .resources import ApiError
 
-PROTOCOL = "v4.channel.k8s.io"
+SUBRESOURCES = {("pods", "exec"), ("pods", "log")}
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _NORMAL_CLOSURE = (1000).to_bytes(2)
 _PIECE = 32768
@@ -42,64 +41,58 @@ class Containers:
     """The running containers; every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._programs: dict[tuple[str, str, str], Program] = {}
-        self._logs: dict[tuple[str, str, str], str] = {}
+        self._running: dict[tuple[str, str, str], tuple[Program, str]] = {}
 
     def run(self, namespace: str, pod: str, container: str, program: Program, log: str = "") -> None:
         """Let a container run: commands in it go to `program`, its log is `log`."""
-        self._programs[namespace, pod, container] = program
-        self._logs[namespace, pod, container] = log
+        self._running[namespace, pod, container] = program, log
 
-    def prepare(self, asked: Asked, target: str) -> Callable[[], Ended]:
-        """Give what runs the command of a request's query. Raises ApiError as the kubelet's answer does."""
-        query = parse_qsl(urlsplit(target).query, keep_blank_values=True)
-        container = dict(query).get("container", "")
-        program = self._programs.get((asked.namespace, asked.name, container))
-        if program is None:
+    def program(self, asked: Asked) -> Callable[[], Ended]:
+        """Return what runs the command of a request's query. Raises ApiError as the kubelet's answer does."""
+        container = asked.query.get("container", "")
+        found = self._running.get((asked.namespace, asked.name, container))
+        if found is None:
             text = f'unable to upgrade connection: container not found ("{container}")'
-            raise statuses.ApiError(500, "InternalError", text)
-        return partial(program, [value for key, value in query if key == "command"])
+            raise ApiError(500, "InternalError", text)
+        return partial(found[0], asked.options["command"])
 
     def log(self, asked: Asked) -> bytes:
-        """Give the end of a container's log. Raises ApiError for one that never ran."""
+        """Return the end of a container's log. Raises ApiError for one that never ran."""
         container = asked.query.get("container", "")
-        log = self._logs.get((asked.namespace, asked.name, container))
-        if log is None:
-            text = f"container {container} is not valid for pod {asked.name}"
-            raise statuses.bad_request(text)
-        lines = log.splitlines(keepends=True)
-        tail = asked.query.get("tailLines")
-        return "".join(lines[-int(tail) :] if tail else lines).encode()
+        found = self._running.get((asked.namespace, asked.name, container))
+        if found is None:
+            raise ApiError(400, "BadRequest", f"container {container} is not valid for pod {asked.name}")
+        return "".join(found[1].splitlines(keepends=True)[-int(asked.query.get("tailLines", 0)) :]).encode()
 
 
-def accept(key: str) -> str:
-    """Give the answer to a handshake's key (RFC 6455, 4.2.2)."""
-    return base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()  # noqa: S324 - the RFC's
+def handshake(headers: Message) -> tuple[tuple[str, str], ...]:
+    """Return the headers that answer a handshake's (RFC 6455, 4.2.2)."""
+    key = headers.get("Sec-WebSocket-Key", "") + _GUID
+    accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()  # noqa: S324 - the RFC's
+    return (
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", accept),
+        ("Sec-WebSocket-Protocol", "v4.channel.k8s.io"),
+    )
 
 
-def messages(ended: Ended) -> bytes:
-    """Give the frames of an exec's answer, the close among them; a stream comes in pieces."""
-    frames = bytearray()
-    for channel, data in ((1, ended.stdout), (2, ended.stderr)):
+def frames(ended: Ended) -> bytes:
+    """Return the frames of an exec's answer, the close among them; a stream comes in pieces."""
+    status: dict[str, Any] = {"metadata": {}, "status": "Success"}
+    if ended.exit_code:
+        text = f"command terminated with non-zero exit code: exit status {ended.exit_code}"
+        causes = [{"reason": "ExitCode", "message": str(ended.exit_code)}]
+        status |= {"status": "Failure", "message": text, "reason": "NonZeroExitCode"}
+        status |= {"details": {"causes": causes}}
+    found = bytearray()
+    for channel, data in enumerate((ended.stdout, ended.stderr, msgspec.json.encode(status)), 1):
         for start in range(0, len(data), _PIECE):
-            frames += _frame(websocket.ABNF.OPCODE_BINARY, bytes([channel]) + data[start : start + _PIECE])
-    frames += _frame(websocket.ABNF.OPCODE_BINARY, b"\x03" + msgspec.json.encode(_status(ended.exit_code)))
-    return bytes(frames + _frame(websocket.ABNF.OPCODE_CLOSE, _NORMAL_CLOSURE))
+            found += _frame(websocket.ABNF.OPCODE_BINARY, bytes([channel]) + data[start : start + _PIECE])
+    return bytes(found + _frame(websocket.ABNF.OPCODE_CLOSE, _NORMAL_CLOSURE))
 
 
 def _frame(kind: int, data: bytes) -> bytes:
     frame: Any = websocket.ABNF(1, 0, 0, 0, kind, 0, data)
     formatted: bytes = frame.format()
     return formatted
-
-
-def _status(exit_code: int) -> Object:
-    if exit_code == 0:
-        return {"metadata": {}, "status": "Success"}
-    return {
-        "metadata": {},
-        "status": "Failure",
-        "message": f"command terminated with non-zero exit code: exit status {exit_code}",
-        "reason": "NonZeroExitCode",
-        "details": {"causes": [{"reason": "ExitCode", "message": str(exit_code)}]},
-    }

@@ -1,14 +1,13 @@
-"""What can go wrong between a client and its API server, armed at run time.
+"""What can go wrong between a client and its API server, simulated or real, armed at run time.
 
 A fault is armed for a path pattern, for verbs, and for a number of times. Request faults strike when a
 request arrives; line faults strike when a watch is about to write a line.
 """
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import islice
 from math import inf
 
 
@@ -33,25 +32,17 @@ def html_page(code: int = 200) -> Answer:
 class Hold:
     """Answer only when the test says so: a slow answer without a clock."""
 
-    _arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    _released: threading.Event = field(default_factory=threading.Event)
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    released: threading.Event = field(default_factory=threading.Event)
 
     def wait_until_held(self, timeout: float = 5.0) -> None:
         """Return when one more request has arrived and waits; TimeoutError when none does."""
-        if not self._arrived.acquire(timeout=timeout):
+        if not self.arrived.acquire(timeout=timeout):
             raise TimeoutError(f"no request arrived to be held within {timeout} s")
 
     def release(self) -> None:
         """Let all held requests go on, and all later ones pass."""
-        self._released.set()
-
-    def hold(self, timeout: float) -> bool:
-        """Hold the request up (the server calls this); True once released."""
-        return self._released.wait(timeout)
-
-    def arrived(self) -> None:
-        """Note that a request waits (the server calls this)."""
-        self._arrived.release()
+        self.released.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +57,6 @@ class CutBody:
     """Close the connection after some bytes of the answer's body; the header promised all of it."""
 
     after: int = 100
-
-
-RequestFault = Answer | Hold | Disconnect | CutBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +80,7 @@ class ErrorLine:
     message: str = "The resourceVersion for the provided watch is too old."
 
 
+RequestFault = Answer | Hold | Disconnect | CutBody
 LineFault = CutLine | Silence | ErrorLine
 Fault = RequestFault | LineFault
 
@@ -105,14 +94,6 @@ class Armed:
     verbs: frozenset[str]
     left: float
     used: int = 0
-
-    def strike(self, verb: str, path: str) -> bool:
-        """Tell whether it strikes a request, and count it if so."""
-        if self.left == 0 or (self.verbs and verb not in self.verbs) or not fnmatchcase(path, self.path):
-            return False
-        self.used += 1
-        self.left -= 1
-        return True
 
 
 class Faults:
@@ -150,18 +131,17 @@ class Faults:
         for armed in self._armed.copy():
             self.remove(armed)
 
-    def for_request(self, verb: str, path: str) -> list[Fault]:
-        """Give what strikes a request: all that hold it up, then at most one that spoils it."""
+    def strike(self, verb: str, path: str, *kinds: type[Fault]) -> Fault | None:
+        """Return the first fault of these kinds that strikes a request, or the next line of a watch."""
         with self._lock:
-            holds = self._striking((Hold,), verb, path)
-            return [*holds, *islice(self._striking((Answer, Disconnect, CutBody), verb, path), 1)]
-
-    def for_line(self, path: str, kinds: tuple[type, ...] = (CutLine, Silence, ErrorLine)) -> Fault | None:
-        """Give what strikes the next line of the watch at a path, if anything of these kinds does."""
-        with self._lock:
-            return next(self._striking(kinds, "watch", path), None)
-
-    def _striking(self, kinds: tuple[type, ...], verb: str, path: str) -> Iterator[Fault]:
-        for armed in self._armed:
-            if isinstance(armed.fault, kinds) and armed.strike(verb, path):
-                yield armed.fault
+            for armed in self._armed:
+                if (
+                    isinstance(armed.fault, kinds)
+                    and armed.left
+                    and (not armed.verbs or verb in armed.verbs)
+                    and fnmatchcase(path, armed.path)
+                ):
+                    armed.used += 1
+                    armed.left -= 1
+                    return armed.fault
+        return None

@@ -1,19 +1,33 @@
-"""The listening socket and the connections that came through it."""
+"""The listening socket, and its connections: requests are read, faults strike, answers are sent."""
 
 import errno
+import gzip
 import socket
 import ssl
 import struct
 import sys
 import threading
+import time
 from contextlib import ExitStack
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from . import requests
+from .answers import Reply, error_line, json_reply
+from .faults import Answer, CutBody, CutLine, Disconnect, ErrorLine, Hold, Silence
+from .requests import Asked
+from .resources import ApiError
+from .traffic import Ending
 
 if TYPE_CHECKING:
-    from .server import ApiServer
+    from .server import Front
 
 _SECONDS = 5.0
+_RESET = (1, 0)
+"""SO_LINGER, for a close by a TCP reset."""
+_GZIP_FROM = 128 * 1024
+"""The real server compresses answers above this size for clients that take gzip (KEP-156)."""
 
 
 class Listener(ThreadingHTTPServer):
@@ -22,23 +36,16 @@ class Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(
-        self, api: "ApiServer", address: str, port: int, handler: type[BaseHTTPRequestHandler]
-    ) -> None:
-        self.api = api
+    def __init__(self, front: "Front", address: str, port: int) -> None:
+        self.front = front
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._tls = api.context
         self._idle = threading.Condition()
         self._connections: set[socket.socket] = set()
-        self._resets: set[socket.socket] = set()
         self.failures: list[BaseException] = []
-        super().__init__((address, port), handler)
+        super().__init__((address, port), _Handler)
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.02}, name="apiserver-listener", daemon=True
         )
-
-    def start(self) -> None:
-        """Accept connections, in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -59,28 +66,21 @@ class Listener(ThreadingHTTPServer):
                     if error.errno not in {errno.ENOTCONN, errno.EBADF}:
                         raise
             if not self._idle.wait_for(lambda: not self._connections, _SECONDS):
-                raise TimeoutError(
-                    f"{len(self._connections)} connection(s) did not end within {_SECONDS:g} s"
-                )
-
-    def reset_when_closed(self, connection: socket.socket) -> None:
-        """Let a connection end with a TCP reset (the connection's own thread calls this)."""
-        with self._idle:
-            self._resets.add(connection)
+                raise TimeoutError(f"{len(self._connections)} connections did not end in {_SECONDS:g} s")
 
     # What socketserver calls
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection; the TLS handshake is left to the connection's thread."""
         connection, address = super().get_request()
-        if self._tls is None:
+        if self.front.context is None:
             return connection, address
         try:
-            wrapped = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            wrap = self.front.context.wrap_socket
+            return wrap(connection, server_side=True, do_handshake_on_connect=False), address
         except OSError:
             connection.close()
             raise
-        return wrapped, address
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
         """Serve a connection in a thread of its own."""
@@ -99,15 +99,10 @@ class Listener(ThreadingHTTPServer):
         super().finish_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """Close a connection and forget it."""
-        with self._idle:
-            reset = request in self._resets
-            self._resets.discard(request)
-        if reset:
-            request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.close_request(request)
-        else:
-            super().shutdown_request(request)
+        """Close a connection, by a reset if it lingers for no time, and forget it."""
+        linger = struct.unpack("ii", request.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
+        close = self.close_request if linger == _RESET else super().shutdown_request
+        close(request)
         with self._idle:
             self._connections.discard(request)
             self._idle.notify_all()
@@ -119,16 +114,120 @@ class Listener(ThreadingHTTPServer):
         self.failures.append(error)
 
 
-def held_port(address: str, port: int) -> socket.socket:
-    """Hold a port while nothing listens on it: connections are refused, no program can take it."""
-    held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((address, port))
-    return held
+class _Handler(BaseHTTPRequestHandler):
+    """Serves one connection; socketserver makes one for each."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Write no access log: tests look at `traffic`."""
+
+    def handle(self) -> None:
+        """Serve the connection's requests until it ends; that the client went away is no error."""
+        try:
+            super().handle()
+        except (ConnectionError, ssl.SSLEOFError):
+            # A write after the client's end is either of them, as OpenSSL has seen that end or not.
+            self.close_connection = True
+
+    def _serve(self) -> None:
+        front = cast("Listener", self.server).front
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size)
+        if len(body) < size:  # the client was killed
+            self.close_connection = True
+            return
+        asked = requests.read(self.command, self.path)
+        front.traffic.arrived(asked)
+        strike = (asked.verb, asked.path)
+        hold = front.faults.strike(*strike, Hold)
+        if isinstance(hold, Hold):
+            hold.arrived.release()
+            while not hold.released.wait(0.05):
+                if front.closing.is_set():
+                    self.close_connection = True
+                    return
+        fault = front.faults.strike(*strike, Answer, Disconnect, CutBody)
+        match fault:
+            case Answer():
+                self._send(_planned(fault))
+            case Disconnect(reset):
+                self._end(Ending.RESET if reset else Ending.DROP)
+            case _:
+                reply = front.answer(asked, self, body)
+                if reply.lines is not None:
+                    self._stream(front, asked, reply)
+                else:
+                    self._send(reply, fault.after if isinstance(fault, CutBody) else None)
+
+    # http.server looks for these names.
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+    def _send(self, reply: Reply, cut: int | None = None) -> None:
+        body, headers = reply.body, [*reply.headers]
+        if reply.code != HTTPStatus.SWITCHING_PROTOCOLS:
+            headers += [("Content-Type", reply.content_type)]
+            if len(body) > _GZIP_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+                body = gzip.compress(body, 1)
+                headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+            headers += [("Content-Length", str(len(body)))]
+        self._head(reply.code, headers)
+        self.wfile.write(body[:cut])
+        if cut is not None or reply.code == HTTPStatus.SWITCHING_PROTOCOLS:
+            self.close_connection = True
+
+    def _head(self, code: int, headers: list[tuple[str, str]]) -> None:
+        self.send_response(code)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _stream(self, front: "Front", asked: Asked, reply: Reply) -> None:
+        assert reply.lines is not None, "a watch"
+        with front.traffic.watching(asked, self.connection) as watch:
+            self._head(200, [("Content-Type", reply.content_type), ("Transfer-Encoding", "chunked")])
+            for line in reply.lines(watch):
+                if watch.ending is not None:
+                    break
+                kinds = (Silence,) if b'"BOOKMARK"' in line[:20] else (Silence, ErrorLine, CutLine)
+                match front.faults.strike("watch", asked.path, *kinds):
+                    case Silence():
+                        while not watch.is_over():
+                            time.sleep(0.05)
+                        break
+                    case ErrorLine(code, reason, message):
+                        self._write_chunk(error_line(ApiError(code, reason, message)))
+                        break
+                    case CutLine(reset):
+                        self._write_chunk(line[: len(line) // 2])
+                        watch.ending = Ending.RESET if reset else Ending.DROP
+                        break
+                self._write_chunk(line)
+            self._end(watch.ending or Ending.CLEAN)
+
+    def _write_chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _end(self, ending: Ending) -> None:
+        if ending is Ending.CLEAN:
+            self.wfile.write(b"0\r\n\r\n")
+            return
+        if ending is Ending.RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *_RESET))
+        self.close_connection = True
+
+
+def _planned(fault: Answer) -> Reply:
+    """Return the answer that a fault asks for."""
+    wait = (("Retry-After", str(fault.retry_after)),) if fault.retry_after is not None else ()
+    status = json_reply(fault.code, ApiError(fault.code, "", HTTPStatus(fault.code).phrase).body()).body
+    body = status if fault.body is None else fault.body
+    return Reply(fault.code, body, fault.content_type, (*wait, *fault.headers))
 
 
 def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
-    """Give ports of 127.0.0.1 on which no process listens now."""
+    """Return ports of 127.0.0.1 on which no process listens now."""
     with ExitStack() as stack:
         free = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for _ in range(count)]
         for each in free:

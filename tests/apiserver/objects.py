@@ -1,4 +1,4 @@
-"""Builders of API objects as a real cluster's server returns them, managedFields and all.
+"""Builders of API objects as a real cluster's server returns them, and a reader of manifests.
 
 They give plain dicts with kind and apiVersion, for the store to take; what a test needs otherwise, it
 changes.
@@ -6,8 +6,14 @@ changes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from .resources import Object
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_GATEWAY = "gateway.networking.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,14 @@ class Endpoint:
     ready: bool = True
 
 
+def _object(kind: str, version: str, metadata: Object, **fields: object) -> Object:
+    return {"kind": kind, "apiVersion": version, "metadata": metadata, **fields}
+
+
+def _balancer(entries: list[dict[str, str]]) -> Object:
+    return {"loadBalancer": {"ingress": entries} if entries else {}}
+
+
 def service(  # noqa: PLR0913 - each names one field of the object
     name: str,
     namespace: str = "default",
@@ -44,34 +58,28 @@ def service(  # noqa: PLR0913 - each names one field of the object
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """Build a Service of a type (`kind`); the addresses are those of its status."""
+    labels = {"app.kubernetes.io/name": name}
+    metadata: Object = {"name": name, "namespace": namespace, "labels": labels}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     spec: Object = {
         "ports": [
             {"name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": port.target}
             | ({"nodePort": port.node_port} if kind != "ClusterIP" and port.node_port else {})
             for port in ports
         ],
-        "selector": {"app.kubernetes.io/name": name},
+        "selector": labels,
         "clusterIP": cluster_ips[0],
         "clusterIPs": list(cluster_ips),
         "type": kind,
-        "sessionAffinity": "None",
         "ipFamilies": ["IPv6" if ":" in address else "IPv4" for address in cluster_ips if address != "None"],
         "ipFamilyPolicy": "PreferDualStack" if len(cluster_ips) > 1 else "SingleStack",
         "internalTrafficPolicy": "Cluster",
     }
     if kind == "LoadBalancer":
         spec |= {"externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": True}
-    ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses]
-    metadata: Object = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": name}}
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    return {
-        "kind": "Service",
-        "apiVersion": "v1",
-        "metadata": metadata,
-        "spec": spec,
-        "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
-    }
+    status = _balancer([{"ip": address, "ipMode": "VIP"} for address in addresses])
+    return _object("Service", "v1", metadata, spec=spec, status=status)
 
 
 def load_balancer(
@@ -90,9 +98,7 @@ def ingress(
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """Build an Ingress with a rule for each of the hosts; the addresses are those of its status."""
-    backend = {"service": {"name": name, "port": {"number": 80}}}
-    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
-    group = "networking.k8s.io/v1"
+    version = "networking.k8s.io/v1"
     # Most of the bytes of a real object.
     managed: Object = {
         "kubectl-client-side-apply": {
@@ -101,64 +107,26 @@ def ingress(
         },
         "nginx-ingress-controller": {"f:status": {"f:loadBalancer": {"f:ingress": {}}}},
     }
-    update = {"operation": "Update", "apiVersion": group, "time": "2026-01-01T00:00:00Z"}
-    return {
-        "kind": "Ingress",
-        "apiVersion": group,
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "generation": 1,
-            "annotations": dict(annotations or {"cert-manager.io/cluster-issuer": "letsencrypt"}),
-            "managedFields": [
-                {"manager": manager, **update, "fieldsType": "FieldsV1", "fieldsV1": fields}
-                for manager, fields in managed.items()
-            ],
-        },
-        "spec": {
-            "ingressClassName": "nginx",
-            "rules": [{"host": host, "http": {"paths": paths}} for host in hosts],
-            "tls": [{"hosts": list(hosts), "secretName": f"{name}-tls"}],
-        },
-        "status": {
-            "loadBalancer": {"ingress": [{"ip": address} for address in addresses]} if addresses else {}
-        },
+    update = {"operation": "Update", "apiVersion": version, "time": "2026-01-01T00:00:00Z"}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "generation": 1,
+        "annotations": dict(annotations or {"cert-manager.io/cluster-issuer": "letsencrypt"}),
+        "managedFields": [
+            {"manager": manager, **update, "fieldsType": "FieldsV1", "fieldsV1": fields}
+            for manager, fields in managed.items()
+        ],
     }
-
-
-def gateway(name: str, namespace: str = "default", *, addresses: Sequence[str] = ()) -> Object:
-    """Build a Gateway with one HTTPS listener for all hostnames, to which every Route may be attached."""
-    listener: Object = {
-        "name": "https",
-        "port": 443,
-        "protocol": "HTTPS",
-        "tls": {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": f"{name}-tls"}]},
-        "allowedRoutes": {"namespaces": {"from": "All"}},
+    backend = {"service": {"name": name, "port": {"number": 80}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+    spec = {
+        "ingressClassName": "nginx",
+        "rules": [{"host": host, "http": {"paths": paths}} for host in hosts],
+        "tls": [{"hosts": list(hosts), "secretName": f"{name}-tls"}],
     }
-    return {
-        "kind": "Gateway",
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "metadata": {"name": name, "namespace": namespace, "generation": 1},
-        "spec": {"gatewayClassName": "example", "listeners": [listener]},
-        "status": {"addresses": [{"type": "IPAddress", "value": address} for address in addresses]},
-    }
-
-
-def http_route(name: str, *, hostnames: Sequence[str] = ("www.example.com",), version: str = "v1") -> Object:
-    """Build an HTTPRoute in the namespace default, to be attached to the Gateway `public` there."""
-    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public"}
-    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 1}
-    return {
-        "kind": "HTTPRoute",
-        "apiVersion": f"gateway.networking.k8s.io/{version}",
-        "metadata": {"name": name, "namespace": "default", "generation": 1},
-        "spec": {
-            "parentRefs": [reference],
-            "hostnames": list(hostnames),
-            "rules": [{"backendRefs": [{"kind": "Service", "name": name, "port": 80}]}],
-        },
-        "status": {"parents": [{"parentRef": reference, "conditions": [accepted]}]},
-    }
+    status = _balancer([{"ip": address} for address in addresses])
+    return _object("Ingress", version, metadata, spec=spec, status=status)
 
 
 def ingresses(count: int) -> Iterator[Object]:
@@ -168,26 +136,36 @@ def ingresses(count: int) -> Iterator[Object]:
         yield ingress(name, hosts=[f"{name}.example.com"])
 
 
+def gateway(name: str, namespace: str = "default", *, addresses: Sequence[str] = ()) -> Object:
+    """Build a Gateway with one HTTPS listener for all hostnames, to which every Route may be attached."""
+    tls = {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": f"{name}-tls"}]}
+    listener: Object = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": tls}
+    listener["allowedRoutes"] = {"namespaces": {"from": "All"}}
+    metadata = {"name": name, "namespace": namespace, "generation": 1}
+    spec = {"gatewayClassName": "example", "listeners": [listener]}
+    status = {"addresses": [{"type": "IPAddress", "value": address} for address in addresses]}
+    return _object("Gateway", f"{_GATEWAY}/v1", metadata, spec=spec, status=status)
+
+
+def http_route(name: str, *, hostnames: Sequence[str] = ("www.example.com",), version: str = "v1") -> Object:
+    """Build an HTTPRoute in the namespace default, attached to the Gateway `public` there."""
+    parent = {"group": _GATEWAY, "kind": "Gateway", "name": "public"}
+    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 1}
+    rules = [{"backendRefs": [{"kind": "Service", "name": name, "port": 80}]}]
+    metadata = {"name": name, "namespace": "default", "generation": 1}
+    spec = {"parentRefs": [parent], "hostnames": list(hostnames), "rules": rules}
+    status = {"parents": [{"parentRef": parent, "conditions": [accepted]}]}
+    return _object("HTTPRoute", f"{_GATEWAY}/{version}", metadata, spec=spec, status=status)
+
+
 def node(name: str, *, pod_cidrs: Sequence[str] = ("10.244.0.0/24",)) -> Object:
     """Build a ready Node with an internal address and its pods' CIDRs."""
-    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
-    return {
-        "kind": "Node",
-        "apiVersion": "v1",
-        "metadata": {
-            "name": name,
-            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
-            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
-        },
-        "spec": {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)},
-        "status": {
-            "addresses": [
-                {"type": "InternalIP", "address": "192.0.2.10"},
-                {"type": "Hostname", "address": name},
-            ],
-            "conditions": [condition],
-        },
-    }
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
+    addresses = [{"type": "InternalIP", "address": "192.0.2.10"}, {"type": "Hostname", "address": name}]
+    metadata = {"name": name, "labels": labels, "annotations": {"node.alpha.kubernetes.io/ttl": "0"}}
+    spec = {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)}
+    return _object("Node", "v1", metadata, spec=spec, status={"addresses": addresses, "conditions": [ready]})
 
 
 def endpoint_slice(
@@ -200,59 +178,47 @@ def endpoint_slice(
 ) -> Object:
     """Build an EndpointSlice of a Service; `ports` maps port names to numbers."""
     held = ports if ports is not None else {"http": 80, "https": 443}
-    return {
-        "kind": "EndpointSlice",
-        "apiVersion": "discovery.k8s.io/v1",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {
-                "kubernetes.io/service-name": service_name,
-                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-            },
-        },
-        "addressType": "IPv6" if endpoints and ":" in endpoints[0].address else "IPv4",
-        "endpoints": [
-            {
-                "addresses": [endpoint.address],
-                "conditions": {"ready": endpoint.ready, "serving": endpoint.ready, "terminating": False},
-                "nodeName": endpoint.node,
-                "targetRef": {"kind": "Pod", "namespace": namespace, "name": f"{service_name}-{number}"},
-            }
-            for number, endpoint in enumerate(endpoints)
-        ],
-        "ports": [{"name": key, "port": port, "protocol": "TCP"} for key, port in held.items()],
+    labels = {
+        "kubernetes.io/service-name": service_name,
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
     }
+    made = _object(
+        "EndpointSlice", "discovery.k8s.io/v1", {"name": name, "namespace": namespace, "labels": labels}
+    )
+    made["addressType"] = "IPv6" if endpoints and ":" in endpoints[0].address else "IPv4"
+    made["ports"] = [{"name": key, "port": port, "protocol": "TCP"} for key, port in held.items()]
+    made["endpoints"] = [
+        {
+            "addresses": [endpoint.address],
+            "conditions": {"ready": endpoint.ready, "serving": endpoint.ready, "terminating": False},
+            "nodeName": endpoint.node,
+            "targetRef": {"kind": "Pod", "namespace": namespace, "name": f"{service_name}-{number}"},
+        }
+        for number, endpoint in enumerate(endpoints)
+    ]
+    return made
 
 
 def daemon_set(name: str, namespace: str = "kube-system") -> Object:
-    """Build a DaemonSet."""
+    """Build a DaemonSet of one node."""
     labels = {"app.kubernetes.io/name": name}
-    return {
-        "kind": "DaemonSet",
-        "apiVersion": "apps/v1",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": labels,
-            "generation": 1,
-        },
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": name, "image": f"example.com/{name}:1"}]},
-            },
-        },
-        "status": {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1},
-    }
+    pod = {"containers": [{"name": name, "image": f"example.com/{name}:1"}]}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "generation": 1}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    status = {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1}
+    return _object("DaemonSet", "apps/v1", metadata, spec=spec, status=status)
 
 
 def config_map(name: str, namespace: str = "default", data: Mapping[str, str] | None = None) -> Object:
     """Build a ConfigMap."""
-    return {
-        "kind": "ConfigMap",
-        "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": namespace},
-        "data": dict(data or {}),
-    }
+    return _object("ConfigMap", "v1", {"name": name, "namespace": namespace}, data=dict(data or {}))
+
+
+def objects_under(path: Path) -> Iterator[Object]:
+    """Read the objects of a file, or of all YAML and JSON files under a directory, in the order of names."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+    for file in files:
+        for document in yaml.load_all(file.read_text("utf-8-sig"), Loader=yaml.CSafeLoader):
+            if document:
+                yield from document["items"] if document["kind"] == "List" else [document]

@@ -1,11 +1,10 @@
-"""The table of API resources that the simulated server knows: one row each.
+"""The API resources that the simulated server knows, and its refusals.
 
-A row says what differs between resources of a real kube-apiserver as far as a client can see it. What
-CustomResourceDefinitions bring is no part of it: a test serves and withdraws such rows while the server runs.
+What CustomResourceDefinitions bring is no part of the table: a test serves and withdraws such rows while the
+server runs.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,26 +14,14 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object and how the server treats it.
-
-    Attributes:
-        group: API group, empty for the core group.
-        plural: name in paths and in RBAC rules.
-        fields: field labels for selectors beside metadata.name and metadata.namespace, each with the value
-            an object has that does not carry the field.
-        custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
-            while those of built-in types do not.
-        connects: subresources that lead to the node (exec, log).
-    """
+    """One kind of object; lists of `custom` ones, of a CustomResourceDefinition, state each item's type."""
 
     group: str
     version: str
     plural: str
     kind: str
     namespaced: bool = True
-    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
-    connects: tuple[str, ...] = ()
 
     @cached_property
     def api_version(self) -> str:
@@ -44,7 +31,7 @@ class Resource:
     @cached_property
     def qualified(self) -> str:
         """The name in the server's messages, such as `ingresses.networking.k8s.io`."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+        return qualified(self.plural, self.group)
 
     @cached_property
     def base(self) -> str:
@@ -52,56 +39,42 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def key(self, namespace: str, name: str) -> str:
-        """Give the place of an object among its like; lists come in this order, as from etcd."""
+        """Return the place of an object among its like; lists come in this order, as from etcd."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-_RBAC = "rbac.authorization.k8s.io"
+def qualified(plural: str, group: str) -> str:
+    """Return a resource's name with its group, if it has one."""
+    return f"{plural}.{group}" if group else plural
 
-RESOURCES: tuple[Resource, ...] = (
-    Resource(
-        "",
-        "v1",
-        "services",
-        "Service",
-        fields={"spec.type": "ClusterIP"},
-    ),
-    Resource("", "v1", "nodes", "Node", namespaced=False),
-    Resource("", "v1", "namespaces", "Namespace", namespaced=False),
-    Resource("", "v1", "events", "Event"),
-    Resource("", "v1", "configmaps", "ConfigMap"),
-    Resource("", "v1", "secrets", "Secret"),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-    Resource("", "v1", "resourcequotas", "ResourceQuota"),
-    Resource(
-        "",
-        "v1",
-        "pods",
-        "Pod",
-        fields={"spec.nodeName": ""},
-        connects=("exec", "log"),
-    ),
-    Resource("apps", "v1", "daemonsets", "DaemonSet"),
-    Resource("apps", "v1", "deployments", "Deployment"),
-    Resource("batch", "v1", "jobs", "Job"),
-    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-    Resource("networking.k8s.io", "v1", "ingresses", "Ingress"),
-    Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
-    Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", namespaced=False),
-    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
-    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    Resource(_RBAC, "v1", "roles", "Role"),
-    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+
+def _plural(kind: str) -> str:
+    return kind.lower() + ("es" if kind.endswith("s") else "s")
+
+
+_NETWORKING, _RBAC = "networking.k8s.io", "rbac.authorization.k8s.io"
+
+RESOURCES = tuple(
+    Resource(group, "v1", _plural(kind), kind, namespaced)
+    for group, namespaced, kinds in (
+        ("", True, "Service Event ConfigMap Secret ServiceAccount ResourceQuota Pod"),
+        ("", False, "Node Namespace"),
+        ("apps", True, "DaemonSet Deployment"),
+        ("batch", True, "Job"),
+        ("discovery.k8s.io", True, "EndpointSlice"),
+        (_NETWORKING, True, "Ingress"),
+        (_NETWORKING, False, "IngressClass ServiceCIDR"),
+        (_RBAC, True, "Role RoleBinding"),
+        (_RBAC, False, "ClusterRole ClusterRoleBinding"),
+    )
+    for kind in kinds.split()
 )
 
 
 def custom(group: str, versions: str, *kinds: str) -> tuple[Resource, ...]:
-    """Give the rows of CustomResourceDefinitions: each kind in each of the versions (parted by spaces).
-
-    A kind's plural is its name in lower case with an `s`.
-    """
+    """Return the rows of CustomResourceDefinitions: each kind in each of the versions (parted by spaces)."""
     return tuple(
-        Resource(group, version, f"{kind.lower()}s", kind, custom=True)
+        Resource(group, version, _plural(kind), kind, custom=True)
         for kind in kinds
         for version in versions.split()
     )
@@ -109,3 +82,25 @@ def custom(group: str, versions: str, *kinds: str) -> tuple[Resource, ...]:
 
 GATEWAY_API = custom("gateway.networking.k8s.io", "v1 v1beta1", "Gateway", "HTTPRoute")
 """The core of the Gateway API, for a test to serve."""
+
+
+@dataclass
+class ApiError(Exception):
+    """An answer that is a Status with `status: Failure`; without a reason where the server gives none."""
+
+    code: int
+    reason: str
+    message: str
+    details: Object | None = None
+
+    def body(self) -> Object:
+        """Return the Status object ("API conventions: Response Status Kind")."""
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        told = {"message": self.message, "reason": self.reason, "details": self.details, "code": self.code}
+        return status | {key: value for key, value in told.items() if value not in ("", None)}
+
+
+def not_found(name: str, resource: Resource) -> ApiError:
+    """Refuse: there is no such object. In `details`, which clients read, `kind` holds the plural."""
+    details: Object = {"name": name, "group": resource.group, "kind": resource.plural}
+    return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', details)

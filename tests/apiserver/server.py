@@ -1,26 +1,34 @@
-"""The simulated API server as tests use it: started, stopped, made to fail, waited for."""
+"""The simulated API server as tests use it, and a proxy with the same faults before a real one."""
 
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPResponse
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import yaml
 
 from tests.testbed.certificates import make_certificate
 
-from .access import Access
-from .containers import Containers
+from .answers import Answers, Reply
 from .faults import Faults
-from .handler import Handler
-from .listener import Listener, held_port
+from .listener import Listener
+from .requests import Asked
 from .resources import Resource
-from .store import Store
-from .traffic import Traffic
-from .watches import Ending
+from .traffic import Ending, Traffic
+from .wire import Peer, opened
+
+CONTROL = "/_control/"
+"""A POST below it calls the store's method of that name: so a benchmark changes another process's objects."""
+
+_OF_THE_CONNECTION = {"Host", "Connection"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +46,20 @@ def self_signed(folder: Path, address: str) -> Tls:
     return Tls(certificate, key, certificate)
 
 
-class ApiServer:
-    """A simulated kube-apiserver on a real socket.
+class Front:
+    """A server on a real socket, in which faults can be armed; a subclass gives the answers.
 
     Attributes:
-        store: the objects; tests write them here.
-        containers: what runs in pods, for exec and log.
         context: the TLS settings; None for plain HTTP.
-        bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
-            a minute).
         closing: set when the server closes.
     """
 
-    def __init__(
-        self,
-        address: str = "127.0.0.1",
-        port: int = 0,
-        *,
-        tls: Tls | None = None,
-    ) -> None:
-        self.store = Store()
+    def __init__(self, address: str = "127.0.0.1", port: int = 0, *, tls: Tls | None = None) -> None:
         self.faults = Faults()
-        self.access = Access()
-        self.containers = Containers()
         self.traffic = Traffic()
-        self.bookmark_interval = 0.5
         self.closing = threading.Event()
+        self.port = port
         self._address = address
-        self._port = port
         self._tls = tls
         self.context: ssl.SSLContext | None = None
         if tls is not None:
@@ -75,16 +69,19 @@ class ApiServer:
         self._held: socket.socket | None = None
         self._failures: list[BaseException] = []
 
-    @property
-    def port(self) -> int:
-        """The port; stays the same when the server stops listening and starts again."""
-        return self._port
+    def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+        """Answer a request that no fault has struck."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Let those that wait for the next line of a stream look whether it must end."""
+        raise NotImplementedError
 
     @property
     def url(self) -> str:
         """The server's address for clients."""
         host = f"[{self._address}]" if ":" in self._address else self._address
-        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def __enter__(self) -> Self:
         self.start_listening()
@@ -109,43 +106,101 @@ class ApiServer:
         if self._held is not None:
             self._held.close()
             self._held = None
-        listener = Listener(self, self._address, self._port, Handler)
-        self._port = int(listener.server_address[1])
-        listener.start()
-        self._listener = listener
+        self._listener = Listener(self, self._address, self.port)
+        self.port = int(self._listener.server_address[1])
 
     def stop_listening(self) -> None:
         """Cut all connections and refuse new ones until `start_listening`; the objects stay."""
         listener = self._listener
         assert listener is not None, "it does not listen"
         listener.stop()
-        self._held = held_port(self._address, self._port)
+        # Held while nothing listens on it: connections are refused, no program can take it.
+        self._held = socket.socket(listener.address_family)
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind((self._address, self.port))
         self._listener = None
+        self.end_watches(Ending.DROP)
         listener.drop_connections()
         self._failures += listener.failures
 
     def end_watches(self, how: Ending = Ending.CLEAN) -> None:
         """End all open streams: cleanly, as a server does that shuts down, or by cutting connections."""
-        self.traffic.end_watches(how, self.store.resources)
+        self.traffic.end_watches(how)
+        self.wake()
+
+
+class ApiServer(Answers, Front):
+    """A simulated kube-apiserver on a real socket; tests write `store`, `access` and `containers`."""
+
+    def __init__(self, address: str = "127.0.0.1", port: int = 0, *, tls: Tls | None = None) -> None:
+        Answers.__init__(self)
+        Front.__init__(self, address, port, tls=tls)
+
+    def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+        """Answer by the store, or write it as `CONTROL` says."""
+        if asked.path.startswith(CONTROL):
+            getattr(self.store, asked.path.removeprefix(CONTROL))(**msgspec.json.decode(body))
+            return Reply(200, b"{}")
+        return super().answer(asked, request, body)
+
+    def wake(self) -> None:
+        """Let all streams look whether they must end."""
+        self.store.wake()
 
     def withdraw(self, *rows: Resource) -> None:
         """Let resources exist no more, as when their CustomResourceDefinition goes: streams end, too."""
         self.store.withdraw(*rows)
-        self.traffic.end_watches(Ending.CLEAN, rows)
+        self.traffic.end_watches(Ending.CLEAN, {f"{row.base}/{row.plural}" for row in rows})
+        self.wake()
 
     def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """Write a kubeconfig file for this server; give its path.
+        """Write a kubeconfig file for this server; return its path.
 
         The bearer token in it is by default one that the default user is known by, if any.
         """
-        cluster: dict[str, str] = {"server": self.url}
-        if self._tls is not None:
-            cluster["certificate-authority"] = str(self._tls.authority)
-        return write_kubeconfig(path, cluster, token or self.access.a_token())
+        authority = {} if self._tls is None else {"certificate-authority": str(self._tls.authority)}
+        return write_kubeconfig(path, {"server": self.url, **authority}, token or self.access.a_token())
+
+
+class Proxy(Front):
+    """A server in front of another API server, which makes its answers fail."""
+
+    def __init__(self, server: Peer) -> None:
+        super().__init__()
+        self._server = server
+        self._streams: list[socket.socket] = []
+
+    def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+        """Hand the request on, with its credentials."""
+        connection, _ = opened(self._server)
+        connection.connect()
+        stream = connection.sock
+        headers = {key: value for key, value in request.headers.items() if key not in _OF_THE_CONNECTION}
+        connection.request(request.command, request.path, body or None, headers)
+        found = connection.getresponse()
+        if asked.verb == "watch" and found.status == HTTPStatus.OK:
+            stream.settimeout(None)
+            self._streams.append(stream)
+            return Reply(200, lines=lambda _: self._lines(found))
+        with closing(connection), found:
+            packed = found.headers.get("Content-Encoding")
+            encoding = (("Content-Encoding", packed),) if packed else ()
+            return Reply(found.status, found.read(), found.headers["Content-Type"], encoding)
+
+    @staticmethod
+    def _lines(found: HTTPResponse) -> Iterator[bytes]:
+        with found, suppress(OSError):
+            yield from iter(found.readline, b"")
+
+    def wake(self) -> None:
+        """End what the other server streams."""
+        for stream in self._streams:
+            with suppress(OSError):
+                socket.socket.shutdown(stream, socket.SHUT_RDWR)
 
 
 def write_kubeconfig(path: Path, cluster: Mapping[str, object], token: str | None) -> Path:
-    """Write a kubeconfig of one cluster and one user, whose bearer token may be none; give its path."""
+    """Write a kubeconfig of one cluster and one user, whose bearer token may be none; return its path."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

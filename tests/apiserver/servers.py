@@ -1,17 +1,16 @@
-"""Where test_requests.py sends its requests: the simulated API server, and a real one if there is one.
+"""Where the suite of requests is sent: to the simulated API server, and to a real one if there is one.
 
 `KUBE_APISERVER=/path/to/kube-apiserver ETCD=/path/to/etcd`: these programs, on loopback.
 """
 
-import base64
 import json
 import os
 import ssl
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.waiting import wait_until
@@ -34,26 +33,30 @@ class Server:
     """A server under test, with versions that it has forgotten.
 
     Attributes:
-        limited: as the ServiceAccount kube-system/nodeagent, which may do what its bindings say.
-        stranger: with a token of no user.
         compact: makes the storage forget its history.
-        grant: creates roles and bindings.
+        grant: creates roles and bindings, of which those of kube-system/nodeagent are the limited user's.
         restart: kills the server, and starts it again; returns before it answers. Only of a real one.
     """
 
-    admin: Peer
-    limited: Peer
-    stranger: Peer
-    anonymous: Peer
+    port: int
+    context: ssl.SSLContext | None
     compact: Callable[[], None]
     grant: Callable[[list[Object]], None]
     restart: Callable[[], None] = lambda: None
 
+    def peer(self, token: str) -> Peer:
+        """Return the server as the user of a token sees it."""
+        return Peer(self.port, token, self.context)
 
-def _server(
-    peer: Callable[[str], Peer], compact: Callable[[], None], grant: Callable[[list[Object]], None]
-) -> Server:
-    return Server(peer(ADMIN), peer(LIMITED), peer(WRONG), peer(""), compact, grant)
+    @property
+    def admin(self) -> Peer:
+        """The server as its administrator sees it."""
+        return self.peer(ADMIN)
+
+    @property
+    def limited(self) -> Peer:
+        """As the ServiceAccount kube-system/nodeagent sees it, which may do what its bindings say."""
+        return self.peer(LIMITED)
 
 
 @contextmanager
@@ -61,16 +64,16 @@ def simulated() -> Iterator[Server]:
     """Run the simulated server."""
     with ApiServer() as api:
         api.access.require_token(ADMIN, "admin")
-        api.access.require_token(LIMITED, DEFAULT_USER)
-        api.access.allow_only([], DEFAULT_USER)
+        api.access.require_token(LIMITED)
+        api.access.allow_only([])
         for number in range(_OLD_REVISIONS):
             api.store.create({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": f"s{number}"}})
         api.store.compact()
 
         def grant(documents: list[Object]) -> None:
-            api.access.allow_only(rules_bound_to(documents, "kube-system", "nodeagent"), DEFAULT_USER)
+            api.access.allow_only(rules_bound_to(documents, "kube-system", "nodeagent"))
 
-        yield _server(lambda token: Peer(api.port, token), api.store.compact, grant)
+        yield Server(api.port, None, api.store.compact, grant)
 
 
 @contextmanager
@@ -86,36 +89,31 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
     (folder / "tokens.csv").write_text(
         f"{ADMIN},admin,admin,system:masters\n{LIMITED},{DEFAULT_USER},limited\n"
     )
-    key = _signing_key(folder)
+    key = folder / "sa.key"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
 
-    def ask_etcd(path: str, body: Object) -> Object:
-        asked = urllib.request.Request(f"{etcd}/v3/kv/{path}", json.dumps(body).encode())  # noqa: S310 - loopback
-        with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 - loopback
-            found: Object = json.load(answer)
-        return found
+    def write_to_etcd() -> int:
+        return int(_etcd(f"{etcd}/v3/kv/put", {"key": "eA=="})["header"]["revision"])
 
     def compact() -> None:
-        revision = ask_etcd("range", {"key": _base64("x")})["header"]["revision"]
-        ask_etcd("compaction", {"revision": revision, "physical": True})
+        _etcd(f"{etcd}/v3/kv/compaction", {"revision": write_to_etcd(), "physical": True})
 
-    def grow() -> bool:
-        try:
-            return int(ask_etcd("put", {"key": _base64("x")})["header"]["revision"]) > _OLD_REVISIONS
-        except OSError:
-            return False  # it does not listen yet
+    def has_old_revisions() -> bool:
+        with suppress(OSError):  # it does not listen yet
+            return write_to_etcd() > _OLD_REVISIONS
+        return False
 
     with ExitStack() as stack:
-        run = [ETCD, "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync", "--listen-client-urls", etcd]
-        run += ["--advertise-client-urls", etcd, "--listen-peer-urls", f"http://127.0.0.1:{members}"]
+        run = [ETCD, f"--data-dir={folder}/etcd", "--unsafe-no-fsync", f"--listen-client-urls={etcd}"]
+        run += [f"--advertise-client-urls={etcd}", f"--listen-peer-urls=http://127.0.0.1:{members}"]
         stack.enter_context(_running(run, folder / "etcd.log"))
-        wait_until(grow, "etcd to be ready", seconds=_SECONDS)
+        wait_until(has_old_revisions, "etcd to be ready", seconds=_SECONDS)
         run = [KUBE_APISERVER, f"--etcd-servers={etcd}", f"--cert-dir={folder}", f"--secure-port={port}"]
         run += ["--bind-address=0.0.0.0" if address else "--bind-address=127.0.0.1"]
         run += [f"--advertise-address={address or '192.0.2.1'}", "--authorization-mode=RBAC"]
-        run += [f"--token-auth-file={folder}/tokens.csv"]
+        run += [f"--token-auth-file={folder}/tokens.csv", "--service-account-issuer=https://test"]
+        run += [f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"]
         run += ["--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112"]
-        run += ["--service-account-issuer=https://test", f"--service-account-key-file={key}"]
-        run += [f"--service-account-signing-key-file={key}"]
         # No controller manager makes ServiceAccounts. IngressClasses are read from etcd: there, history ends.
         run += ["--disable-admission-plugins=ServiceAccount"]
         run += ["--watch-cache-sizes=ingressclasses.networking.k8s.io#0"]
@@ -126,39 +124,34 @@ def real(folder: Path, address: str = "") -> Iterator[Server]:
             _kill(process)
             process = stack.enter_context(_running(run, folder / "kube-apiserver.log"))
 
-        # Its certificate is for a cluster's names; this is loopback.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        admin = Peer(port, ADMIN, context)
-
-        def ready() -> bool:
-            assert process.poll() is None, (folder / "kube-apiserver.log").read_text()[-2000:]
-            try:
-                return exchange(admin, "GET", "/readyz")[2] == b"ok"
-            except OSError:
-                return False  # it does not listen yet
-
         def grant(documents: list[Object]) -> None:
             for obj in documents:
                 namespace = obj["metadata"].get("namespace")
                 where = f"/namespaces/{namespace}" if namespace else ""
                 path = f"/apis/{obj['apiVersion']}{where}/{obj['kind'].lower()}s"
-                status, answer = request(admin, "POST", path, obj)
+                status, answer = request(server.admin, "POST", path, obj)
                 assert status == 201, answer
 
-        wait_until(ready, "kube-apiserver to be ready", seconds=_SECONDS)
-        yield replace(_server(lambda token: Peer(port, token, context), compact, grant), restart=restart)
+        def is_ready() -> bool:
+            assert process.poll() is None, (folder / "kube-apiserver.log").read_text()[-2000:]
+            with suppress(OSError):  # it does not listen yet
+                return exchange(server.admin, "GET", "/readyz")[2] == b"ok"
+            return False
+
+        # Its certificate is for a cluster's names; this is loopback.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        server = Server(port, context, compact, grant, restart)
+        wait_until(is_ready, "kube-apiserver to be ready", seconds=_SECONDS)
+        yield server
 
 
-def _signing_key(folder: Path) -> Path:
-    key = folder / "sa.key"
-    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    return key
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _etcd(url: str, body: Object) -> Object:
+    asked = urllib.request.Request(url, json.dumps(body).encode())  # noqa: S310 - loopback
+    with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310 - loopback
+        found: Object = json.load(answer)
+    return found
 
 
 @contextmanager

@@ -3,79 +3,71 @@
 import json
 
 import pytest
-import yaml
 
 from tests.daemonset.manifests import DEPLOYMENTS, deployed
 
-from .access import DEFAULT_USER
-from .servers import Server
+from .access import ANONYMOUS, DEFAULT_USER
+from .answers import APPLY
+from .resources import Object
+from .servers import WRONG, Server
 from .wire import exchange, request
 
-_APPLY = {"Content-Type": "application/apply-patch+yaml"}
-ROLES = """
-kind: ClusterRole
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: limited}
-rules:
-  - {apiGroups: [""], resources: [services], verbs: [list, watch]}
-  - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch], resourceNames: [n1]}
-  - {apiGroups: [networking.k8s.io], resources: ["*"], verbs: ["*"]}
----
-kind: Role
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: limited, namespace: kube-system}
-rules:
-  - {apiGroups: [apps], resources: [daemonsets], resourceNames: [nodeagent], verbs: [get]}
----
-kind: ClusterRoleBinding
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: limited}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: limited}
-subjects: [{kind: ServiceAccount, name: nodeagent, namespace: kube-system}]
----
-kind: RoleBinding
-apiVersion: rbac.authorization.k8s.io/v1
-metadata: {name: limited, namespace: kube-system}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: limited}
-subjects: [{kind: ServiceAccount, name: nodeagent, namespace: kube-system}]
-"""
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _granted(kind: str, metadata: Object, *rules: Object) -> list[Object]:
+    """Build a role, and its binding to the limited user."""
+    common = {"apiVersion": f"{_RBAC}/v1", "metadata": {"name": "limited", **metadata}}
+    role = {"apiGroup": _RBAC, "kind": kind, "name": "limited"}
+    user = {"kind": "ServiceAccount", "name": "nodeagent", "namespace": "kube-system"}
+    binding = {"kind": f"{kind}Binding", "roleRef": role, "subjects": [user]}
+    return [{**common, "kind": kind, "rules": list(rules)}, {**common, **binding}]
 
 
 @pytest.fixture(scope="module")
 def granted(server: Server) -> Server:
-    """Provide a server on which the limited user has these roles."""
-    server.grant(list(yaml.safe_load_all(ROLES)))
+    """Provide a server on which the limited user has some rights."""
+    services = {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}
+    node = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"], "resourceNames": ["n1"]}
+    all_of_a_group = {"apiGroups": ["networking.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+    own = {"apiGroups": ["apps"], "resources": ["daemonsets"], "resourceNames": ["a"], "verbs": ["get"]}
+    everywhere = _granted("ClusterRole", {}, services, node, all_of_a_group)
+    server.grant([*everywhere, *_granted("Role", {"namespace": "kube-system"}, own)])
     return server
 
 
+DEFAULT, KUBE_SYSTEM = "/api/v1/namespaces/default", "/apis/apps/v1/namespaces/kube-system"
+
+
 @pytest.mark.parametrize(
-    ("method", "path", "code"),
+    ("asked", "code"),
     [
-        ("GET", "/api/v1/services", 200),
-        ("GET", "/api/v1/namespaces/default/services", 200),
-        ("GET", "/api/v1/namespaces/default/services/web", 403),
+        ("GET /api/v1/services", 200),
+        (f"GET {DEFAULT}/services", 200),
+        (f"GET {DEFAULT}/services/web", 403),
         # resourceNames: by path, or by the fieldSelector that names exactly this object.
-        ("GET", "/api/v1/nodes/n1", 404),
-        ("GET", "/api/v1/nodes/n2", 403),
-        ("GET", "/api/v1/nodes", 403),
-        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn1", 200),
-        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn2", 403),
-        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn2&watch=1", 403),
-        ("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/ingresses/x", 404),
+        ("GET /api/v1/nodes/n1", 404),
+        ("GET /api/v1/nodes/n2", 403),
+        ("GET /api/v1/nodes", 403),
+        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn1", 200),
+        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn2", 403),
+        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn2&watch=1", 403),
+        ("DELETE /apis/networking.k8s.io/v1/namespaces/default/ingresses/x", 404),
         # A Role holds in its namespace alone.
-        ("GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/nodeagent", 404),
-        ("GET", "/apis/apps/v1/namespaces/default/daemonsets/nodeagent", 403),
-        ("POST", "/api/v1/namespaces/default/events", 403),
+        (f"GET {KUBE_SYSTEM}/daemonsets/a", 404),
+        ("GET /apis/apps/v1/namespaces/default/daemonsets/a", 403),
+        (f"POST {DEFAULT}/events", 403),
         # Every authenticated user may read what exists, and nothing else that is not an object.
-        ("GET", "/apis", 200),
-        ("GET", "/version", 200),
-        ("GET", "/apis/networking.k8s.io/v1", 200),
-        ("GET", "/metrics", 403),
-        ("GET", "/nothing", 403),
-        ("GET", "/api/v1/wonders", 403),
+        ("GET /apis", 200),
+        ("GET /version", 200),
+        ("GET /apis/networking.k8s.io/v1", 200),
+        ("GET /metrics", 403),
+        ("GET /nothing", 403),
+        ("GET /api/v1/wonders", 403),
     ],
 )
-def test_roles_hold_exactly(granted: Server, method: str, path: str, code: int) -> None:
+def test_roles_hold_exactly(granted: Server, asked: str, code: int) -> None:
+    method, path = asked.split()
     body = {"metadata": {"name": "x"}} if method == "POST" else None
     assert exchange(granted.limited, method, path, body)[0] == code
 
@@ -83,35 +75,35 @@ def test_roles_hold_exactly(granted: Server, method: str, path: str, code: int) 
 @pytest.mark.parametrize(
     ("asked", "subject", "action"),
     [
-        ("GET deployments", "deployments.apps", 'list resource "deployments" in API group "apps" {cluster}'),
-        ("GET services/web", 'services "web"', 'get resource "services" in API group "" {namespace}'),
-        ("PATCH nodes/n1/status", 'nodes "n1"', 'patch resource "nodes/status" in API group "" {cluster}'),
-        ("GET pods/x/exec", 'pods "x"', 'get resource "pods/exec" in API group "" {namespace}'),
+        (
+            "GET /apis/apps/v1/deployments",
+            "deployments.apps",
+            'list resource "deployments" in API group "apps"',
+        ),
+        (f"GET {DEFAULT}/services/web", 'services "web"', 'get resource "services" in API group ""'),
+        ("PATCH /api/v1/nodes/n1/status", 'nodes "n1"', 'patch resource "nodes/status" in API group ""'),
+        (f"GET {DEFAULT}/pods/x/exec", 'pods "x"', 'get resource "pods/exec" in API group ""'),
     ],
 )
 def test_what_no_rule_allows_is_forbidden(granted: Server, asked: str, subject: str, action: str) -> None:
-    method, plural = asked.split()
-    base = "/apis/apps/v1/" if "apps" in action else "/api/v1/"
-    base += "namespaces/default/" if "{namespace}" in action else ""
-    status, refused = request(granted.limited, method, base + plural, {} if method == "PATCH" else None)
+    method, path = asked.split()
+    status, refused = request(granted.limited, method, path, {} if method == "PATCH" else None)
     assert (status, refused["reason"], refused["code"]) == (403, "Forbidden", 403)
-    cannot = action.format(namespace='in the namespace "default"', cluster="at the cluster scope")
-    assert refused["message"] == f'{subject} is forbidden: User "{DEFAULT_USER}" cannot {cannot}'
+    where = 'in the namespace "default"' if DEFAULT in asked else "at the cluster scope"
+    assert refused["message"] == f'{subject} is forbidden: User "{DEFAULT_USER}" cannot {action} {where}'
 
 
 def test_a_wrong_token_is_unauthorized_and_none_is_anonymous(server: Server) -> None:
-    status, refused = request(server.stranger, "GET", "/api/v1/services")
     expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     words = {"message": "Unauthorized", "reason": "Unauthorized", "code": 401}
-    assert (status, refused) == (401, expected | words)
+    assert request(server.peer(WRONG), "GET", "/api/v1/services") == (401, expected | words)
     for path, what in (
-        ("/api/v1/services", 'services is forbidden: User "system:anonymous" cannot list resource'),
-        ("/apis", 'forbidden: User "system:anonymous" cannot get path "/apis"'),
+        ("/api/v1/services", f'services is forbidden: User "{ANONYMOUS}" cannot list resource'),
+        ("/apis", f'forbidden: User "{ANONYMOUS}" cannot get path "/apis"'),
     ):
-        status, refused = request(server.anonymous, "GET", path)
-        assert (status, refused["reason"]) == (403, "Forbidden")
-        assert what in refused["message"]
-    assert exchange(server.anonymous, "GET", "/version")[0] == 200
+        status, refused = request(server.peer(""), "GET", path)
+        assert (status, refused["reason"], what in refused["message"]) == (403, "Forbidden", True)
+    assert exchange(server.peer(""), "GET", "/version")[0] == 200
 
 
 def test_impersonation(granted: Server) -> None:
@@ -119,7 +111,6 @@ def test_impersonation(granted: Server) -> None:
     acting = {"Impersonate-User": DEFAULT_USER}
     for path, code in (("/api/v1/services", 200), ("/api/v1/secrets", 403)):
         assert request(granted.admin, "GET", path, headers=acting)[0] == code
-    acting = {"Impersonate-User": "admin"}
     status, refused = request(granted.limited, "GET", "/api/v1/services", headers=acting)
     assert (status, refused["reason"]) == (403, "Forbidden")
     assert f'is forbidden: User "{DEFAULT_USER}" cannot impersonate' in refused["message"]
@@ -128,18 +119,17 @@ def test_impersonation(granted: Server) -> None:
 @pytest.mark.parametrize("kustomization", [*DEPLOYMENTS, "coredns", "doctor"])
 def test_every_manifest_is_taken_with_strict_validation(server: Server, kustomization: str) -> None:
     """Applied as kubectl does it on the server's side, twice: the second time changes nothing."""
-    versions = []
+    versions: list[list[str]] = [[], []]
     # The user's own, of which nodeagent reads a relay Service.
     request(server.admin, "POST", "/api/v1/namespaces", {"metadata": {"name": "hairpin-proxy"}})
-    for _ in range(2):
+    for made in versions:
         for obj in deployed(kustomization):
             metadata = obj["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
             group = "/api/v1" if obj["apiVersion"] == "v1" else f"/apis/{obj['apiVersion']}"
             options = "fieldManager=kubectl&fieldValidation=Strict&force=true"
             path = f"{group}{where}/{obj['kind'].lower()}s/{metadata['name']}?{options}"
-            status, answer = request(server.admin, "PATCH", path, json.dumps(obj), _APPLY)
+            status, answer = request(server.admin, "PATCH", path, json.dumps(obj), {"Content-Type": APPLY})
             assert status in {200, 201}, answer
-            versions.append(answer["metadata"]["resourceVersion"])
-    half = len(versions) // 2
-    assert versions[:half] == versions[half:]
+            made.append(answer["metadata"]["resourceVersion"])
+    assert versions[0] == versions[1]

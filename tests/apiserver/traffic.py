@@ -1,35 +1,45 @@
 """What the server saw and sent, for tests to wait on and to count."""
 
+import select
+import socket
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-from .resources import Resource
-
-if TYPE_CHECKING:
-    from .watches import Ending
+from .requests import Asked
 
 _SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One request as it arrived."""
+class Ending(Enum):
+    """How a stream ends."""
 
-    verb: str
-    path: str
-    query: Mapping[str, str]
+    CLEAN = "clean"  # the last chunk is sent, the connection may be used again
+    DROP = "drop"  # the connection is closed in the middle
+    RESET = "reset"  # the connection is reset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class OpenWatch:
-    """One open stream, and what ends it."""
+    """One open stream; `ending` says how it must end now."""
 
-    resource: Resource
-    path: str
-    end: "Callable[[Ending], None]"
+    asked: Asked
+    connection: socket.socket
+    ending: Ending | None = None
+
+    @property
+    def path(self) -> str:
+        """The path that is watched."""
+        return self.asked.path
+
+    def is_over(self) -> bool:
+        """Whether nothing more is to be sent: it must end, or the client went away."""
+        poll = select.poll()
+        poll.register(self.connection.fileno(), select.POLLRDHUP)
+        return self.ending is not None or bool(poll.poll(0))
 
 
 class Traffic:
@@ -37,47 +47,44 @@ class Traffic:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._seen: list[Seen] = []
+        self._seen: list[Asked] = []
         self._watches: list[OpenWatch] = []
 
-    # The server tells
-
-    def arrived(self, seen: Seen) -> None:
+    def arrived(self, asked: Asked) -> None:
         """Count a request."""
         with self._changed:
-            self._seen.append(seen)
+            self._seen.append(asked)
             self._changed.notify_all()
 
-    def opened(self, watch: OpenWatch) -> None:
-        """Note that a stream began."""
+    @contextmanager
+    def watching(self, asked: Asked, connection: socket.socket) -> Iterator[OpenWatch]:
+        """Know of a stream while it is open."""
+        watch = OpenWatch(asked, connection)
         with self._changed:
             self._watches.append(watch)
             self._changed.notify_all()
+        try:
+            yield watch
+        finally:
+            with self._changed:
+                self._watches.remove(watch)
 
-    def closed(self, watch: OpenWatch) -> None:
-        """Note that a stream ended."""
-        with self._changed:
-            self._watches.remove(watch)
-            self._changed.notify_all()
-
-    def end_watches(self, how: "Ending", rows: Collection[Resource]) -> None:
-        """End all open streams on these resources."""
+    def end_watches(self, how: Ending, bases: Collection[str] | None = None) -> None:
+        """End all open streams, or those on resources of these paths; who sends their lines must be woken."""
         with self._changed:
             for watch in self._watches:
-                if watch.resource in rows:
-                    watch.end(how)
+                if bases is None or f"{watch.asked.base}/{watch.asked.plural}" in bases:
+                    watch.ending = how
 
-    # Tests ask
-
-    def seen(self, verb: str = "*", path: str = "*") -> list[Seen]:
-        """Give the requests so far whose verb and path match the glob patterns, in order of arrival."""
+    def seen(self, verb: str = "*", path: str = "*") -> list[Asked]:
+        """Return the requests so far whose verb and path match the glob patterns, in order of arrival."""
         with self._changed:
             return [one for one in self._seen if fnmatchcase(one.verb, verb) and fnmatchcase(one.path, path)]
 
     def watches(self, resource: str = "*") -> list[OpenWatch]:
-        """Give the open streams on resources whose plural matches the glob pattern."""
+        """Return the open streams on resources whose plural matches the glob pattern."""
         with self._changed:
-            return [watch for watch in self._watches if fnmatchcase(watch.resource.plural, resource)]
+            return [watch for watch in self._watches if fnmatchcase(watch.asked.plural, resource)]
 
     def wait_for_requests(self, verb: str, path: str, count: int = 1) -> None:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""

@@ -3,6 +3,8 @@
 import http.client
 import json
 import ssl
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,30 +22,13 @@ class Peer:
     context: ssl.SSLContext | None = None
 
 
-def _opened(api: Peer) -> tuple[http.client.HTTPConnection, dict[str, str]]:
-    """Give a connection, and the credentials' header."""
+def opened(api: Peer) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+    """Return a connection, and the credentials' header."""
     token = {"Authorization": f"Bearer {api.token}"} if api.token else {}
-    if api.context is not None:
-        return http.client.HTTPSConnection(
-            "127.0.0.1", api.port, timeout=_TIMEOUT, context=api.context
-        ), token
-    return http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT), token
-
-
-def request(
-    api: Peer,
-    method: str,
-    target: str,
-    body: Object | str | None = None,
-    headers: dict[str, str] | None = None,
-) -> tuple[int, Object]:
-    """Send one request on a connection of its own; give the HTTP status and the answer's JSON.
-
-    The body is sent as JSON, a text as it is.
-    """
-    status, _, data = exchange(api, method, target, body, headers)
-    obj: Object = json.loads(data)
-    return status, obj
+    if api.context is None:
+        return http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT), token
+    secure = http.client.HTTPSConnection("127.0.0.1", api.port, timeout=_TIMEOUT, context=api.context)
+    return secure, token
 
 
 def exchange(
@@ -51,25 +36,39 @@ def exchange(
     method: str,
     target: str,
     body: Object | str | None = None,
-    headers: dict[str, str] | None = None,
-) -> tuple[int, dict[str, str], bytes]:
-    """Do as `request`, but give status, headers and the answer's bytes."""
-    connection, token = _opened(api)
-    try:
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Send one request on a connection of its own; return status, headers and the answer's bytes.
+
+    The body is sent as JSON, a text as it is.
+    """
+    connection, token = opened(api)
+    with closing(connection):
         kind = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         data = body if body is None or isinstance(body, str) else json.dumps(body)
         connection.request(method, target, data, {**kind, **token, **(headers or {})})
         with connection.getresponse() as response:
             return response.status, dict(response.getheaders()), response.read()
-    finally:
-        connection.close()
+
+
+def request(
+    api: Peer,
+    method: str,
+    target: str,
+    body: Object | str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, Object]:
+    """Do as `exchange`, but return the HTTP status and the answer's JSON."""
+    status, _, data = exchange(api, method, target, body, headers)
+    obj: Object = json.loads(data)
+    return status, obj
 
 
 class WatchLines:
     """One watch, read line by line; the target needs no `watch=1`."""
 
     def __init__(self, api: Peer, target: str) -> None:
-        self._connection, token = _opened(api)
+        self._connection, token = opened(api)
         self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1", headers=token)
         self.response = self._connection.getresponse()
 
@@ -81,7 +80,7 @@ class WatchLines:
         self._connection.close()
 
     def next(self) -> Object:
-        """Give the next event; EOFError at the stream's clean end."""
+        """Return the next event; EOFError at the stream's clean end."""
         line = self.response.readline()
         if not line:
             raise EOFError("the stream has ended")
@@ -89,6 +88,6 @@ class WatchLines:
         return event
 
     def seen(self, count: int) -> list[tuple[str, str]]:
-        """Give type and object name of the next events."""
+        """Return type and object name of the next events."""
         events = [self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"]["name"]) for event in events]

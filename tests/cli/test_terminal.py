@@ -25,7 +25,7 @@ from nodeagent.errors import cut_to_bytes, printable
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.situations.situation import SITUATIONS, situations
 
 _HOSTILE = ("\x1b[31m", "\n  served   forged: all is well", "\u202e", "\x9b2J", "\u2066\u200b", "\0", "\x7f")

@@ -5,7 +5,7 @@ from typing import Self
 
 from nodeagent.sources.kubernetes.credentials import ACCOUNT
 from tests.apiserver import ApiServer
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.apiserver.server import self_signed
 from tests.testbed.addresses import LB
 from tests.testbed.inside import inside

@@ -21,7 +21,7 @@ from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from tests.apiserver import ApiServer
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.coredns.cluster import corefile, put
 from tests.coredns.real import answer_of
 from tests.daemonset.manifests import configuration, deployed

@@ -10,7 +10,7 @@ from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS, ControllerKind
 from tests.apiserver import objects
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.plan.made_up import FACTS, config
 from tests.situations.situation import SITUATIONS
 

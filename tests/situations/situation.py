@@ -31,7 +31,7 @@ from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.dns.made_up_server import MadeUpServer, Message, Transport, answer
 from tests.plan.made_up import endpoint
 

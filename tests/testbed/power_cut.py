@@ -22,7 +22,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tests.apiserver import ApiServer
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.daemon.made_objects import change_cluster, ingress
 from tests.daemon.managed_state import hosts_lines
 from tests.daemon.settings import write_config

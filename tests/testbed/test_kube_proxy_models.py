@@ -16,7 +16,7 @@ import pytest
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import read_kube_proxy
 from tests.apiserver import objects
-from tests.apiserver.manifests import objects_under
+from tests.apiserver.objects import objects_under
 from tests.apiserver.resources import Object
 from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
