@@ -9,6 +9,7 @@ import dns.message
 import dns.rdatatype
 import pytest
 
+from nodeagent.dns import lookup
 from nodeagent.dns.lookup import Resolver, Upstreams
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import DnsOutcome, DnsReply
@@ -48,10 +49,16 @@ def truncating(records: list[str], cut: str = "") -> Replying:
     return replying
 
 
-def ask(replying: Replying, name: str = NAME) -> DnsReply:
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers here are as slow as the machine is busy."""
+    monkeypatch.setattr(lookup, "_TRY_SECONDS", 30.0)
+
+
+def ask(replying: Replying) -> DnsReply:
     """Ask a server that answers so for the name."""
     with MadeUpServer(replying) as server:
-        return Resolver(lambda: Upstreams((server.endpoint,))).ask(name)
+        return Resolver(lambda: Upstreams((server.endpoint,))).ask(NAME, seconds=60)
 
 
 def addresses(reply: DnsReply) -> list[str]:
