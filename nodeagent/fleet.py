@@ -20,8 +20,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
-from nodeagent.sources.objects.api import Head
-from nodeagent.sources.objects.decoding import decode
+from nodeagent.sources.objects.api import Head, decode
 
 APP, RELAY_APP = "nodeagent", "nodeagent-relay"
 """The DaemonSets' names, and their pods' labels app.kubernetes.io/name (daemonset/base)."""

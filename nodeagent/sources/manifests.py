@@ -23,8 +23,6 @@ from nodeagent.sources.kubernetes.resources import (
 )
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
-    DecodingError,
-    decode,
     decode_external_ips,
     decode_relay_service,
     describe,
@@ -169,7 +167,7 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
     gathered.objects_seen += 1
     try:
         _decode(kind, document, gathered)
-    except DecodingError as error:
+    except api.DecodingError as error:
         gathered.unreadable.append(
             Unreadable(f"{where}: {describe(document, kind)}", str(error), decisive=kind == "Node")
         )
@@ -201,11 +199,11 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     for row in (each for each in gathered.rows if each.kind == kind):
         # Another API may have a kind of the same name, such as Knative's Ingress.
         of_row = group == row.group if given else row not in _OPTIONAL
-        if of_row and row.selects(decode(document, api.Head).metadata):
+        if of_row and row.selects(api.decode(document, api.Head).metadata):
             found = row.decode(document)
             key = row.name, describe(document, kind)
             if key in gathered.objects:
-                raise DecodingError("given twice; the first one is used")
+                raise api.DecodingError("given twice; the first one is used")
             if found is not None:
                 gathered.objects[key] = found
             elif kind == "Service":

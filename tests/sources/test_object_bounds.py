@@ -27,9 +27,9 @@ from nodeagent.model.objects import (
 from nodeagent.plan.planner import Planner, plan
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
+    MOST_HOSTS,
     MOST_POINTS,
     MOST_PORTS,
-    DecodingError,
     decode_api_servers,
     decode_ingress,
     decode_node,
@@ -37,7 +37,6 @@ from nodeagent.sources.objects.decoding import (
     decode_relay_service,
     decode_service,
 )
-from nodeagent.sources.objects.hosts import MOST_HOSTS
 from nodeagent.sources.objects.kinds import (
     OPTIONAL_KINDS,
     decode_gateway,
@@ -141,7 +140,7 @@ def test_a_service_range_is_read_in_both_families() -> None:
 @pytest.mark.parametrize("cidrs", [["10.96.0.0/33"], ["10.96.0.0/12", "all"], [7], ["fe80::%eth0/64"]])
 def test_a_service_range_that_can_not_be_read_is_an_error_of_that_object(cidrs: list[object]) -> None:
     """Half of its ranges would be as good as none: what is in the other half could be redirected."""
-    with pytest.raises(DecodingError):
+    with pytest.raises(api.DecodingError):
         decode_service_range({"metadata": {"name": "odd"}, "spec": {"cidrs": cidrs}})
 
 
@@ -311,7 +310,7 @@ def test_whatever_grows_in_an_object_it_costs_little_for_each_byte_or_is_refused
     document = document.replace(b'"q', f'"{text}'.encode())
     try:
         value = decode(document)
-    except DecodingError:
+    except api.DecodingError:
         return
     assert held(value, set()) <= min(1_500_000, _PER_BYTE * len(document) + 4096)
     assert decode(msgspec.json.encode(_filled(shape, ("-",), 1))) is not None
@@ -380,7 +379,7 @@ def test_a_selector_with_very_many_rules_is_an_error_of_that_object() -> None:
 
     values = [f"v{number}" for number in range(60)]
     assert decode_gateway(gateway(3, key="a", operator="In", values=values)).listeners
-    with pytest.raises(DecodingError, match="more than 64 labels, expressions and values"):
+    with pytest.raises(api.DecodingError, match="more than 64 labels, expressions and values"):
         decode_gateway(gateway(4, key="a", operator="In", values=values))
 
 

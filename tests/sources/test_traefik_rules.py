@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.sources.objects.hosts import hosts_in_rule
+from nodeagent.sources.objects.kinds import hosts_in_rule
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from nodeagent.sources.kubernetes.errors import (
     refusal,
 )
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
-from nodeagent.sources.objects.decoding import DecodingError, describe
+from nodeagent.sources.objects.api import DecodingError
+from nodeagent.sources.objects.decoding import describe
 from nodeagent.typed_values import from_json, intern
 
 _LOG = logging.getLogger(__name__)

@@ -15,37 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import (
-    ControllerRoute,
-    ExternalIPs,
-    Gateway,
-    Ingress,
-    IngressClass,
-    ListenerSet,
-    Namespace,
-    Node,
-    NodeAddresses,
-    ObjectRef,
-    RelayService,
-    Route,
-    Service,
-    ServiceRange,
-    Snapshot,
-    Unreadable,
-)
+from nodeagent.model import objects as model
 from nodeagent.sources.kubernetes.errors import ApiPath, NotFoundError, NotJsonError
-from nodeagent.sources.objects.api import Metadata
-from nodeagent.sources.objects.decoding import (
-    Raw,
-    decode_api_servers,
-    decode_external_ips,
-    decode_ingress,
-    decode_node,
-    decode_node_addresses,
-    decode_relay_endpoints,
-    decode_relay_service,
-    decode_service,
-)
+from nodeagent.sources.objects import api, decoding
 from nodeagent.sources.objects.kinds import (
     GATEWAYS,
     OPTIONAL_KINDS,
@@ -68,7 +40,7 @@ _APIS = {
 }
 
 
-def object_path(ref: ObjectRef) -> str:
+def object_path(ref: model.ObjectRef) -> str:
     """Return the path of an object of nodeagent or CoreDNS."""
     return f"{_APIS[ref.kind]}/namespaces/{ref.namespace}/{ref.kind.lower()}s/{ref.name}"
 
@@ -94,7 +66,7 @@ class Resource:
     name: str
     kind: str
     path: str
-    decode: Callable[[Raw], object | None]
+    decode: Callable[[api.Raw], object | None]
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     optional: bool = False
 
@@ -103,7 +75,7 @@ class Resource:
         """The API group of its objects; empty for Kubernetes' first one."""
         return ApiPath.parse(self.path).group
 
-    def selects(self, metadata: Metadata) -> bool:
+    def selects(self, metadata: api.Metadata) -> bool:
         """Whether an object of the kind is in the collection, as far as its metadata says."""
         namespace = ApiPath.parse(self.path).namespace
         named = {**(metadata.labels or {}), "metadata.name": metadata.name}
@@ -137,12 +109,12 @@ SERVICES = Resource(
     "services",
     "Service",
     "/api/v1/services",
-    decode_service,
+    decoding.decode_service,
     # Kubernetes has this selector since 1.31.
     {"fieldSelector": "spec.type=LoadBalancer"},
 )
-INGRESSES = Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decode_ingress)
-NODES = Resource("nodes", "Node", "/api/v1/nodes", decode_node)
+INGRESSES = Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decoding.decode_ingress)
+NODES = Resource("nodes", "Node", "/api/v1/nodes", decoding.decode_node)
 INGRESS_CLASSES = Resource(
     "ingressclasses",
     "IngressClass",
@@ -154,7 +126,7 @@ API_SERVERS = Resource(
     "api-server-endpoints",
     "EndpointSlice",
     "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-    decode_api_servers,
+    decoding.decode_api_servers,
     # The API servers write it, under this name. It is selected by name so that RBAC can be as narrow.
     {"fieldSelector": "metadata.name=kubernetes"},
     optional=True,
@@ -162,12 +134,12 @@ API_SERVERS = Resource(
 EXTERNAL_IPS = replace(
     SERVICES,
     name="external-ips",
-    decode=decode_external_ips,
+    decode=decoding.decode_external_ips,
     selector={"fieldSelector": "spec.type!=LoadBalancer"},
     optional=True,
 )
 """The externalIPs of Services of other types, for the doctor."""
-NODE_ADDRESSES = replace(NODES, decode=decode_node_addresses, optional=True)
+NODE_ADDRESSES = replace(NODES, decode=decoding.decode_node_addresses, optional=True)
 NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
 
 
@@ -214,14 +186,14 @@ def watched(node_name: str, relay: Name | None = None, *, hostnames: bool = True
                 "relay-service",
                 "Service",
                 f"/api/v1/namespaces/{namespace}/services",
-                decode_relay_service,
+                decoding.decode_relay_service,
                 {"fieldSelector": f"metadata.name={name}"},
             ),
             Resource(
                 "relay-endpoints",
                 "EndpointSlice",
                 f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
-                decode_relay_endpoints,
+                decoding.decode_relay_endpoints,
                 # The label is how slices name their Service (KEP-752).
                 {"labelSelector": f"kubernetes.io/service-name={name}"},
             ),
@@ -345,18 +317,20 @@ def assembled(
     collections: Iterable[tuple[object, ...]],
     not_covered: Iterable[str] = (),
     pending: Mapping[str, str] = {},
-) -> Snapshot:
+) -> model.Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
     Each may have entries for objects that can't be read. EndpointSlices of an existing relay come as tuples
     of endpoints, those of the API servers as sets.
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
-    unreadable: list[Unreadable] = []
+    unreadable: list[model.Unreadable] = []
     for held in collections:
-        entries = [value for value in held if isinstance(value, Unreadable)]
+        entries = [value for value in held if isinstance(value, model.Unreadable)]
         unreadable += entries
-        values = tuple(value for value in held if not isinstance(value, Unreadable)) if entries else held
+        values = (
+            tuple(value for value in held if not isinstance(value, model.Unreadable)) if entries else held
+        )
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 
@@ -366,20 +340,20 @@ def assembled(
         found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
         return found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
 
-    return Snapshot(
-        services=of(Service),
-        ingresses=of(Ingress),
-        ingress_classes=of(IngressClass),
-        gateways=of(Gateway),
-        listener_sets=of(ListenerSet),
-        routes=of(Route),
-        controller_routes=of(ControllerRoute),
-        namespaces=of(Namespace),
-        service_ranges=of(ServiceRange),
-        node=next(iter(of(Node)), None),
-        nodes=of(NodeAddresses),
-        external_ips=of(ExternalIPs),
-        relay_service=next(iter(of(RelayService)), None),
+    return model.Snapshot(
+        services=of(model.Service),
+        ingresses=of(model.Ingress),
+        ingress_classes=of(model.IngressClass),
+        gateways=of(model.Gateway),
+        listener_sets=of(model.ListenerSet),
+        routes=of(model.Route),
+        controller_routes=of(model.ControllerRoute),
+        namespaces=of(model.Namespace),
+        service_ranges=of(model.ServiceRange),
+        node=next(iter(of(model.Node)), None),
+        nodes=of(model.NodeAddresses),
+        external_ips=of(model.ExternalIPs),
+        relay_service=next(iter(of(model.RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
         api_servers=frozenset(chain.from_iterable(of(frozenset))),

@@ -4,9 +4,15 @@ The Gateway API's are the same in all versions that are read (v1, v1beta1, v1alp
 the API server fills in by default may be missing in manifests on disk.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct, field
+
+from nodeagent.errors import SourceError, one_line
+from nodeagent.typed_values import from_json, from_plain, plain_words
 
 
 class Metadata(Struct):
@@ -282,3 +288,58 @@ class Route(Head):
 
     spec: RouteSpec | None = None
     status: _RouteStatus | None = None
+
+
+Raw = bytes | dict[str, Any]
+"""An object: as JSON, or as plain values."""
+
+_Object = TypeVar("_Object")
+
+
+class DecodingError(SourceError):
+    """One object can't be read at all; the others are still served."""
+
+
+def decode(raw: Raw, expected: type[_Object]) -> _Object:
+    """Return the object as the Struct `expected`. Raises DecodingError."""
+    try:
+        if isinstance(raw, bytes):
+            return from_json(raw, expected)
+        return from_plain(raw, expected)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DecodingError(one_line(plain_words(error))) from error
+
+
+_MOST_USED = 64 * 1024
+"""Bytes of the parts of an object that are used, for kinds whose lists have no bounds of their own."""
+
+
+def check_size(raw: Raw, *parts: object) -> None:
+    """Check that the parts of an object that are used are no larger than any real one's.
+
+    A label selector of 1.5 MB takes 22 MB as a value; one that is cut off would mean something else.
+
+    Raises:
+        DecodingError: they are.
+    """
+    if isinstance(raw, bytes) and len(raw) > _MOST_USED and len(msgspec.json.encode(parts)) > _MOST_USED:
+        raise DecodingError(f"more than {_MOST_USED} bytes besides annotations and hostnames")
+
+
+def values_at(value: object, path: str) -> Iterator[object]:
+    """Yield the values at a path, in which `[]` is every item of a list; missing ones yield nothing."""
+    if not path:
+        yield value
+        return
+    if path.startswith("[]"):
+        for item in value if isinstance(value, list) else ():
+            yield from values_at(item, path[2:].removeprefix("."))
+        return
+    cut = min((at for at in (path.find("."), path.find("[]")) if at >= 0), default=len(path))
+    if isinstance(value, dict):
+        yield from values_at(value.get(path[:cut]), path[cut:].removeprefix("."))
+
+
+def texts_at(value: object, *paths: str) -> Iterator[str]:
+    """Yield the texts at the paths; values of another type yield nothing."""
+    return (found for path in paths for found in values_at(value, path) if isinstance(found, str))

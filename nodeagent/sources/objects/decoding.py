@@ -1,41 +1,20 @@
 """Decodes API objects, as JSON bytes or as plain dicts, into the model's values. Pure.
 
-Only the few fields used are decoded. A problem with a part of an object is added to its `problems`, and that
-part is left out; a problem with the whole raises DecodingError.
+A problem with a part of an object is added to its `problems`, and that part is left out. A problem with the
+whole raises DecodingError, in each function.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from itertools import islice
-from typing import Any, TypeVar
 
-import msgspec
-
-from nodeagent.errors import SourceError, one_line, quoted
+from nodeagent.errors import one_line, quoted
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import LONGEST_HOSTNAME, Endpoint, IPAddress, IPNetwork
-from nodeagent.model.objects import (
-    CLASS_ANNOTATION,
-    EXCLUDE,
-    NO_ANNOTATIONS,
-    ExternalIPs,
-    Ingress,
-    LoadBalancerPoint,
-    Node,
-    NodeAddresses,
-    ObjectRef,
-    RelayEndpoint,
-    RelayService,
-    Service,
-    ServicePort,
-)
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.hosts import aliases, some_hosts
-from nodeagent.typed_values import from_json, from_plain, intern, plain_words
-
-Raw = bytes | dict[str, Any]
-"""An object: as JSON, or as plain values."""
+from nodeagent.typed_values import intern
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
@@ -55,6 +34,12 @@ MOST_POINTS = 5000
 MOST_EXTERNAL_IPS = 1000
 """External IPs, or ClusterIPs, of one Service."""
 
+MOST_HOSTS = 10_000
+"""Hosts that one object may claim; the rest is not read."""
+
+_MOST_HOST_BYTES = 512 * 1024
+"""Bytes of all hosts of an object together."""
+
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""
 
@@ -63,6 +48,19 @@ _MOST_ANNOTATIONS = 32 * 1024
 
 _MOST_PROBLEMS = 10
 """Problems of one object that are reported."""
+
+_PLAIN = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
+
+_NGINX = "nginx.ingress.kubernetes.io"
+# ingress-nginx, "Annotations": "Server Alias" (commas between them) and "Redirect from/to www", which
+# Traefik's provider for these annotations reads as well (not for wildcards). haproxy-ingress, "Configuration
+# keys": "Server alias".
+_ALIASES = (
+    f"{_NGINX}/server-alias",
+    "haproxy-ingress.github.io/server-alias",
+    "ingress.kubernetes.io/server-alias",
+)
+_WWW = f"{_NGINX}/from-to-www-redirect"
 
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
 
@@ -77,15 +75,15 @@ def _gateway_of(metadata: api.Metadata) -> tuple[str | None, str]:
     return labels.get(_GATEWAY_NAME), ""
 
 
-def decode_service(raw: Raw) -> Service | None:
-    """Return the Service, or None if its type is not LoadBalancer. Raises DecodingError."""
-    found = decode(raw, api.Service)
+def decode_service(raw: api.Raw) -> model.Service | None:
+    """Return the Service, or None if its type is not LoadBalancer."""
+    found = api.decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
     gateway, gateway_namespace = _gateway_of(found.metadata)
-    return Service(
+    return model.Service(
         ref=ref_of("Service", found.metadata),
         uid=cut(found.metadata.uid or ""),
         created=created_of(found.metadata),
@@ -102,18 +100,18 @@ def decode_service(raw: Raw) -> Service | None:
     )
 
 
-def decode_ingress(raw: Raw) -> Ingress:
-    """Return the Ingress with every host of its TLS section, rules and aliases. Raises DecodingError.
+def decode_ingress(raw: api.Raw) -> model.Ingress:
+    """Return the Ingress with every host of its TLS section, rules and aliases.
 
     Of its annotations, only those on which decisions depend: controllers write others all the time.
     """
-    found = decode(raw, api.Ingress)
+    found = api.decode(raw, api.Ingress)
     spec = found.spec or api.IngressSpec()
     problems: list[str] = []
     asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
     asked += [rule.host for rule in spec.rules or () if rule.host]
     asked += aliases(found.metadata.annotations or {}, tuple(asked))
-    return Ingress(
+    return model.Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
         class_name=intern(spec.ingress_class_name and cut(spec.ingress_class_name)),
@@ -124,16 +122,16 @@ def decode_ingress(raw: Raw) -> Ingress:
     )
 
 
-def decode_node(raw: Raw) -> Node:
-    """Return the Node. Raises DecodingError, also for an invalid address range: pods depend on it."""
-    found = decode(raw, api.Node)
-    check_size(raw, found.metadata.name, found.spec, found.status)
+def decode_node(raw: api.Raw) -> model.Node:
+    """Return the Node. Raises DecodingError also for an invalid address range: pods depend on it."""
+    found = api.decode(raw, api.Node)
+    api.check_size(raw, found.metadata.name, found.spec, found.status)
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
         pod_cidrs = tuple(network_of(text) for text in ranges)
     except ValueError as error:
-        raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
+        raise api.DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = (found.status and found.status.addresses) or []
 
     def of(kind: str) -> tuple[IPAddress, ...]:
@@ -141,7 +139,7 @@ def decode_node(raw: Raw) -> Node:
         return tuple(address for address in addresses if address is not None)
 
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
-    return Node(
+    return model.Node(
         name=found.metadata.name,
         pod_cidrs=pod_cidrs,
         addresses=of("InternalIP"),
@@ -151,49 +149,49 @@ def decode_node(raw: Raw) -> Node:
     )
 
 
-def decode_node_addresses(raw: Raw) -> NodeAddresses:
-    """Return the name, all addresses and the cloud of any node. Raises DecodingError."""
-    found = decode(raw, api.Node)
-    check_size(raw, found.metadata.name, found.status)
+def decode_node_addresses(raw: api.Raw) -> model.NodeAddresses:
+    """Return the name, all addresses and the cloud of any node."""
+    found = api.decode(raw, api.Node)
+    api.check_size(raw, found.metadata.name, found.status)
     told = (address_of(entry.address) for entry in (found.status and found.status.addresses) or ())
-    return NodeAddresses(
+    return model.NodeAddresses(
         found.metadata.name,
         frozenset(address for address in told if address is not None),
         one_line((found.spec and found.spec.providerID) or ""),
     )
 
 
-def decode_external_ips(raw: Raw) -> ExternalIPs | None:
-    """Return the externalIPs of a Service of another type than LoadBalancer. Raises DecodingError."""
-    found = decode(raw, api.Service)
+def decode_external_ips(raw: api.Raw) -> model.ExternalIPs | None:
+    """Return the externalIPs of a Service of another type than LoadBalancer."""
+    found = api.decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if not spec.externalIPs or spec.type == "LoadBalancer":
         return None
     ignored: list[str] = []
     addresses = _addresses("spec.externalIPs", spec.externalIPs, ignored)
-    return ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, ignored))
+    return model.ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, ignored))
 
 
-def decode_relay_service(raw: Raw) -> RelayService:
-    """Return an existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
-    found = decode(raw, api.Service)
+def decode_relay_service(raw: api.Raw) -> model.RelayService:
+    """Return an existing relay Service, of any type."""
+    found = api.decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     ignored: list[str] = []
-    return RelayService(
+    return model.RelayService(
         ref=ref_of("Service", found.metadata),
         cluster_ips=_cluster_ips(spec, ignored),
         ports=_ports(spec, ignored),
     )
 
 
-def decode_relay_endpoints(raw: Raw) -> tuple[RelayEndpoint, ...]:
-    """Return the TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
+def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
+    """Return the TCP ports of every endpoint in an EndpointSlice.
 
     According to the API's reference, the first of `addresses` counts, a missing `ready` means ready, and a
     missing port means all ports, of which none could be chosen. An endpoint that is a name (addressType FQDN)
     is ignored.
     """
-    found = decode(raw, api.EndpointSlice)
+    found = api.decode(raw, api.EndpointSlice)
     ports = [
         (port.name or "", port.port)
         for port in found.ports or ()
@@ -201,7 +199,7 @@ def decode_relay_endpoints(raw: Raw) -> tuple[RelayEndpoint, ...]:
     ]
     none = api.Conditions()
     every = (
-        RelayEndpoint(
+        model.RelayEndpoint(
             address,
             name,
             port,
@@ -215,23 +213,25 @@ def decode_relay_endpoints(raw: Raw) -> tuple[RelayEndpoint, ...]:
     return tuple(islice(every, MOST_POINTS))
 
 
-def decode_api_servers(raw: Raw) -> frozenset[Endpoint]:
-    """Return the endpoints in EndpointSlice default/kubernetes, ready or not. Raises DecodingError."""
+def decode_api_servers(raw: api.Raw) -> frozenset[Endpoint]:
+    """Return the endpoints in EndpointSlice default/kubernetes, ready or not."""
     found = decode_relay_endpoints(raw)
     return frozenset(Endpoint(each.address, each.port) for each in found)
 
 
-def describe(raw: Raw, kind: str) -> str:
+def describe(raw: api.Raw, kind: str) -> str:
     """`Kind namespace/name` of an object that may be unreadable otherwise, or that it has no usable name."""
     try:
-        return str(ref_of(kind, decode(raw, api.Head).metadata))
-    except DecodingError:
+        return str(ref_of(kind, api.decode(raw, api.Head).metadata))
+    except api.DecodingError:
         return f"{kind} without a usable name"
 
 
-def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
+def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[model.ServicePort, ...]:
     found = [
-        ServicePort(cut(port.name or ""), cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0)
+        model.ServicePort(
+            cut(port.name or ""), cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0
+        )
         for port in spec.ports or ()
         if 0 < port.port < 65536
     ]
@@ -256,12 +256,14 @@ def _addresses(field: str, texts: Sequence[str], problems: list[str]) -> tuple[I
     return tuple(address for _, address in found if address is not None)
 
 
-def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+def _points(status: api.Status | None, problems: list[str]) -> tuple[model.LoadBalancerPoint, ...]:
     entries = status.load_balancer.ingress if status and status.load_balancer else None
     return points_of(entries or (), "status.loadBalancer.ingress", problems)
 
 
-def points_of(entries: Sequence[api.Point], field: str, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+def points_of(
+    entries: Sequence[api.Point], field: str, problems: list[str]
+) -> tuple[model.LoadBalancerPoint, ...]:
     """Return what a controller reported; `problems` lists the addresses that can't be read."""
     if len(entries) > MOST_POINTS:
         problems.append(f"{field}: the rest after {MOST_POINTS} entries is not read")
@@ -269,12 +271,12 @@ def points_of(entries: Sequence[api.Point], field: str, problems: list[str]) -> 
     for index, entry in enumerate(entries[:MOST_POINTS]):
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
-            text = quoted(entry.ip)
-            problems.append(f"{field}[{index}]: {text} is not an IP address")
+            problems.append(f"{field}[{index}]: {quoted(entry.ip)} is not an IP address")
         given = entry.hostname or ""
         hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
         if address is not None or hostname:
-            found.append(LoadBalancerPoint(address, hostname or None, entry.ip_mode and cut(entry.ip_mode)))
+            mode = entry.ip_mode and cut(entry.ip_mode)
+            found.append(model.LoadBalancerPoint(address, hostname or None, mode))
     return intern(tuple(found))
 
 
@@ -285,51 +287,18 @@ def network_of(text: str) -> IPNetwork:
     return ip_network(text, strict=False)
 
 
-class DecodingError(SourceError):
-    """One object can't be read at all; the others are still served."""
-
-
-_Raw = TypeVar("_Raw")
-
 # RFC 1123 subdomain, as the API server requires of names (apimachinery's validation.IsDNS1123Subdomain).
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def decode(raw: Raw, expected: type[_Raw]) -> _Raw:
-    """Return the object as the Struct `expected`. Raises DecodingError."""
-    try:
-        if isinstance(raw, bytes):
-            return from_json(raw, expected)
-        return from_plain(raw, expected)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise DecodingError(one_line(plain_words(error))) from error
-
-
-_MOST_USED = 64 * 1024
-"""Bytes of the parts of an object that are used, for kinds whose lists have no bounds of their own."""
-
-
-def check_size(raw: Raw, *parts: object) -> None:
-    """Check that the parts of an object that are used are no larger than any real one's.
-
-    A label selector of 1.5 MB takes 22 MB as a value; one that is cut off would mean something else.
-
-    Raises:
-        DecodingError: they are.
-    """
-    if isinstance(raw, bytes) and len(raw) > _MOST_USED and len(msgspec.json.encode(parts)) > _MOST_USED:
-        raise DecodingError(f"more than {_MOST_USED} bytes besides annotations and hostnames")
-
-
-def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
+def ref_of(kind: str, metadata: api.Metadata) -> model.ObjectRef:
     """Return the object's name. Raises DecodingError for a name that no API server accepts."""
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
-            raise DecodingError(
-                f"metadata.{what}: {one_line(ascii(text))} is not a name that the API server accepts"
-            )
-    return ObjectRef(kind, intern(namespace), intern(metadata.name))
+            shown = f"metadata.{what}: {one_line(ascii(text))}"
+            raise api.DecodingError(f"{shown} is not a name that the API server accepts")
+    return model.ObjectRef(kind, intern(namespace), intern(metadata.name))
 
 
 def created_of(metadata: api.Metadata) -> datetime | None:
@@ -341,8 +310,8 @@ def created_of(metadata: api.Metadata) -> datetime | None:
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """Return the annotations that decide about claims: controllers write others all the time."""
     given = metadata.annotations or {}
-    found = {key: cut(value) for key, value in given.items() if key in {CLASS_ANNOTATION, EXCLUDE}}
-    return found or NO_ANNOTATIONS
+    found = {key: cut(given[key]) for key in (model.CLASS_ANNOTATION, model.EXCLUDE) if key in given}
+    return found or model.NO_ANNOTATIONS
 
 
 def cut(text: str) -> str:
@@ -376,7 +345,7 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
 def some_problems(problems: list[str]) -> tuple[str, ...]:
     """Return an object's problems, the first of many."""
     more = len(problems) - _MOST_PROBLEMS
-    return tuple(problems[:_MOST_PROBLEMS]) + ((f"{more} more problems like these",) if more > 0 else ())
+    return (*problems[:_MOST_PROBLEMS], *([f"{more} more problems like these"] if more > 0 else []))
 
 
 def address_of(text: str) -> IPAddress | None:
@@ -387,3 +356,42 @@ def address_of(text: str) -> IPAddress | None:
         return None
     # A zone (fe80::1%eth0) names an interface of another machine.
     return None if getattr(address, "scope_id", None) else address
+
+
+def plain(text: str) -> tuple[str, ...]:
+    """Return the hostname; nothing for a pattern (`~^www`, `*`), or for one with a port."""
+    return (text,) if _PLAIN.fullmatch(text) else ()
+
+
+def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[str]:
+    """Yield the further hosts of an Ingress that has these: its aliases, and each with or without `www.`."""
+    for key in _ALIASES:
+        if key in annotations:
+            for text in annotations[key].split(","):
+                yield from plain(text.strip())
+    if annotations.get(_WWW) == "true":
+        for host in hosts:
+            yield from plain(host.removeprefix("www.") if host.startswith("www.") else f"www.{host}")
+
+
+def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
+    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
+    found: dict[str, None] = {}
+    left = _MOST_HOST_BYTES
+    odd = 0
+    for host in hosts:
+        if len(host) > LONGEST_HOSTNAME or not host.isascii():
+            odd += 1
+            continue
+        if host in found:
+            continue
+        left -= len(host)
+        if left < 0 or len(found) == MOST_HOSTS:
+            bound = f"{MOST_HOSTS} hosts" if left >= 0 else f"{_MOST_HOST_BYTES} bytes of hosts"
+            problems.append(f"more than {bound}: the rest is not read")
+            break
+        found[host] = None
+    if odd:
+        which = f"hosts that are longer than {LONGEST_HOSTNAME} characters, or not ASCII"
+        problems.append(f"{which}: {odd} not read")
+    return tuple(found)

@@ -1,11 +1,11 @@
 """The kinds that a cluster may or may not have: the Gateway API's, newer ones, controllers' own. Pure.
 
-Each is decoded into the model's values. For controllers' own kinds, a table says where the hosts are. What
-needs more than a row (a host by regular expression, a chain of references) is not read: DNAT serves it
-without a hostname.
+For controllers' own kinds, a table says where the hosts are. What needs more than a row (a host by regular
+expression, a chain of references) is not read: DNAT serves it without a hostname.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -13,59 +13,67 @@ from typing import Any
 from msgspec import Struct
 
 from nodeagent.errors import quoted
-from nodeagent.model.objects import (
-    GATEWAY_API,
-    AllowedNamespaces,
-    ControllerRoute,
-    Gateway,
-    GatewayListener,
-    IngressClass,
-    LabelRule,
-    ListenerSet,
-    Namespace,
-    ParentRef,
-    Route,
-    ServiceRange,
-)
+from nodeagent.model import objects as model
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
-    DecodingError,
-    Raw,
-    check_size,
     created_of,
     cut,
     deciding_annotations,
-    decode,
     network_of,
+    plain,
     points_of,
     ref_of,
-    some_problems,
-)
-from nodeagent.sources.objects.hosts import (
-    hosts_in_rule,
-    istio_host,
-    plain,
     some_hosts,
-    texts_at,
-    values_at,
+    some_problems,
 )
 from nodeagent.typed_values import intern
 
+# An unterminated text reaches to the end: its end is not searched again from each quote in it.
+_TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
+_HOST_MATCHERS = frozenset({"host", "hostheader", "hostsni"})
 _DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
+
+
+def istio_host(text: str) -> tuple[str, ...]:
+    """Return the host after the namespace that Istio allows before it (`prod/www.example.com`, `./*`)."""
+    host = text.rpartition("/")[2]
+    return (host,) if host != "*" else ()
+
+
+def hosts_in_rule(rule: str) -> tuple[str, ...]:
+    """Return the hosts of all Host and HostSNI matchers that are not negated, each once."""
+    found: dict[str, None] = {}
+    matcher, negating = "", False
+    within = [("", False)]
+    for part in _TOKENS.findall(rule):
+        if part == "!":
+            negating = not negating
+        elif part == "(":
+            within.append((matcher, within[-1][1] is not negating))
+            matcher, negating = "", False
+        elif part == ")":
+            if len(within) > 1:
+                within.pop()
+        elif part[0] in '`"':
+            name, negated = within[-1]
+            if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]):
+                found[part[1:-1]] = None
+        else:
+            matcher = part.lower()
+    found.pop("*", None)  # HostSNI(`*`): everything else
+    return tuple(found)
 
 
 class ControllerKind(Struct, frozen=True):
     """One kind of a controller's own API that claims hostnames.
 
     Attributes:
-        group: its API group.
         versions: those that can be read, the best first; the fields are the same in all of them.
-        kind: its name in objects.
-        hosts: the paths of the texts with hosts; `[]` is every item of a list.
+        hosts: the paths of the texts with hosts, as `api.texts_at` reads them.
         controller: the name in IngressClasses of the controller that serves it; None if it has none.
         read: turns one such text into its hosts.
-        status: the path of the entries with `ip` or `hostname` that the controller reports; empty if it
-            reports none. Only where it is a subresource, which authors of objects can't write.
+        status: the path of the entries with `ip` or `hostname` that the controller reports, if it does. Only
+            where it is a subresource, which authors of objects can't write.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
         plural: its name in paths, if that is not its kind's with an s.
     """
@@ -83,26 +91,25 @@ class ControllerKind(Struct, frozen=True):
 
 _OF_THE_MESH = re.compile(r"[^.*]+|[^.]+\.[^.]+\.svc(\..*)?")
 """A Service's name, alone or below the cluster's domain: the mesh's own, and no hostname of a gateway's."""
-_CLASS = "spec.ingressClassName"
-"""Where all of them that have a class have it."""
 
 
-def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | None:
+def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.ControllerRoute | None:
     """Return an object of a controller's own kind; None for one that does not concern load balancers.
 
-    Raises:
-        DecodingError: it can't be read.
+    Raises DecodingError, as the other functions here do.
     """
-    document = decode(raw, dict[str, Any])
-    of = set(texts_at(document, row.only_with)) if row.only_with else set[str]()
+    document = api.decode(raw, dict[str, Any])
+    of = set(api.texts_at(document, row.only_with)) if row.only_with else set[str]()
     if row.only_with and not of - {"mesh"}:
         return None
-    metadata = decode(document, api.Head).metadata
+    metadata = api.decode(document, api.Head).metadata
     problems: list[str] = []
-    reported = values_at(document, row.status) if row.status else ()
-    entries = [api.Point(*(next(texts_at(one, key), None) for key in ("ip", "hostname"))) for one in reported]
-    named = next(texts_at(document, _CLASS), None)
-    return ControllerRoute(
+    reported = api.values_at(document, row.status) if row.status else ()
+    entries = [
+        api.Point(*(next(api.texts_at(one, key), None) for key in ("ip", "hostname"))) for one in reported
+    ]
+    named = next(api.texts_at(document, "spec.ingressClassName"), None)
+    return model.ControllerRoute(
         ref=ref_of(row.kind, metadata),
         controller=row.controller,
         created=created_of(metadata),
@@ -110,7 +117,7 @@ def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | 
         hosts=some_hosts(
             (
                 host
-                for text in texts_at(document, *row.hosts)
+                for text in api.texts_at(document, *row.hosts)
                 for host in row.read(text)
                 # Next to a gateway, an object may be the mesh's, too, which calls Services by such names.
                 if not ("mesh" in of and _OF_THE_MESH.fullmatch(host))
@@ -123,39 +130,39 @@ def decode_controller_route(raw: Raw, row: ControllerKind) -> ControllerRoute | 
     )
 
 
-def decode_ingress_class(raw: Raw) -> IngressClass:
-    """Return the IngressClass. Raises DecodingError."""
-    found = decode(raw, api.IngressClass)
-    check_size(raw, found.metadata.name, found.spec)
-    return IngressClass(
+def decode_ingress_class(raw: api.Raw) -> model.IngressClass:
+    """Return the IngressClass."""
+    found = api.decode(raw, api.IngressClass)
+    api.check_size(raw, found.metadata.name, found.spec)
+    return model.IngressClass(
         found.metadata.name,
         found.spec.controller if found.spec else None,
         (found.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
     )
 
 
-def decode_service_range(raw: Raw) -> ServiceRange:
-    """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
-    found = decode(raw, api.ServiceCIDR)
-    check_size(raw, found.spec)
+def decode_service_range(raw: api.Raw) -> model.ServiceRange:
+    """Return the ServiceCIDR. Raises DecodingError also for a range that can't be read."""
+    found = api.decode(raw, api.ServiceCIDR)
+    api.check_size(raw, found.spec)
     texts = (found.spec.cidrs if found.spec else None) or []
     try:
-        return ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(network_of, texts)))
+        return model.ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(network_of, texts)))
     except ValueError as error:
-        raise DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
+        raise api.DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
 
 
-def decode_namespace(raw: Raw) -> Namespace:
-    """Return the Namespace with all of its labels: any selector may use any. Raises DecodingError."""
-    metadata = decode(raw, api.Head).metadata
-    check_size(raw, metadata.labels)
-    return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
+def decode_namespace(raw: api.Raw) -> model.Namespace:
+    """Return the Namespace with all of its labels: any selector may use any."""
+    metadata = api.decode(raw, api.Head).metadata
+    api.check_size(raw, metadata.labels)
+    return model.Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
 
 
-def decode_gateway(raw: Raw) -> Gateway:
-    """Return the Gateway. Raises DecodingError, also for a selector that can't be understood."""
-    found = decode(raw, api.Gateway)
-    check_size(raw, found.spec, found.status)
+def decode_gateway(raw: api.Raw) -> model.Gateway:
+    """Return the Gateway. Raises DecodingError also for a selector that can't be understood."""
+    found = api.decode(raw, api.Gateway)
+    api.check_size(raw, found.spec, found.status)
     spec = found.spec or api.GatewaySpec()
     problems: list[str] = []
     allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
@@ -163,7 +170,7 @@ def decode_gateway(raw: Raw) -> Gateway:
     # A controller's own types of addresses mean nothing to others.
     fields = {None: "ip", "IPAddress": "ip", "Hostname": "hostname"}
     points = [api.Point(**{fields[one.type]: one.value}) for one in reported if one.type in fields]
-    return Gateway(
+    return model.Gateway(
         ref=ref_of("Gateway", found.metadata),
         created=created_of(found.metadata),
         listeners=tuple(map(_listener, spec.listeners or ())),
@@ -174,12 +181,12 @@ def decode_gateway(raw: Raw) -> Gateway:
     )
 
 
-def decode_listener_set(raw: Raw) -> ListenerSet:
-    """Return the ListenerSet. Raises DecodingError."""
-    found = decode(raw, api.ListenerSet)
-    check_size(raw, found.spec)
+def decode_listener_set(raw: api.Raw) -> model.ListenerSet:
+    """Return the ListenerSet."""
+    found = api.decode(raw, api.ListenerSet)
+    api.check_size(raw, found.spec)
     ref = ref_of("ListenerSet", found.metadata)
-    return ListenerSet(
+    return model.ListenerSet(
         ref=ref,
         parent=_parent(found.spec.parent_ref, ref.namespace),
         listeners=tuple(map(_listener, found.spec.listeners or ())),
@@ -187,19 +194,18 @@ def decode_listener_set(raw: Raw) -> ListenerSet:
     )
 
 
-def decode_route(raw: Raw, kind: str) -> Route:
-    """Return the HTTPRoute, GRPCRoute or TLSRoute. Raises DecodingError."""
-    found = decode(raw, api.Route)
+def decode_route(raw: api.Raw, kind: str) -> model.Route:
+    """Return the HTTPRoute, GRPCRoute or TLSRoute."""
+    found = api.decode(raw, api.Route)
     spec = found.spec or api.RouteSpec()
-    check_size(raw, spec.parent_refs, found.status)
+    api.check_size(raw, spec.parent_refs, found.status)
     ref = ref_of(kind, found.metadata)
     parents = found.status.parents if found.status else None
     problems: list[str] = []
-    hostnames = some_hosts(spec.hostnames or (), problems)
-    return Route(
+    return model.Route(
         ref=ref,
         created=created_of(found.metadata),
-        hostnames=hostnames,
+        hostnames=some_hosts(spec.hostnames or (), problems),
         parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
         declined=_declined(parents or (), ref.namespace, found.metadata.generation),
         annotations=deciding_annotations(found.metadata),
@@ -209,22 +215,26 @@ def decode_route(raw: Raw, kind: str) -> Route:
 
 def _declined(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
-) -> tuple[ParentRef, ...]:
+) -> tuple[model.ParentRef, ...]:
     """Return the parents that say `Accepted: False` of the Route as it is now, and never True."""
-    said: dict[ParentRef, set[str]] = {}
+    said = defaultdict[model.ParentRef, set[str]](set)
     for parent in parents:
         for condition in parent.conditions or ():
             observed = condition.observed_generation
             if condition.type == "Accepted" and (not observed or not generation or observed >= generation):
-                said.setdefault(_parent(parent.parent_ref, namespace), set()).add(condition.status)
+                said[_parent(parent.parent_ref, namespace)].add(condition.status)
     return tuple(parent for parent, statuses in said.items() if statuses == {"False"})
 
 
-def _parent(found: api.Reference, namespace: str) -> ParentRef:
+def _group(given: str | None) -> str:
+    return model.GATEWAY_API if given is None else given
+
+
+def _parent(found: api.Reference, namespace: str) -> model.ParentRef:
     # Thousands of Routes have the same parent.
     return intern(
-        ParentRef(
-            GATEWAY_API if found.group is None else found.group,
+        model.ParentRef(
+            _group(found.group),
             found.kind or "Gateway",
             found.namespace or namespace,
             found.name,
@@ -234,68 +244,63 @@ def _parent(found: api.Reference, namespace: str) -> ParentRef:
     )
 
 
-def _listener(found: api.Listener) -> GatewayListener:
+def _listener(found: api.Listener) -> model.GatewayListener:
     allowed = found.allowed_routes or api.Allowed()
-    return GatewayListener(
+    return model.GatewayListener(
         name=found.name,
         port=found.port,
         protocol=found.protocol,
         hostname=found.hostname or None,
-        kinds=tuple(
-            (GATEWAY_API if kind.group is None else kind.group, kind.kind) for kind in allowed.kinds or ()
-        ),
+        kinds=tuple((_group(kind.group), kind.kind) for kind in allowed.kinds or ()),
         namespaces=_allowed(allowed.namespaces, "Same"),
     )
 
 
-def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
+def _allowed(found: api.Namespaces | None, default: str) -> model.AllowedNamespaces:
     match (found.origin if found else None) or default:
         case "All" | "Same" | "None" as origin:
-            return AllowedNamespaces(origin)
+            return model.AllowedNamespaces(origin)
         case "Selector":
-            return AllowedNamespaces(
-                "Selector", _rules((found.selector if found else None) or api.Selector())
-            )
+            selector = found.selector if found else None
+            return model.AllowedNamespaces("Selector", _rules(selector or api.Selector()))
         case other:
-            raise DecodingError(f"namespaces.from: {quoted(other)} is not one of All, Same, Selector, None")
+            given = f"namespaces.from: {quoted(other)}"
+            raise api.DecodingError(f"{given} is not one of All, Same, Selector, None")
 
 
 _MOST_RULES = 64
 """Labels, expressions and their values in one selector."""
 
 
-def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
+def _rules(selector: api.Selector) -> tuple[model.LabelRule, ...]:
     expressions = selector.match_expressions or ()
     values = sum(len(each.values or ()) for each in expressions)
     if len(selector.match_labels or ()) + len(expressions) + values > _MOST_RULES:
         # One that is cut off would mean something else.
-        raise DecodingError(f"a label selector has more than {_MOST_RULES} labels, expressions and values")
-    rules = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+        most = f"{_MOST_RULES} labels, expressions and values"
+        raise api.DecodingError(f"a label selector has more than {most}")
+    rules = [model.LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
     for found in expressions:
         match found.operator:
             case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
-                rules.append(LabelRule(found.key, operator, tuple(found.values or ())))
+                rules.append(model.LabelRule(found.key, operator, tuple(found.values or ())))
             case other:
-                raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
+                raise api.DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
     return tuple(rules)
 
 
 class OptionalKind(Struct, frozen=True):
     """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
-    Attributes:
-        group: its API group.
-        versions: those that can be read, the best first; the fields are the same in all of them.
-        plural: its name in paths.
-        kind: its name in objects.
-        decode: one object to its value; None for one that nodeagent does not use; raises DecodingError.
+    The fields are the same in all of the `versions`, of which the first is the best. `plural` is its name in
+    paths. `decode` returns an object's value, None if nodeagent does not use it; it raises DecodingError.
     """
 
     group: str
     versions: tuple[str, ...]
     plural: str
     kind: str
-    decode: Callable[[Raw], object | None]
+    decode: Callable[[api.Raw], object | None]
 
     @property
     def name(self) -> str:
@@ -303,8 +308,14 @@ class OptionalKind(Struct, frozen=True):
         return f"{self.plural}.{self.group}"
 
 
+def _optional(
+    group: str, versions: tuple[str, ...], kind: str, decode: Callable[[api.Raw], object], plural: str = ""
+) -> OptionalKind:
+    return OptionalKind(group, versions, plural or f"{kind.lower()}s", kind, decode)
+
+
 def _route(kind: str, *versions: str) -> OptionalKind:
-    return OptionalKind(GATEWAY_API, versions, f"{kind.lower()}s", kind, partial(decode_route, kind=kind))
+    return _optional(model.GATEWAY_API, versions, kind, partial(decode_route, kind=kind))
 
 
 _TRAEFIK = ("traefik.io", ("v1alpha1",))
@@ -373,26 +384,18 @@ UNREAD_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kinds that claim hostnames and are not read, by group; the doctor names those that are served."""
 
-GATEWAYS = OptionalKind(GATEWAY_API, ("v1", "v1beta1"), "gateways", "Gateway", decode_gateway)
-SERVICE_RANGES = OptionalKind(
-    "networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range
-)
+GATEWAYS = _optional(model.GATEWAY_API, ("v1", "v1beta1"), "Gateway", decode_gateway)
+SERVICE_RANGES = _optional("networking.k8s.io", ("v1", "v1beta1"), "ServiceCIDR", decode_service_range)
 
 OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     GATEWAYS,
-    OptionalKind(GATEWAY_API, ("v1",), "listenersets", "ListenerSet", decode_listener_set),
+    _optional(model.GATEWAY_API, ("v1",), "ListenerSet", decode_listener_set),
     _route("HTTPRoute", "v1", "v1beta1"),
     _route("GRPCRoute", "v1", "v1alpha2"),
     _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
     SERVICE_RANGES,
     *(
-        OptionalKind(
-            row.group,
-            row.versions,
-            row.plural or f"{row.kind.lower()}s",
-            row.kind,
-            partial(decode_controller_route, row=row),
-        )
+        _optional(row.group, row.versions, row.kind, partial(decode_controller_route, row=row), row.plural)
         for row in CONTROLLER_KINDS
     ),
 )
