@@ -54,12 +54,12 @@ _SUSPECT_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
+    """What is known of one hostname, by monotonic seconds.
 
     `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
-    `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
-    `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came, and
-    `changed_at` when an answer, or the question, last changed something.
+    `seen` are a load balancer's own addresses, each with the time of the last answer that had it. The latest
+    lookup began at `asked_at`. An answer, or the question, last changed something at `changed_at`; one that
+    does not count yet came at `doubted_at`.
     """
 
     answer: DnsAnswer
@@ -72,13 +72,9 @@ class _Known:
 
 
 class Hostnames:
-    """The wanted hostnames: when each is looked up, and what is known of it, by monotonic seconds of a clock.
+    """The wanted hostnames: when each is looked up, and what is `known` of it. Not for several threads.
 
-    Attributes:
-        queue: when each is looked up.
-        known: what is known of those that were.
-        news: whether the meaning of an answer has changed.
-        recheck_seconds: no hostname is looked up again sooner, however short its TTL.
+    `news` says whether the meaning of an answer has changed since the reader last cleared it.
     """
 
     def __init__(self, recheck_seconds: float, spread_seconds: float, clock: Callable[[], float]) -> None:
@@ -99,7 +95,7 @@ class Hostnames:
         self._suspected: dict[str, float] = {}
 
     def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
-        """Take over what is wanted; what is known of other hostnames is forgotten."""
+        """Take over what is wanted, and forget what is known of other hostnames."""
         before, self.wanted, now = self.wanted, wanted, self._clock()
         differing = changed_keys(before, wanted)
         changed = differing & before.keys() & wanted.keys()
@@ -225,7 +221,7 @@ class DnsVerifier:
         recheck_seconds: No hostname is looked up again sooner, however short its TTL.
         on_change: Called when the meaning of an answer changed, at most twice a second. It must not wait.
         on_reply: Called with the outcome of each lookup. It must not wait.
-        spread_seconds: A hostname that is new, or whose question changed, waits up to this long, at random.
+        spread_seconds: One that is new, or whose question changed, waits up to this long, at random.
     """
 
     def __init__(

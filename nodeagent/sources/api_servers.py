@@ -56,12 +56,9 @@ class ApiServers(Struct, frozen=True):
 class ServerLookups:
     """Looks up API servers' names by the C library, which takes up to a minute if no DNS server answers.
 
-    A caller waits only a little, and not again for a lookup that goes on. What a name resolved to stays known
-    until DNS answers with something else (fail static). Not for several threads at a time.
-
-    Args:
-        first_seconds: how long to wait for a name's first lookup.
-        again_seconds: how long to wait for a later one.
+    A caller waits only a little for a name's first lookup, less for a later one, and not again for one that
+    goes on. What a name resolved to stays known until DNS answers with something else (fail static). Not for
+    several threads at a time.
     """
 
     def __init__(self, first_seconds: float = 10.0, again_seconds: float = 1.0) -> None:
@@ -95,8 +92,7 @@ class ServerLookups:
     def _look_up(self, name: str) -> None:
         try:
             answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            # UnicodeError: a label that IDNA can't encode.
+        except (OSError, UnicodeError) as error:  # a label that IDNA can't encode
             self._failures[name] = str(error)
         else:
             self._addresses[name] = tuple(dict.fromkeys(ip_address(answer[4][0]) for answer in answers))
@@ -145,7 +141,7 @@ def find_api_servers(
 
 
 def _servers(text: str) -> list[str]:
-    """Return the server of every cluster in a kubeconfig, as written. Pure."""
+    """Return the server of every cluster in a kubeconfig, as written."""
     document = load(text)
     clusters = document.get("clusters") if isinstance(document, dict) else None
     if not isinstance(clusters, list):
@@ -156,7 +152,7 @@ def _servers(text: str) -> list[str]:
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
-    """Return host and port of a URL, or of a bare host:port (as client-go). Raises ValueError. Pure."""
+    """Return host and port of a URL, or of a bare host:port (as client-go). Raises ValueError."""
     url = urlsplit(server if "//" in server else f"//{server}")
     if not url.hostname:
         raise ValueError("it names no host")

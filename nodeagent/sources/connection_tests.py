@@ -57,18 +57,6 @@ class Ending(StrEnum):
     STATUS = "an HTTP status"
 
 
-_CUT = frozenset(
-    {
-        Ending.CLOSED_IN_HANDSHAKE,
-        Ending.RESET_IN_HANDSHAKE,
-        Ending.SILENT_IN_HANDSHAKE,
-        Ending.EMPTY_REPLY,
-        Ending.RESET,
-        Ending.SILENT,
-    }
-)
-
-
 class ProbeOutcome(Struct, frozen=True):
     """How one probe ended; `status` is 0 if no HTTP answer was read."""
 
@@ -94,7 +82,8 @@ class ProbeOutcome(Struct, frozen=True):
     @property
     def is_cut(self) -> bool:
         """Whether the server accepted it, then closed it or did not respond: mostly, no PROXY header came."""
-        return self.ending in _CUT
+        tls = {Ending.CLOSED_IN_HANDSHAKE, Ending.RESET_IN_HANDSHAKE, Ending.SILENT_IN_HANDSHAKE}
+        return self.ending in tls | {Ending.EMPTY_REPLY, Ending.RESET, Ending.SILENT}
 
     def __str__(self) -> str:
         if self.ending is Ending.STATUS:
@@ -135,15 +124,9 @@ def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_I
 def ask_all(
     probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
 ) -> dict[Probe, ProbeOutcome]:
-    """Make every connection, 24 at the same time; changes nothing.
+    """Make every connection once, 24 at the same time, and return how each ended.
 
-    Args:
-        probes: the connections; duplicates are made once.
-        seconds: for one connection.
-        all_seconds: after this time, no further one is begun.
-
-    Returns:
-        How each ended.
+    One may take `seconds`. After `all_seconds`, no further one is begun.
     """
     over = time.monotonic() + all_seconds
 
@@ -154,7 +137,7 @@ def ask_all(
 
 
 def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
-    """Make one connection and report how it ended; never raises for what the other side does."""
+    """Make one connection, and return how it ended, whatever the other side does."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
@@ -173,17 +156,14 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
 def arrives_at(target: Endpoint, local: Endpoint, seconds: float = PROBE_SECONDS) -> bool | None:
     """Connect to `target`, and see in the kernel whether the connection arrived at the socket `local` here.
 
-    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past.
-
-    Returns:
-        None if there was no connection, or the kernel's list of sockets can't be read.
+    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past. None if
+    there was no connection, or the kernel's list of sockets can't be read.
     """
     connected = _connect(target, time.monotonic() + seconds)
     if isinstance(connected, ProbeOutcome):
         return None
     with connected:
-        name = connected.getsockname()
-        ends = f" {_proc_text(local)} {_proc_text(Endpoint(ip_address(name[0]), name[1]))} "
+        ends = f" {_proc_text(local)} {_proc_text(_own_end(connected))} "
         table = Path("/proc/thread-self/net", "tcp" if local.address.version == 4 else "tcp6")
         try:
             return ends in table.read_text(encoding="ascii")
@@ -210,11 +190,15 @@ def _connect(target: Endpoint, deadline: float) -> socket.socket | ProbeOutcome:
         return ProbeOutcome(Ending.UNREACHABLE, detail=words)
 
 
+def _own_end(connection: socket.socket) -> Endpoint:
+    address, port = connection.getsockname()[:2]
+    return Endpoint(ip_address(address), port)
+
+
 def _header(probe: Probe, connection: socket.socket) -> bytes:
     if probe.header is None:
         return b""
-    name = connection.getsockname()
-    return proxy_line(probe.header, Endpoint(ip_address(name[0]), name[1]), probe.target)
+    return proxy_line(probe.header, _own_end(connection), probe.target)
 
 
 def _handshake(

@@ -63,9 +63,8 @@ def read_manifests(
     """Read the manifests in the directory `source` (not below it, as kubectl does), one file, or a text.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay; of other EndpointSlices, only default/kubernetes is used. Unreadable objects are listed in the
-    Snapshot's `unreadable`, the rest is used.
-    Raises SourceError if there is nothing to read at all.
+    relay. The Snapshot's `unreadable` lists what can't be read; the rest is used. Raises SourceError if there
+    is nothing to read at all.
     """
     rows = (*watched(node_name, relay), NODE_ADDRESSES, NAMESPACES, *_OPTIONAL)
     gathered = _Gathered(rows)

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,9 +46,7 @@ class ResourceState(Struct, frozen=True):
     """The state of one resource, for the log, the health page and metrics.
 
     Attributes:
-        name: services, node, ingresses, relay-service, relay-endpoints; ingressclasses,
-            api-server-endpoints, namespaces, optional kinds by plural and group; discovery, whose objects
-            are the kinds that are served.
+        name: that of its row, or discovery, whose objects are the kinds that are served.
         synced: whether it was listed once.
         objects: how many are in use.
         restarts: watches begun after the first.
@@ -73,10 +72,10 @@ class Cluster:
     Args:
         connection: to the API server; not closed here.
         node_name: this node's name.
-        relay: namespace and name of an existing relay Service to watch; None if this node relays itself.
+        relay: namespace and name of an existing relay Service; None if this node relays itself.
         hostnames: whether hostnames are wanted; if not, what claims them is not watched.
         on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
-            time; it should only wake another thread. For example, a Node's heartbeat changes nothing.
+            time; it should only wake another thread.
         timing: the threads' durations.
     """
 
@@ -137,8 +136,7 @@ class Cluster:
     def known(self) -> bool:
         """Whether there is a Snapshot: what no pass can do without has been listed once.
 
-        It waits for other kinds as well, `optional_wait` at most, so that few passes have to do without; but
-        not for those that the server says it does not have.
+        Other kinds are waited for, too, `optional_wait` at most; but none that the server says it lacks.
         """
         if self._known:
             return True
@@ -171,7 +169,7 @@ class Cluster:
         return self._snapshot
 
     def states(self) -> tuple[ResourceState, ...]:
-        """Return the state of each resource that is wanted, in a fixed order; also of those not served."""
+        """Return the state of each resource that is wanted, served or not, in a fixed order."""
         reflectors = {each.resource.name: each for each in self._now()}
         rows = watched(*self._node, hostnames=self._hostnames)
         names = optional_names(optional_kinds(hostnames=self._hostnames))
@@ -302,7 +300,7 @@ class Cluster:
             self._on_change()
 
 
-_PROTECTING = {row.name for row in (API_SERVERS,)} | {SERVICE_RANGES.name}
+_PROTECTING = {API_SERVERS.name, SERVICE_RANGES.name}
 """What says which addresses must not be redirected: without an answer about it, no pass is made."""
 
 
@@ -314,39 +312,27 @@ def read_cluster(
     hostnames: bool = True,
     nodes: bool = False,
 ) -> Snapshot:
-    """List everything on which decisions depend, once; change nothing.
+    """List everything on which decisions depend, once. The arguments are those of `Cluster`.
 
-    Args:
-        connection: to the API server.
-        node_name: this node's name.
-        relay: namespace and name of an existing relay Service; None if this node relays itself.
-        hostnames: whether hostnames are wanted.
-        nodes: whether all nodes and other Services' externalIPs are; else nodes are read only if this node
-            has no Node.
-
-    Returns:
-        The cluster; its `node` is None if there is no such Node. `not_covered` names optional kinds that RBAC
-        denies, `pending` those that can't be read now.
+    With `nodes`, all nodes and other Services' externalIPs are read, too; all nodes also if this one has no
+    Node. The Snapshot's `not_covered` names optional kinds that RBAC denies, `pending` those that can't be
+    read now.
 
     Raises:
-        SourceError: a list that every decision needs is not available; the text says which, why, and what to
-            do.
+        SourceError: a list that every decision needs is not available; the text says what to do.
     """
     once = _SingleRead(connection)
     for row in watched(node_name, relay, hostnames=hostnames):
         once.read(row)
-    found = discover(connection, optional_kinds(hostnames=hostnames))
-    for name, answer in found.items():
+    for name, answer in discover(connection, optional_kinds(hostnames=hostnames)).items():
         if isinstance(answer, SourceError):
             once.leave_out(name, DISCOVERY, answer)
         else:
             once.read(answer)
-    if nodes or not any(isinstance(value, Node) for values in once.held for value in values):
-        once.read(NODE_ADDRESSES)
-        once.pending.pop(NODE_ADDRESSES.name, None)
-    if nodes:
-        once.read(EXTERNAL_IPS)
-        once.pending.pop(EXTERNAL_IPS.name, None)
+    all_nodes = nodes or not any(isinstance(value, Node) for value in chain(*once.held))
+    for row in (*[NODE_ADDRESSES] * all_nodes, *[EXTERNAL_IPS] * nodes):
+        once.read(row)
+        once.pending.pop(row.name, None)
     return assembled(once.held, tuple(once.denied), once.pending)
 
 

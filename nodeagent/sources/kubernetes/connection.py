@@ -64,16 +64,10 @@ _LARGEST_OUTPUT = 16 << 20
 def connect(
     file: Path | None = None, environment: Mapping[str, str] = os.environ, *, context: str = ""
 ) -> "Connection":
-    """Find the API server and the credentials; makes no connection yet (an exec plugin is run, though).
+    """Find the API server and the credentials; make no connection yet (an exec plugin is run, though).
 
-    Args:
-        file: the kubeconfig; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else
-            $KUBECONFIG, else ~/.kube/config, as kubectl does it.
-        environment: the process's environment.
-        context: the kubeconfig's context to use; empty for its current one.
-
-    Raises:
-        SourceError: there is no usable configuration; the text names the file.
+    Without a kubeconfig: the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else $KUBECONFIG, else
+    ~/.kube/config, as kubectl does it. Raises SourceError, which names the file.
     """
     if file is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
         return Connection(partial(service_account, environment))
@@ -84,11 +78,8 @@ def connect(
 class Connection:
     """Requests to one API server; every method may be called from any thread.
 
-    Attributes:
-        bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
-
-    Args:
-        load: returns the official client, or raises SourceError; called again when the client fails.
+    `load` returns the official client, or raises SourceError; it is called again when the client fails.
+    `bytes_read` are those of answers' bodies, as they came over the wire (lists are compressed).
     """
 
     def __init__(self, load: Callable[[], ApiClient]) -> None:
@@ -118,8 +109,7 @@ class Connection:
     ) -> bytes:
         """Read an object or a list within a time; the body is JSON by its content type, not parsed yet.
 
-        The server may send it `compressed`, as it does with large lists. Raises ApiError, TooLargeError if
-        there are more than `LARGEST_ANSWER` bytes.
+        Raises ApiError, TooLargeError if there are more than `LARGEST_ANSWER` bytes.
         """
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
@@ -139,18 +129,8 @@ class Connection:
     ) -> bytes:
         """Create an object, replace it by compare-and-swap, or delete it; return it, or a Status, as JSON.
 
-        None is repeated after a failure: after a time-out it is not known whether it was done.
-
-        Args:
-            verb: what to do.
-            path: the collection's path to create, otherwise the object's.
-            body: JSON values: the object (to replace it: with the resourceVersion that was read), or options.
-            timeout: seconds until the whole answer must have arrived.
-
-        Raises:
-            AlreadyExistsError: there is such an object already.
-            NotFoundError: there is no such object.
-            ApiError: another one of its kinds.
+        To replace it, `body` has the resourceVersion that was read; to delete it, it has options. Nothing is
+        repeated after a failure: after a time-out it is not known whether it was done. Raises ApiError.
         """
         return self._exchange(self._request(verb, path, body=body), timeout)
 
@@ -164,23 +144,15 @@ class Connection:
     def execute(
         self, pod: str, container: str, command: list[str], timeout: float
     ) -> CompletedProcess[bytes]:
-        """Run a program without a terminal and without input, and wait for its end.
+        """Run a program in a container of the pod with that path; without a terminal, input or shell.
 
+        Returns how it ended; if with an exit code other than 0, standard error has at least the server's
+        words.
         RBAC: `get` on pods/exec, since Kubernetes 1.35 `create` as well.
 
-        Args:
-            pod: its path in the API.
-            container: its name.
-            command: the program and its arguments; no shell is involved.
-            timeout: seconds for everything.
-
-        Returns:
-            How it ended; an exit code other than 0 is not an error here. Then standard error has at least the
-            server's words.
-
         Raises:
-            ApiError: there is no such program; or the server rejects it or does not answer in time, the
-                container does not run, the answer is too large or broken: it is unknown whether it ran.
+            ApiError: there is no such program; or it is unknown whether it ran: the server rejects it or does
+                not answer in time, the container does not run, the answer is too large or broken.
         """
         request = self._request("create", f"{pod}/exec")
         query = [("container", container), ("stdout", "true"), ("stderr", "true"), ("command", command)]
@@ -222,7 +194,6 @@ class Connection:
         headers: Mapping[str, str] = {},
         body: Mapping[str, Any] | None = None,
     ) -> ApiRequest:
-        """Return a request, with the server, and with the proxy in front of it, if any."""
         server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
         proxy = self._client.rest_client.pool_manager.proxy
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
@@ -296,7 +267,6 @@ class Connection:
         return stream
 
     def _exchange(self, request: ApiRequest, timeout: float) -> bytes:
-        """Send a request, and return the body of its answer."""
         deadline = time.monotonic() + timeout
         return self._open(request, timeout).read(LARGEST_ANSWER, deadline)
 
@@ -342,13 +312,7 @@ class Connection:
 
 
 class Stream:
-    """The body of an answer.
-
-    Args:
-        request: what was requested.
-        answer: what came, of which only the head was read.
-        count: called with the bytes read over the wire.
-    """
+    """The body of an answer of which only the head was read; `count` gets the bytes read over the wire."""
 
     def __init__(self, request: ApiRequest, answer: HTTPResponse, count: Callable[[int], None]) -> None:
         self.request = request
@@ -394,7 +358,6 @@ class Stream:
 
 
 def _lost(request: ApiRequest, error: Exception) -> UnreachableError:
-    """Return the error for a failure of the network. Pure."""
     kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
     words = f"{failure_words(error)}; check that the server is up, and that its address and CA are right"
     return kind(f"{request}: {words}")

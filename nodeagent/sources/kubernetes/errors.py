@@ -1,7 +1,7 @@
 """What an API server may answer instead of the requested data, as errors that a person can act on.
 
-None of them ever means "there are no objects": the code that catches one keeps what is known. Codes and
-reasons: "API conventions: Response Status Kind" and "API concepts: Resource versions".
+None ever means "there are no objects": the code that catches one keeps what is known. Codes and reasons: "API
+conventions: Response Status Kind" and "API concepts: Resource versions".
 """
 
 import json
@@ -27,9 +27,8 @@ _RENEW = (
 class ApiError(SourceError):
     """The base class of errors between this process and the API server.
 
-    Attributes:
-        retry_after: seconds that the server asks to wait before the next attempt; None if it says nothing.
-        by_api_server: whether the answer is one of an API server's, and not of a proxy in front of it.
+    `retry_after` are the seconds that the server asks to wait, if it does. `by_api_server` says whether the
+    answer is an API server's, and not of a proxy in front of it.
     """
 
     by_api_server = False
@@ -58,9 +57,7 @@ class ForbiddenError(ApiError):
 class NotFoundError(ApiError):
     """404: no such object, or no such resource on this server; or something else answered, such as a proxy.
 
-    Attributes:
-        object_name: the name of the object that the API server itself says does not exist; empty if it says
-            nothing of that kind.
+    `object_name` is that of the object that the API server itself says does not exist; else empty.
     """
 
     object_name = ""
@@ -83,22 +80,14 @@ class TooLargeError(ApiError):
 
 
 class NotJsonError(ApiError):
-    """The answer is not JSON, or not a list where one was requested: it must never count as an empty one.
-
-    Most likely, something other than an API server answered.
-    """
+    """The answer is not JSON, or not a list where one was requested: it must never count as an empty one."""
 
 
 class ApiRequest(Struct, frozen=True):
-    """One request; as text, as its errors name it.
+    """One request, by its Kubernetes verb; as text, as its errors name it.
 
-    Attributes:
-        verb: Kubernetes verb: get, list, watch, create or update.
-        path: path without query.
-        server: host and port, as a person would look for them, and the proxy in front of it, if any.
-        query: the query's parameters.
-        headers: those besides the client's own.
-        body: JSON values.
+    `server` is host and port, as a person would look for them, and the proxy in front of it, if any.
+    `headers` are those besides the client's own, `body` JSON values.
     """
 
     verb: str
@@ -166,8 +155,6 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     404: NotFoundError,
     410: GoneError,
 }
-
-
 _SERVER_FAILED = 500
 _NEXT_STEP = {
     410: "; a new list is needed",
@@ -182,18 +169,13 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     Args:
         request: the request.
         status: the HTTP status, or the code of an ERROR event's Status.
-        body: the answer's body; a Status object's words are repeated, anything else is ignored.
-        retry_after: the header Retry-After, in seconds, as API servers write it; empty if there is none.
-
-    Returns:
-        The error, to be raised.
+        body: a Status, whose words are repeated; anything else, as a proxy's page, is ignored.
+        retry_after: the header Retry-After, in seconds, as API servers write it.
     """
-    by_api_server = False
     try:
         told = from_json(body, Status)
-        by_api_server = told.status == "Failure"
     except msgspec.MsgspecError:
-        told = Status()  # For example, a proxy's page: then only the HTTP status decides.
+        told = Status()
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
     details = told.details or Details()
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
@@ -213,7 +195,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     words += _NEXT_STEP.get(status // 100 if status >= _SERVER_FAILED else status, "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
-    error.by_api_server = by_api_server
+    error.by_api_server = told.status == "Failure"
     if isinstance(error, NotFoundError) and told.reason == "NotFound":
         error.object_name = details.name
     return error
@@ -233,7 +215,7 @@ def missing_rule(request: ApiRequest) -> str:
 
 
 def failure_words(error: BaseException) -> str:
-    """Return a failure of the network in the fewest words that still identify it. Pure."""
+    """Return a failure of the network in the fewest words that still identify it."""
     met: BaseException | None = error
     while met is not None:
         if isinstance(met, IncompleteRead):

@@ -16,25 +16,19 @@ from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 
 
 class KindState(StrEnum):
-    """What is known of one kind."""
+    """What is known of one kind, as `state_of` says."""
 
     KNOWN = "known"
-    """Its objects, as they were last seen."""
     PENDING = "pending"
-    """It was never read since the start."""
     ABSENT = "absent"
-    """This server has no such kind."""
     DENIED = "denied"
-    """RBAC denies it; what was known before stays."""
 
 
 class Lasting(Struct, frozen=True):
     """From when on an answer that takes something away is believed.
 
-    Attributes:
-        denials: so many refusals in a row,
-        denied: over at least so many seconds.
-        absent: for so many seconds, the server has said each time that there is no such kind.
+    A denial after so many refusals in a row, over at least so many seconds; the absence of a kind if the
+    server has said each time for so many seconds that there is none.
     """
 
     denials: int = 5
@@ -43,14 +37,9 @@ class Lasting(Struct, frozen=True):
 
 
 class Answers(Struct, frozen=True):
-    """The last answers to one question, as far as they were all the same.
+    """The last answers to one question, as far as they were all the same: how many, and from when to when.
 
-    Attributes:
-        lasting: from when on they are believed.
-        error: what failed; None for a success.
-        times: how many there were in a row.
-        first: when the first of them came (monotonic seconds).
-        latest: when the last of them came.
+    `error` is what failed, None for a success. Times are monotonic seconds.
     """
 
     lasting: Lasting = Lasting()
@@ -90,12 +79,10 @@ DECIDING = (ForbiddenError, NotFoundError)
 
 
 def state_of(collection: Answers | None, discovery: Answers | None, *, known: bool) -> KindState:
-    """Return what is known of a kind. Pure.
+    """Return what is known of a kind, which may have been listed once.
 
-    Args:
-        collection: What its own collection answered; None if that was not requested.
-        discovery: What the discovery of its group answered; None for a kind that every server has.
-        known: Whether it was listed once.
+    Its own `collection` has answered, unless it was not requested; and so has the `discovery` of its group,
+    unless every server has the kind.
     """
     asked = [answers for answers in (collection, discovery) if answers is not None]
     if asked and all(answers.absent for answers in asked):

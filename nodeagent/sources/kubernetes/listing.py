@@ -1,7 +1,7 @@
 """What the answers about a collection mean: its list, in pages, and the lines of its watch.
 
-"API concepts: Retrieving large results sets in chunks". The answer must be a proper list: anything else with
-status 200 is an error and never means that there are no objects.
+"API concepts: Retrieving large results sets in chunks". Anything else than a proper list is an error, and
+never means that there are no objects.
 """
 
 import logging
@@ -38,12 +38,7 @@ PAGE = 500
 
 
 class Listing(Struct, frozen=True):
-    """A collection at one moment.
-
-    Attributes:
-        version: the resourceVersion to watch from.
-        items: every object, readable or not.
-    """
+    """Every object of a collection, readable or not, at the resourceVersion from which to watch."""
 
     version: int
     items: Mapping[Key, Item]
@@ -76,10 +71,9 @@ _BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 def _decoded(expected: type[_Decoded], body: bytes) -> _Decoded:
-    """Decode an answer, without what is nested too deep for the decoder.
+    """Decode an answer, without what is nested too deep for the decoder: it would hide all other objects.
 
-    Anyone can write such an object if a custom resource accepts any field; without this, no other object of
-    its kind could be read any more.
+    Anyone can write such an object if a custom resource accepts any field.
     """
     try:
         return from_json(body, expected)
@@ -105,20 +99,10 @@ def _without_depths(body: bytes) -> bytes:
 
 
 def read_list(connection: Connection, resource: Resource) -> Listing:
-    """Read a collection: compressed, else uncompressed.
+    """Read a collection: compressed, else uncompressed. Raises ApiError; nothing read so far counts then.
 
     No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
     Semantics for get and list").
-
-    Args:
-        connection: to the API server.
-        resource: what to read.
-
-    Returns:
-        The collection.
-
-    Raises:
-        ApiError: one of its kinds. Nothing read so far counts then.
     """
     try:
         return _pages(connection, resource, PAGE, compressed=True)
@@ -145,32 +129,26 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
-    """Decode one object.
+    """Return an object's key, None if not even its name and version can be read, and its value.
 
-    Args:
-        raw: the object as JSON.
-        resource: what it belongs to.
-
-    Returns:
-        Its key, None if not even its name and version can be read; and the item, which says so if the object
-        is unreadable.
+    That of an unreadable object says so.
     """
+
+    def unreadable(why: object) -> Unreadable:
+        return Unreadable(describe(raw, resource.kind), str(why), decisive=resource.kind == "Node")
+
     try:
         meta = from_json(raw, _Head).metadata
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        return None, Item(
-            0, Unreadable(describe(raw, resource.kind), str(error), decisive=resource.kind == "Node")
-        )
+        return None, Item(0, unreadable(error))
     if not meta.name:
-        return None, Item(0, Unreadable(describe(raw, resource.kind), "it has no name"))
+        return None, Item(0, unreadable("it has no name"))
     key = (intern(meta.namespace), intern(meta.name))
     try:
         return key, Item(version, resource.decode(raw))
     except DecodingError as error:
-        return key, Item(
-            version, Unreadable(describe(raw, resource.kind), str(error), decisive=resource.kind == "Node")
-        )
+        return key, Item(version, unreadable(error))
 
 
 def _number(version: str) -> int:
@@ -233,10 +211,9 @@ _UNNAMED = ("", "(unnamed)")
 
 
 def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a watch as they arrive, without their ends; empty ones are left out.
+    """Yield the lines of a watch as they arrive, without their ends; no empty one, no unfinished last one.
 
-    An unfinished last line is dropped, since half an event means nothing. Raises TooLargeError if one is
-    longer than `LONGEST_LINE`.
+    Raises TooLargeError if one is longer than `LONGEST_LINE`.
     """
     unfinished: list[bytes] = []
     size = 0
@@ -262,16 +239,7 @@ class _WatchEvent(Struct):
 
 
 def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
-    """Read one line. Pure.
-
-    Args:
-        line: the line, without its end.
-        resource: what is watched.
-        request: the watch, for errors.
-
-    Returns:
-        Its meaning; None for a type of event that did not exist when this was written. An object that can't
-        be read counts nevertheless, as unreadable.
+    """Return what a line means; None for a type of event that did not exist when this was written.
 
     Raises:
         NotJsonError: it is not an event. It may have reported a change.

@@ -1,8 +1,8 @@
 """One resource kept up to date: list, then watch, over and over.
 
-It behaves as client-go's reflector (tools/cache/reflector.go) and as "API concepts: Efficient detection of
-changes" say: a watch resumes from the last resourceVersion; 410 requires a new list, and so do watches that
-have brought nothing for a while. Whatever fails, what is known stays (fail_static.py).
+As in client-go's reflector (tools/cache/reflector.go), and as "API concepts: Efficient detection of changes"
+says, a watch resumes from the last resourceVersion; 410 requires a new list, and so do watches that have
+brought nothing for a while. Whatever fails, what is known stays (fail_static.py).
 """
 
 import logging
@@ -71,11 +71,8 @@ _NOTHING = Item(0)
 class Store:
     """What is known of one resource; kept until something newer is known (fail static).
 
-    Every method may be called from any thread; each change happens in one step. Each change is idempotent:
-    repeating it changes nothing.
-
-    Attributes:
-        synced: whether the resource has been listed once.
+    Every method may be called from any thread; each change happens in one step. `synced` says whether the
+    resource has been listed once.
     """
 
     def __init__(self) -> None:
@@ -115,8 +112,7 @@ class Store:
     def apply(self, key: Key, version: int, item: Item | None) -> bool:
         """Take over an object as it is at a version, None if it is gone, unless something newer is known.
 
-        Returns:
-            Whether its value changed.
+        Return whether its value changed.
         """
         with self._lock:
             held = self._items.get(key)
@@ -138,20 +134,13 @@ class Store:
 class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
+    `on_change` is called, in that thread, after a value has changed, and after an answer that may change what
+    is known of the kind.
+
     Attributes:
-        resource: which objects.
-        store: where they are kept.
         watches: watches begun.
         lists: lists completed.
         answers: the last answers of the collection.
-
-    Args:
-        connection: to the API server.
-        resource: which objects.
-        timing: its durations.
-        on_change: called, in its thread, after a value has changed, and after an answer that may change what
-            is known of the kind.
-        store: where they are kept; None for an empty one.
     """
 
     def __init__(
@@ -193,7 +182,7 @@ class Reflector:
                 self._stream.interrupt()
 
     def join(self, timeout: float) -> None:
-        """Wait for the daemon thread's end, at most `timeout` seconds: a slow list may take longer."""
+        """Wait for the thread's end, at most `timeout` seconds: a slow list may take longer."""
         self._thread.join(timeout)
 
     def _keep_up(self) -> None:

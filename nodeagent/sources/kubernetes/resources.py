@@ -55,10 +55,7 @@ class Resource:
 
     Attributes:
         name: what status and metrics call it.
-        kind: the kind of its objects.
-        path: the collection's path.
-        decode: one object to its value; None for an object that nodeagent does not use; raises
-            DecodingError.
+        decode: one object to its value; None for an object that nodeagent does not use.
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
         optional: a server without it, or that denies it, is not an error.
     """
@@ -72,7 +69,7 @@ class Resource:
 
     @property
     def group(self) -> str:
-        """The API group of its objects; empty for Kubernetes' first one."""
+        """The API group of its objects."""
         return ApiPath.parse(self.path).group
 
     def selects(self, metadata: api.Metadata) -> bool:
@@ -90,12 +87,10 @@ Key = tuple[str, str]
 
 
 class Item(Struct, frozen=True):
-    """One held object: its value, at which resourceVersion.
+    """One held object: its value, or why it can't be read, at which resourceVersion.
 
-    Attributes:
-        version: its resourceVersion. Comparing numerically is allowed: KEP-5504, and etcd's revisions always
-            were numbers.
-        value: its decoded value, or why it can't be read; None for an object that nodeagent does not use.
+    These are numbers (KEP-5504, and etcd's revisions always were). The value is None if nodeagent does not
+    use the object.
     """
 
     version: int
@@ -171,13 +166,7 @@ def own_node(node_name: str) -> Resource:
 
 
 def watched(node_name: str, relay: Name | None = None, *, hostnames: bool = True) -> tuple[Resource, ...]:
-    """Return everything to list and watch in every cluster.
-
-    Args:
-        node_name: this node's name.
-        relay: namespace and name of an existing relay Service; None if this node relays itself.
-        hostnames: whether hostnames are wanted.
-    """
+    """Return everything to list and watch in every cluster; the arguments are those of `Cluster`."""
     rows = [SERVICES, own_node(node_name), API_SERVERS, *([INGRESSES, INGRESS_CLASSES] if hostnames else [])]
     if relay is not None:
         namespace, name = relay
@@ -232,11 +221,7 @@ _Answer = TypeVar("_Answer")
 def discover(
     connection: "Connection", kinds: Iterable[OptionalKind] = OPTIONAL_KINDS
 ) -> dict[str, Resource | SourceError]:
-    """Ask group by group what is served; changes nothing, and raises nothing.
-
-    Args:
-        connection: to the API server.
-        kinds: which kinds to ask about.
+    """Ask group by group which of the kinds are served; raises nothing.
 
     Returns:
         By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
@@ -284,7 +269,7 @@ def _best(
 
 
 def unread_kinds(connection: "Connection") -> tuple[str, ...]:
-    """Return the served kinds that claim hostnames and are not read. Raises ApiError, one of its kinds."""
+    """Return the served kinds that claim hostnames and are not read. Raises ApiError."""
     return tuple(
         f"{plural}.{group.name}"
         for group in _ask(connection, "/apis", _Groups).groups
@@ -296,8 +281,7 @@ def unread_kinds(connection: "Connection") -> tuple[str, ...]:
 def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
     """Return the names in paths of what is served of a group's version, and may be listed and watched.
 
-    Raises:
-        ApiError: one of its kinds; NotFoundError: there is no such group or version.
+    Raises ApiError; NotFoundError: there is no such group or version.
     """
     found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
     return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
@@ -328,9 +312,7 @@ def assembled(
     for held in collections:
         entries = [value for value in held if isinstance(value, model.Unreadable)]
         unreadable += entries
-        values = (
-            tuple(value for value in held if not isinstance(value, model.Unreadable)) if entries else held
-        )
+        values = tuple(each for each in held if not isinstance(each, model.Unreadable)) if entries else held
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 

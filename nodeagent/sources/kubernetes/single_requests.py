@@ -35,10 +35,9 @@ class ClusterAnswers(Struct, frozen=True):
     """What the API server answered; what is not available is empty or None, with its reason.
 
     Attributes:
-        version: the server's version, such as v1.33.2; empty if unknown.
+        version: the server's version, such as v1.33.2.
         dns: the ClusterIP of the cluster's DNS.
-        policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
-            are not, or if that is unknown.
+        policy_api: the best version in which MutatingAdmissionPolicies are served; empty if they are not.
         unread: the served kinds that claim hostnames and are not read.
         why: what is not available, by the names above, and why.
     """
@@ -63,7 +62,7 @@ class _Version(Struct):
 
 
 def ask_cluster(connection: "Connection") -> ClusterAnswers:
-    """Ask all of it; change nothing, and raise nothing: the result says what is not available."""
+    """Ask all of it. Raises nothing: the result says what is not available."""
     answers: dict[str, Any] = {}
     why: dict[str, str] = {}
     questions = {"version": _version, "dns": _dns, "policy_api": _policies, "unread": unread_kinds}
@@ -88,7 +87,6 @@ def _dns(connection: "Connection") -> IPAddress:
 
 
 def _policies(connection: "Connection") -> str:
-    """Return the best version in which MutatingAdmissionPolicies are served; empty if they are not."""
     for version in _POLICY_VERSIONS:
         with suppress(NotFoundError):
             if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):
@@ -111,19 +109,10 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     now: datetime | None = None,
     uid: str = "",
 ) -> SourceError | None:
-    """Create a warning about an object of the core API, in the object's namespace.
+    """Create a warning about an object of the core API, in the object's namespace. RBAC: create events.
 
     Its name follows from object, reason, message and the hour: however many nodes report the same, there is
-    one Event per hour. So a repetition within the hour is a success that changes nothing.
-
-    Args:
-        connection: to the API server; RBAC: create events.
-        involved: the object that it is about.
-        reason: one word in CamelCase, for machines.
-        message: for people; made safe for a terminal, and cut after 1,024 bytes.
-        node_name: the reporting node.
-        now: the time; None for now.
-        uid: the object's uid: `kubectl describe` shows only Events with it.
+    one Event per hour. `kubectl describe` shows only Events with the object's uid.
 
     Returns:
         None if the Event exists, else why it could not be created, which must not stop other work.
@@ -177,12 +166,11 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
     `kubectl delete -k` takes the right to ask before, or at the same time; an upgrade never does. So refusals
-    in a row for 20 seconds mean that, too: an API server that is just starting refuses for less. But an
-    attempt that the API server itself does not answer (a proxy in front of it may) is none, and then nothing
-    is known. Each attempt is made over a new connection.
+    in a row for 20 seconds mean that, too: an API server that is just starting refuses for less. A proxy's
+    refusal is none. RBAC: get this DaemonSet by name.
 
     Raises:
-        SourceError: the API did not answer within 20 seconds; RBAC: get this DaemonSet by name.
+        SourceError: the API did not answer within 20 seconds.
     """
     deadline = time.monotonic() + GOING_SECONDS
     only_refused = True
@@ -221,15 +209,9 @@ def _is_terminating(connection: "Connection", namespace: str) -> bool:
 
 
 def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:
-    """Delete a workload; return once the API server says that neither it nor a pod of it exists. Idempotent.
+    """Delete a workload; return once neither it nor a pod of it exists, and whether there was one.
 
-    Args:
-        connection: To the API server. RBAC: get and delete this object by name.
-        workload: A DaemonSet or a Deployment.
-        seconds: How long the pods may take to end.
-
-    Returns:
-        Whether there was one to delete.
+    RBAC: get and delete this object by name.
 
     Raises:
         SourceError: The API server denies it, or pods still exist after that time. The workload is being

@@ -105,9 +105,8 @@ def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.Controll
     metadata = api.decode(document, api.Head).metadata
     problems: list[str] = []
     reported = api.values_at(document, row.status) if row.status else ()
-    entries = [
-        api.Point(*(next(api.texts_at(one, key), None) for key in ("ip", "hostname"))) for one in reported
-    ]
+    fields = ("ip", "hostname")
+    entries = [api.Point(*(next(api.texts_at(one, key), None) for key in fields)) for one in reported]
     named = next(api.texts_at(document, "spec.ingressClassName"), None)
     return model.ControllerRoute(
         ref=ref_of(row.kind, metadata),
