@@ -38,7 +38,7 @@ class MadeUpDns:
         self.changes = 0
 
     def ask(self, name: str) -> DnsReply:
-        """The reply of the moment."""
+        """Answer."""
         self.asked[name] += 1
         return self.replies[name]
 
@@ -46,13 +46,8 @@ class MadeUpDns:
         """Count a reported change."""
         self.changes += 1
 
-    def await_asked(self, name: str, more: int = 2) -> None:
-        """Wait until a name was asked again so often; the last of these answers may not be noted yet."""
-        count = self.asked[name] + more
-        wait_until(lambda: self.asked[name] >= count, f"{name} being asked again")
-
     @contextmanager
-    def prover(self, *names: str, recheck_seconds: float = 0.01) -> Iterator[DnsVerifier]:
+    def prover(self, *names: str, recheck_seconds: float = 300) -> Iterator[DnsVerifier]:
         """A prover that asks here, with hardly a pause, and knows the answers for these names."""
 
         def count(outcome: DnsOutcome) -> None:
@@ -70,10 +65,40 @@ class MadeUpDns:
             )
 
 
+class Noted:
+    """Hostnames whose lookups the test answers, at times that it chooses."""
+
+    def __init__(self, **wanted: DnsQuestion) -> None:
+        self.now = 0.0
+        self.hostnames = Hostnames(recheck_seconds=0.01, spread_seconds=0.0, clock=lambda: self.now)
+        self.hostnames.want(wanted)
+
+    def note(self, name: str, reply: DnsReply, now: float, began: float | None = None) -> None:
+        """Answer a lookup; it takes no time, unless it began then."""
+        self.now = now
+        self.hostnames.news = False
+        self.hostnames.note(name, reply, now if began is None else began)
+        self.hostnames.count_changes()
+
+    def next_change(self, now: float) -> float:
+        """Let time pass; return when changes count next."""
+        self.now = now
+        return self.hostnames.count_changes()
+
+    def due(self, now: float) -> set[str]:
+        """What is to be looked up at this time."""
+        self.now = now
+        return set(iter(lambda: self.hostnames.queue.take(now), None))
+
+    def known(self, name: str) -> tuple[str, ...]:
+        """The addresses that count."""
+        return tuple(map(str, self.hostnames.answers()[name].latest.addresses))
+
+
 def test_answers_are_known_once_they_are_there() -> None:
     """For all the hostnames, and reported once; nothing is looked up again before its time."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=DnsReply(DnsOutcome.NXDOMAIN, ttl=300))
-    with dns.prover(recheck_seconds=300) as prover:
+    with dns.prover() as prover:
         assert prover.answers() == {}
         prover.want({"a": MATTERS, "b": MATTERS})
         prover.await_answers(600)  # longer than a test may take
@@ -95,7 +120,7 @@ def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting
             over.wait(60)
         return dns.ask(name)
 
-    with dns.prover(recheck_seconds=300) as prover:
+    with dns.prover() as prover:
         prover.ask_by(ask, 300)
         prover.want({**slow, **mine})
         try:
@@ -109,49 +134,22 @@ def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting
 def test_of_many_addresses_those_that_matter_are_kept_and_four_others() -> None:
     """5,000 hostnames with hundreds of addresses each took 263 MiB of every agent."""
     many = [f"198.51.100.{number}" for number in range(1, 200)]
-    dns = MadeUpDns(a=told("192.0.2.1", *many, ttl=300))
-    with dns.prover("a", recheck_seconds=300) as prover:
-        reply = prover.answers()["a"].latest
-    assert list(map(str, reply.addresses)) == ["192.0.2.1", *many[:4]]
-    assert reply.more == 195
+    noted = Noted(a=MATTERS)
+    noted.note("a", told("192.0.2.1", *many), 0)
+    assert noted.known("a") == ("192.0.2.1", *many[:4])
+    assert noted.hostnames.answers()["a"].latest.more == 195
 
 
 def test_only_what_matters_is_a_change() -> None:
     """A server that rotates its addresses calls for nothing; a removed load balancer's address does."""
-    dns = MadeUpDns(a=told("192.0.2.1", "198.51.100.1"))
-    with dns.prover() as prover:
-        prover.want({"a": MATTERS})
-        wait_until(lambda: dns.changes == 1, "being told")
-        dns.replies["a"] = told("192.0.2.1", "198.51.100.2")
-        dns.await_asked("a")
-        assert prover.answers()["a"].latest == dns.replies["a"]
-        assert dns.changes == 1
-        dns.replies["a"] = told("198.51.100.2")
-        wait_until(lambda: dns.changes == 2, "being told")
-
-
-class Noted:
-    """Hostnames whose lookups the test answers, at times that it chooses."""
-
-    def __init__(self, **wanted: DnsQuestion) -> None:
-        self.now = 0.0
-        self.hostnames = Hostnames(recheck_seconds=0.01, spread_seconds=0.0, clock=lambda: self.now)
-        self.hostnames.want(wanted)
-
-    def note(self, name: str, reply: DnsReply, now: float, began: float | None = None) -> None:
-        """Answer a lookup; it takes no time, unless it began then."""
-        self.now = now
-        self.hostnames.note(name, reply, now if began is None else began)
-        self.hostnames.count_changes()
-
-    def next_change(self, now: float) -> float:
-        """Let time pass; return when changes count next."""
-        self.now = now
-        return self.hostnames.count_changes()
-
-    def known(self, name: str) -> tuple[str, ...]:
-        """The addresses that count."""
-        return tuple(map(str, self.hostnames.answers()[name].latest.addresses))
+    noted = Noted(a=MATTERS)
+    for now, addresses, news in (
+        (0, ("192.0.2.1", "198.51.100.1"), True),
+        (1, ("192.0.2.1", "198.51.100.2"), False),
+        (2, ("198.51.100.2",), True),
+    ):
+        noted.note("a", told(*addresses), now)
+        assert (noted.known("a"), noted.hostnames.news) == (addresses, news)
 
 
 def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely() -> None:
@@ -184,59 +182,59 @@ def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely() -> N
 
 def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
     """And since when it is away."""
-    dns = MadeUpDns(a=told("192.0.2.1"))
-    with dns.prover() as prover:
-        prover.want({"a": MATTERS})
-        wait_until(lambda: dns.changes == 1, "being told")
-        before = dns.replies["a"]
-        dns.replies["a"] = AWAY
-        wait_until(lambda: prover.answers()["a"] == DnsAnswer(AWAY, before), "being away")
-        assert prover.failing_since().keys() == {"a"}
-        dns.replies["a"] = DnsReply(DnsOutcome.NXDOMAIN)
-        wait_until(lambda: prover.answers()["a"].last_conclusive == dns.replies["a"], "being told otherwise")
-        assert prover.failing_since() == {}
+    noted, before = Noted(a=MATTERS), told("192.0.2.1")
+    for now, reply in enumerate((before, AWAY, AWAY)):
+        noted.note("a", reply, now)
+    assert noted.hostnames.answers() == {"a": DnsAnswer(AWAY, before)}
+    assert noted.hostnames.known["a"].failing_since == 1
+    noted.note("a", DnsReply(DnsOutcome.NXDOMAIN), 3)
+    assert noted.hostnames.answers()["a"].last_conclusive == DnsReply(DnsOutcome.NXDOMAIN)
+    assert noted.hostnames.known["a"].failing_since is None
 
 
 def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
     """A hostname that returns is looked up again."""
-    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
-    with dns.prover("a", "b", recheck_seconds=300) as prover:
-        prover.want({"b": MATTERS})
-        assert prover.answers().keys() == {"b"}
-        prover.want({"a": MATTERS, "b": MATTERS})
-        prover.await_answers(60)
-    assert dns.asked == {"a": 2, "b": 1}
+    noted = Noted(a=MATTERS, b=MATTERS)
+    for name in noted.due(0):
+        noted.note(name, told("192.0.2.1", ttl=300), 0)
+    noted.hostnames.want({"b": MATTERS})
+    assert noted.hostnames.answers().keys() == {"b"}
+    noted.hostnames.want({"a": MATTERS, "b": MATTERS})
+    assert noted.due(0) == {"a"}
 
 
 def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
     """Its load balancer has another address, or another object claims it; the others wait for their time."""
-    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
-    with dns.prover("a", "b", recheck_seconds=300) as prover:
-        prover.want({"a": MATTERS, "b": DnsQuestion(frozenset({OTHER}), "team")})
-        wait_until(lambda: dns.asked["b"] == 2, "b being asked again")
-        claimed = DnsQuestion(frozenset({OTHER}), "team", ObjectRef("Ingress", "team", "newer"))
-        prover.want({"a": MATTERS, "b": claimed})
-        wait_until(lambda: dns.asked["b"] == 3, "b being asked again")
-        prover.want({"a": MATTERS, "b": replace(claimed)})
-        dns.replies["c"] = told("192.0.2.1", ttl=300)
-        prover.want({"a": MATTERS, "b": claimed, "c": MATTERS})
-        wait_until(lambda: dns.asked["c"] == 1, "c being asked")
-    assert dns.asked == {"a": 1, "b": 3, "c": 1}
+    noted = Noted(a=MATTERS, b=MATTERS)
+    moved = DnsQuestion(frozenset({OTHER}), "team")
+    claimed = replace(moved, claimed_by=ObjectRef("Ingress", "team", "newer"))
+    for now, due, wanted in (
+        (0, {"a", "b"}, {"a": MATTERS, "b": moved}),
+        (1, {"b"}, {"a": MATTERS, "b": claimed}),
+        (2, {"b"}, {"a": MATTERS, "b": replace(claimed)}),
+        (3, set[str](), {"a": MATTERS, "b": claimed, "c": MATTERS}),
+        (4, {"c"}, {}),
+    ):
+        assert noted.due(now) == due
+        for name in due:
+            noted.note(name, told("192.0.2.1", ttl=300), now)
+        noted.now = now + 0.5
+        noted.hostnames.want(wanted)
 
 
 def test_a_changed_answer_makes_those_beside_it_due() -> None:
     """Names of one domain mostly move together; others are left in peace."""
     noted = Noted(**dict.fromkeys(("a.example.com", "b.example.com", "b.example.net"), MATTERS))
-    while name := noted.hostnames.queue.take(0.0):
-        noted.note(name, told("192.0.2.1", ttl=300), 0.0)
-    noted.note("a.example.com", told("198.51.100.4", ttl=300), 1.0)
-    assert [noted.hostnames.queue.take(2.0) for _ in range(2)] == ["b.example.com", None]
+    for name in noted.due(0):
+        noted.note(name, told("192.0.2.1", ttl=300), 0)
+    noted.note("a.example.com", told("198.51.100.4", ttl=300), 1)
+    assert noted.due(2) == {"b.example.com"}
 
 
 def test_another_way_to_ask_is_taken_over() -> None:
     """As after a changed configuration; what is known stays meanwhile."""
     old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))
-    with old.prover("a", recheck_seconds=300) as prover:
+    with old.prover("a") as prover:
         prover.ask_by(new.ask, 300)
         wait_until(lambda: prover.answers()["a"].latest == new.replies["a"], "the new server's answer")
     assert old.asked == new.asked == {"a": 1}
@@ -245,7 +243,7 @@ def test_another_way_to_ask_is_taken_over() -> None:
 def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged with its trace, and the others go on."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300))
-    with dns.prover("a", "odd", recheck_seconds=300) as prover:
+    with dns.prover("a", "odd") as prover:
         answers = prover.answers()
     assert answers["a"].latest == dns.replies["a"]
     assert (answers["odd"].latest.outcome, answers["odd"].last_conclusive) == (DnsOutcome.UNREACHABLE, None)
@@ -301,14 +299,13 @@ def test_what_a_load_balancers_hostname_answers_takes_no_memory() -> None:
 def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_it() -> None:
     """Though that is not due for long, and slow: it is never known that only the other one has moved."""
     noted = Noted(www=MATTERS, lb=LB)
-    for name in ("www", "lb"):
-        assert noted.hostnames.queue.take(0.0)
-        noted.note(name, told("192.0.2.1", ttl=300), 0.0)
-    assert noted.hostnames.queue.take(10.0) is None
-    for now in (10.0, 11.0):
+    for name in noted.due(0):
+        noted.note(name, told("192.0.2.1", ttl=300), 0)
+    assert noted.due(10) == set()
+    for now in (10, 11):
         noted.note("www", told("198.51.100.4", ttl=300), now)
         assert noted.known("www") == ("192.0.2.1",)
-    assert noted.hostnames.queue.take(11.0) == "lb"
+    assert noted.due(11) == {"lb"}
     noted.note("lb", told("192.0.2.1", ttl=300), 11.5, began=9.0)  # before the move was seen
     noted.note("www", told("198.51.100.4", ttl=300), 12.0)
     assert noted.known("www") == ("192.0.2.1",)
@@ -321,8 +318,8 @@ def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
     """The same answer makes no pause longer: hostnames that moved are compared with it."""
     noted = Noted(lb=LB)
-    for now in (0.0, 1000.0, 2000.0):
-        assert noted.hostnames.queue.take(now) == "lb"
+    for now in (0, 1000, 2000):
+        assert noted.due(now) == {"lb"}
         noted.note("lb", told("192.0.2.1", ttl=20), now)
         assert 16 <= noted.hostnames.queue.pause(now) <= 20
 
