@@ -43,7 +43,7 @@ _DECIDING = (
     *(path for path in _PLAN.rglob("*.py") if path.parent.name != "identity"),
     _PLAN / "identity" / "identify.py",
     _ROOT / "nodeagent/agent/convergence.py",
-    _ROOT / "nodeagent/coredns/naming.py",
+    _ROOT / "nodeagent/coredns/editing.py",
 )
 _DECIDING_NOTHING = frozenset({"route_claims.py", "node_programs.py"})
 """Their words are the Gateway API's, and names of programs."""
@@ -102,7 +102,7 @@ def _refused(path: Path) -> Iterator[str]:
 
 def _with_events() -> set[str]:
     """Return the codes that have an Event."""
-    of_names = {"conditions.py", "hostname_decisions.py", "naming.py"}
+    of_names = {"conditions.py", "hostname_decisions.py", "editing.py"}
     refused = {code for path in _DECIDING if path.name not in of_names for code in _refused(path)}
     return refused | _OTHER_EVENTS | EVENT_NAME_CODES | COREDNS_NAME_CODES
 

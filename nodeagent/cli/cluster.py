@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import click
 from msgspec import Struct
 
-from nodeagent.cli.command_options import (
+from nodeagent.cli.invocation import (
     CONTEXT_KEY,
     cluster_options,
     connect,
@@ -59,7 +59,7 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     """
     with connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
-    show_answer(output, fleet_document(rows), fleet_lines(rows))
+    show_answer(output, fleet_document(rows), fleet_lines(rows), wrap=False)
     return exit_code(rows)
 
 
@@ -72,7 +72,6 @@ _COLOURS: Mapping[NodeState, str] = {
     "in-sync": "green",
 }
 Overall = Literal["in-sync", "cannot-tell", "affected"]
-_OVERALL: tuple[Overall, ...] = ("in-sync", "cannot-tell", "affected")
 """By exit code."""
 _TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "RELAY", "LBS", "HOSTNAMES", "LAST SYNC", "WHY")
 
@@ -94,7 +93,7 @@ def fleet_document(rows: list[NodeRow]) -> FleetDocument:
     """Return the answer of `fleet`; the rows are in order."""
     found = Counter(row.state for row in rows)
     counts = {state: found[state] for state in ORDER}
-    return FleetDocument(SCHEMA_VERSION, "Fleet", _OVERALL[exit_code(rows)], counts, rows)
+    return FleetDocument(SCHEMA_VERSION, "Fleet", get_args(Overall)[exit_code(rows)], counts, rows)
 
 
 def fleet_lines(rows: list[NodeRow]) -> list[Line]:
@@ -103,8 +102,10 @@ def fleet_lines(rows: list[NodeRow]) -> list[Line]:
     return [*table([titles, *map(_cells, rows)]), "", _sum(rows)]
 
 
-def age(seconds: float) -> str:
+def _age(seconds: float | None) -> str:
     """Return a duration in the largest unit that fits: `42s`, `12m`, `5h`, `3d`."""
+    if seconds is None:
+        return "-"
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f}{unit}"
@@ -118,15 +119,13 @@ def _cells(row: NodeRow) -> tuple[str | Styled, ...]:
         ", ".join(row.components) or "-",
         row.version or "-",
         row.relay_version or "-",
-        _served(row.load_balancers),
-        _served(row.hostnames),
-        "-" if row.last_sync_seconds is None else age(row.last_sync_seconds),
+        *map(_served, (row.load_balancers, row.hostnames)),
+        _age(row.last_sync_seconds),
         row.reason,
     )
 
 
 def _served(counts: DecisionCounts | None) -> str:
-    """Return `3 served`, with the rejected ones; skipped ones don't matter here."""
     if counts is None:
         return "-"
     return f"{counts.served}" + (f" ({counts.refused} refused)" if counts.refused else "")
@@ -212,7 +211,7 @@ def _read(connection: Connection, namespace: str, row: NodeRow, name: str, timeo
 
 
 def _write(file: Path, members: dict[str, bytes]) -> None:
-    """Write the archive, readable by this user alone, whole or not at all; a file that exists is left."""
+    """Write the archive, whole or not at all; a file that exists is left."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as archive:
         for path, data in members.items():

@@ -1,14 +1,10 @@
 """`nodeagent coredns`: serve hostnames to pods through CoreDNS."""
 
-import logging
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from nodeagent import __version__
-from nodeagent.cli.command_options import (
+from nodeagent.cli.invocation import (
     PENDING,
     cluster_options,
     connect,
@@ -17,7 +13,7 @@ from nodeagent.cli.command_options import (
     running_options,
     telemetry_option,
 )
-from nodeagent.cli.logs import configure, errors_logged
+from nodeagent.cli.logs import LogFormat, LogLevel, logging_to_stderr, say_start
 from nodeagent.cli.report import coredns_lines
 from nodeagent.cli.terminal import show
 from nodeagent.config.option_types import ListenAddress
@@ -25,9 +21,6 @@ from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.coredns_reconciler import clean_up, decide_once
 from nodeagent.sources.node import default_node_name
-
-_LOG = logging.getLogger("nodeagent")
-
 
 _adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: replace its lines in the Corefile."
@@ -55,14 +48,10 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     options = read_config(config)
     with connect(kubeconfig) as connection:
         found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
-    diffs: dict[str, str] = {}
-    for edit in found.edits.pending:
-        diffs[edit.config_map] = diffs.get(edit.config_map, "") + edit.diff()
-    decided = replace(found.desired, names=found.edits.decisions)
-    show(coredns_lines(decided, found.edits.remarks, diffs))
+    show(coredns_lines(found.desired, found.edits))
     if found.desired.undetermined:
         return 1
-    return PENDING if diffs else 0
+    return PENDING if found.edits.pending else 0
 
 
 @coredns.command(epilog="Example: nodeagent coredns run --config /etc/nodeagent.yaml")
@@ -75,8 +64,8 @@ def run(  # noqa: PLR0913 - the options
     config: Path | None,
     kubeconfig: Path | None,
     node: str | None,
-    log_format: Any,  # noqa: ANN401 - one of the option's words
-    log_level: Any,  # noqa: ANN401 - the same
+    log_format: LogFormat,
+    log_level: LogLevel,
     adopt: bool,
     telemetry_listen: ListenAddress | None,
 ) -> int:
@@ -87,15 +76,12 @@ def run(  # noqa: PLR0913 - the options
 
     Exit code 0: stopped by a signal. 1: startup failed.
     """
-    configure(log_format, log_level)
-    with errors_logged(log_format):
+    with logging_to_stderr(log_format, log_level):
         options = read_config(config)
         listen = telemetry_listen or options.telemetry.listen
         settings = ControllerSettings(node or default_node_name(), config, listen, adopt=adopt)
         with connect(kubeconfig) as connection:
-            host, port = connection.server
-            fields = {"version": __version__, "server": f"{host}:{port}"}
-            _LOG.info("Starting nodeagent", extra={"fields": fields})
+            say_start(connection, {})
             Controller(settings, options, connection).run()
     return 0
 

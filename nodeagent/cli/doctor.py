@@ -8,8 +8,14 @@ import click
 from msgspec import Struct
 
 from nodeagent.agent.status_file import status_path
-from nodeagent.cli.command_options import common_options, connect, option, output_option
-from nodeagent.cli.invocation import Invocation, invocation
+from nodeagent.cli.invocation import (
+    Invocation,
+    common_options,
+    connect,
+    invocation,
+    option,
+    output_option,
+)
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import Examination, identities
@@ -79,7 +85,7 @@ def doctor(
     if policy:
         snapshot = call.snapshot()
         targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))
-        show(block(policy_text(targets, call.ask_cluster())))
+        show(block(policy_text(targets, call.ask_cluster())), wrap=False)
         return 0
     view = call.view(of_a_node=False, whole=True)
     elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)

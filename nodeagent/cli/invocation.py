@@ -1,33 +1,169 @@
-"""The inputs of a command that acts once: its configuration, this node, the cluster.
+"""The options that commands share, and what they mean: the configuration, this node, the cluster.
 
 The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
+from click.core import ParameterSource
 from msgspec import Struct
 
 from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.status_file import read_rejected
-from nodeagent.cli.command_options import connect
-from nodeagent.cli.terminal import block, show
+from nodeagent.cli.terminal import show_error
 from nodeagent.components.node import ActualState, build_components
+from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config, read_config
 from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ConfigError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.facts import Facts, InterfaceAddress
-from nodeagent.model.objects import Node, Snapshot
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Node, ObjectRef, Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node import default_node_name
+
+if TYPE_CHECKING:
+    from nodeagent.sources.kubernetes.connection import Connection
+
+PENDING = 2
+"""The exit code of a plan with changes to make, or of a status that is not in sync."""
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class _Option(click.Option):
+    """An option whose errors name what was typed: itself, or its variable."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        given = ctx.get_parameter_source(self.name or "") if ctx else None
+        if given is ParameterSource.ENVIRONMENT and isinstance(self.envvar, str):
+            return f"'{self.envvar}'"
+        return " / ".join(f"'{each}'" for each in self.opts)
+
+
+def option(name: str, *short: str, **attributes: Any) -> _Decorator:  # noqa: ANN401 - click's
+    """Return an option that is also an environment variable: NODEAGENT_ and its name."""
+    variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
+    attributes.setdefault("show_default", bool(attributes.get("default")))
+    return click.option(name, *short, cls=_Option, envvar=variable, show_envvar=True, **attributes)
+
+
+def _together(*options: _Decorator) -> _Decorator:
+    return lambda command: reduce(lambda decorated, add: add(decorated), options, command)
+
+
+_FORMATS = click.Choice(["text", "json"])
+_PATH = click.Path(path_type=Path)
+config_option = option(
+    "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); default: built-in values."
+)
+_MANIFESTS = option(
+    "--manifests",
+    type=_PATH,
+    metavar="DIR",
+    help="Read API objects from YAML or JSON files instead of a cluster; -: from standard input.",
+)
+_KUBECONFIG = option(
+    "--kubeconfig",
+    type=_PATH,
+    metavar="FILE",
+    help="Kubeconfig file; default: in-cluster, then $KUBECONFIG, then ~/.kube/config.",
+)
+CONTEXT_KEY = "nodeagent.context"
+_CONTEXT = option(
+    "--context",
+    metavar="NAME",
+    expose_value=False,
+    callback=lambda context, _, name: context.meta.update({CONTEXT_KEY: name or ""}),
+    help="The kubeconfig's context; default: its current one.",
+)
+_NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
+running_options = _together(_NODE, _CONTEXT, _KUBECONFIG, config_option)
+"""The options that every command has, `run` included."""
+kubeconfig_option = _together(_KUBECONFIG, _CONTEXT)
+"""The options of commands for a cluster that need no configuration."""
+cluster_options = _together(_CONTEXT, _KUBECONFIG, config_option)
+"""The options of commands for a cluster, and not for one of its nodes."""
+common_options = _together(_NODE, _CONTEXT, _KUBECONFIG, _MANIFESTS, config_option)
+"""The options of every command that can work on manifests."""
+
+
+def output_option(schema: str) -> _Decorator:
+    """Return the option for the output's format; `schema` is the name of the document's, in docs/schema."""
+    text = f"Output format; json: docs/schema/{schema}.json."
+    return option("--output", "-o", type=_FORMATS, default="text", help=text)
+
+
+adopt_option = option(
+    "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
+)
+any_machine_option = option(
+    "--any-machine", is_flag=True, help="Act even if none of the Node's addresses is on this machine."
+)
+_LEVELS = click.Choice(["debug", "info", "warning", "error"])
+log_options = _together(
+    option("--log-level", type=_LEVELS, default="info", help="Minimum log level."),
+    option("--log-format", type=_FORMATS, default="text", help="Log format on standard error."),
+)
+
+
+def _listen_address(_context: click.Context, _: click.Parameter, text: str | None) -> ListenAddress | None:
+    try:
+        return ListenAddress.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"--telemetry-listen: {error}") from error
+
+
+telemetry_option = option(
+    "--telemetry-listen",
+    metavar="ADDRESS:PORT",
+    callback=_listen_address,
+    help="Listen address; overrides telemetry.listen.",
+)
+
+
+class _Seconds(click.FloatRange):
+    name = "number of seconds"
+
+
+def seconds_option(name: str, least: float, most: float, default: float, text: str) -> _Decorator:
+    """Return an option of seconds."""
+    return option(name, type=_Seconds(least, most), metavar="SECONDS", default=default, help=text)
+
+
+def connect(kubeconfig: Path | None) -> "Connection":
+    """Return the connection that --kubeconfig and --context choose; see `connection.connect`."""
+    from nodeagent.sources.kubernetes.connection import connect as connected  # noqa: PLC0415 - with a cluster
+
+    return connected(kubeconfig, context=click.get_current_context().meta[CONTEXT_KEY])
+
+
+def object_option(
+    option_name: str, kind: str, default: str | None, text: str, *, optional: bool = False
+) -> _Decorator:
+    """Return an option that names an object; if `optional`, it may be empty: None."""
+
+    def parsed(_context: click.Context, _: click.Parameter, given: str | None) -> ObjectRef | None:
+        if optional and not given:
+            return None
+        namespace, slash, name = (given or "").partition("/")
+        if not (slash and namespace and name) or "/" in name:
+            raise ConfigError(f"{option_name} {given!r}: write it as NAMESPACE/NAME")
+        return ObjectRef(kind, namespace, name)
+
+    return option(option_name, metavar="NAMESPACE/NAME", default=default, callback=parsed, help=text)
+
 
 _SHOWN_NAMES = 5
 _REJECTED = (
@@ -45,29 +181,32 @@ class View(Struct, frozen=True):
     actual: ActualState
 
     @property
+    def here(self) -> set[IPAddress]:
+        """This machine's addresses."""
+        return {*self.facts.source_addresses, *(each.address for each in self.facts.addresses)}
+
+    @property
     def elsewhere(self) -> str:
         """Why this machine may not be the node of that name; empty if it has one of the Node's addresses."""
         node = self.snapshot.node
         if node is not None:
-            return not_this_machine(node, self.facts.addresses, self.facts.source_addresses)
+            return not_this_machine(node, self.here)
         if self.snapshot.nodes:
             return f"this machine ({self.facts.node_name}) is not a node of this cluster"
         return "no Node was read, so whether this machine is one is unknown"
 
 
-def not_this_machine(node: Node, standing: Iterable[InterfaceAddress], sources: Iterable[IPAddress]) -> str:
+def not_this_machine(node: Node, here: set[IPAddress]) -> str:
     """Return why this machine is not the Node, by the addresses that are on it; empty if it is."""
-    if {each.address for each in standing}.union(sources).intersection(node.addresses):
+    if here.intersection(node.addresses):
         return ""
     theirs = ", ".join(map(str, node.addresses)) or "none"
     return f"this machine is not that node: none of Node {node.name}'s addresses ({theirs}) is on it"
 
 
-def refuse_other_machine(
-    node: Node | None, standing: Iterable[InterfaceAddress], sources: Iterable[IPAddress]
-) -> None:
+def refuse_other_machine(node: Node | None, here: set[IPAddress]) -> None:
     """Raise ConfigError if this machine is known not to be the Node: none of its addresses is here."""
-    if node is not None and node.addresses and (why := not_this_machine(node, standing, sources)):
+    if node is not None and node.addresses and (why := not_this_machine(node, here)):
         raise ConfigError(
             f"{why}; nothing was changed. Pass the name of this machine's Node (--node NAME), or "
             "--any-machine if this is the node all the same"
@@ -87,16 +226,13 @@ class Invocation(Struct, frozen=True):
     """Whether the configuration is the running agent's, which rejected the file."""
 
     def view(self, *, of_a_node: bool = True, whole: bool = False) -> View:
-        """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
+        """Return the cluster, this node, and its states; hostnames are looked up, for ten seconds at most.
 
-        A name that was given (`--node`) has to be a Node's in each case. `whole` is as the doctor needs it:
-        with hostnames even if none is wanted, and with the addresses of all nodes.
-
-        Hostnames that need verification are looked up, for ten seconds at most.
+        `whole`: with hostnames even if none is wanted, and with the addresses of all nodes, for the doctor.
 
         Raises:
-            ConfigError: there are Nodes, but none has the name: what is decided for a Node that does not
-                exist would be wrong for this machine.
+            ConfigError: there are Nodes, but none has the name, and it was given or has to be one
+                (`of_a_node`): what is decided for it would be wrong for this machine.
             SourceError: the objects are not available.
         """
         snapshot, servers = self._observe(whole=whole)
@@ -104,8 +240,7 @@ class Invocation(Struct, frozen=True):
         if (of_a_node or self.node_given) and snapshot.node is None and not unread:
             self._reject_other_nodes(each.name for each in snapshot.nodes)
         actual = ActualState(build_components(self.config, adopt=self.adopt))
-        kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        api = find_api_servers(kubeconfigs, servers=servers)
+        api = find_api_servers([self.kubeconfig] if self.kubeconfig else [], servers=servers)
         facts = read_facts(self.node_name, self.config, snapshot, actual, api)
         facts = with_hosts_file(facts, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
@@ -119,7 +254,7 @@ class Invocation(Struct, frozen=True):
         return self._observe()[0]
 
     def ask_cluster(self) -> ClusterAnswers:
-        """Return the API server's other data; manifests have none of that. Raises nothing."""
+        """Return the API server's other data; manifests have none of that."""
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=dict.fromkeys(("dns", "policy_api"), why))
@@ -166,7 +301,7 @@ def invocation(  # noqa: PLR0913 - the options
     """
     rejected = read_rejected(config) if by_active and config else None
     if rejected:
-        show(block(f"nodeagent: {rejected.reason}\n{_REJECTED}"), error=True)
+        show_error(f"nodeagent: {rejected.reason}\n{_REJECTED}")
     return Invocation(
         config=parse_config(rejected.active, "active") if rejected else read_config(config),
         node_name=node or default_node_name(),

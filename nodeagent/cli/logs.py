@@ -2,7 +2,6 @@
 
 The convention, for all of nodeagent: a constant sentence as the message, and all that varies as fields.
 
-    log = logging.getLogger(__name__)
     log.info("applied", extra={"fields": {"component": "hosts", "names": 12}})
 
 (`extra` alone would not work: the library rejects keys such as `name`.) As text, and as JSON (on one line):
@@ -11,8 +10,7 @@ The convention, for all of nodeagent: a constant sentence as the message, and al
     {"time": "2026-11-21T09:00:00.123Z", "level": "INFO", "logger": "nodeagent.agent.loop",
      "message": "applied", "component": "hosts", "names": 12}
 
-Values from elsewhere (names of objects, answers of programs) can't begin a line of their own: control
-characters are written as escapes. An exception is one field. Secrets don't belong in a log call.
+Control characters are written as escapes: no value begins a line of its own.
 """
 
 import json
@@ -26,8 +24,10 @@ from typing import Literal
 
 import click
 
+from nodeagent import __version__
 from nodeagent.errors import NodeagentError, printable
 from nodeagent.observe.transition_log import say
+from nodeagent.sources.kubernetes.connection import Connection
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -41,10 +41,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 def configure(log_format: LogFormat, level: LogLevel) -> None:
     """Send all logs of this process to standard error; called again, it replaces what it set up.
 
-    Args:
-        log_format: how a record is written.
-        level: the minimum level of nodeagent's own records. For libraries it is warning: below that, they log
-            whole requests and answers.
+    `level` is for nodeagent's own records. Below warnings, libraries log whole requests and answers.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))
@@ -52,14 +49,16 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     for old in [old for old in root.handlers if isinstance(old.formatter, _Lines)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(max(logging.WARNING, _number(level)))
-    logging.getLogger("nodeagent").setLevel(_number(level))
+    number = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(logging.WARNING, number))
+    logging.getLogger("nodeagent").setLevel(number)
     logging.captureWarnings(capture=True)
 
 
 @contextmanager
-def errors_logged(log_format: LogFormat) -> Iterator[None]:
-    """Log what ends a daemon as JSON, if its log is JSON, as all that reads it expects."""
+def logging_to_stderr(log_format: LogFormat, level: LogLevel) -> Iterator[None]:
+    """Configure the log; an error that ends the daemon is JSON, too, if the log is."""
+    configure(log_format, level)
     try:
         yield
     except NodeagentError as error:
@@ -69,15 +68,21 @@ def errors_logged(log_format: LogFormat) -> Iterator[None]:
         raise click.exceptions.Exit(1) from error
 
 
+def say_start(connection: Connection, fields: Mapping[str, str]) -> None:
+    """Log that a daemon starts."""
+    host, port = connection.server
+    say(logging.INFO, "Starting nodeagent", {"version": __version__, "server": f"{host}:{port}", **fields})
+
+
 def text_line(record: logging.LogRecord) -> str:
-    """Return the record as one line for a person; a value with anything unusual in it is quoted. Pure."""
+    """Return the record as one line for a person; a value with anything unusual in it is quoted."""
     words = [_time(record), f"{record.levelname:5}", printable(_shortened(record.getMessage()))]
     words += [f"{printable(key)}={_text_value(value)}" for key, value in _fields(record)]
     return " ".join(words)
 
 
 def json_line(record: logging.LogRecord) -> str:
-    """Return the record as one JSON object, ASCII only. Pure.
+    """Return the record as one JSON object, ASCII only.
 
     A field that would hide time, level, logger or message gets an underscore after its name.
     """
@@ -94,18 +99,12 @@ def json_line(record: logging.LogRecord) -> str:
 
 
 class _Lines(logging.Formatter):
-    """Formats a record with a function."""
-
     def __init__(self, line: Callable[[logging.LogRecord], str]) -> None:
         super().__init__()
         self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
         return self._line(record)
-
-
-def _number(level: LogLevel) -> int:
-    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def _time(record: logging.LogRecord) -> str:

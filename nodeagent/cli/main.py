@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.terminal import block, show
+from nodeagent.cli.terminal import show_error
 from nodeagent.errors import ConfigError, NodeagentError, quoted
 
 ERROR = 1
@@ -34,16 +34,13 @@ _MODULES = {
 class _Commands(click.Group):
     """The subcommands, each imported when it is called: the daemon has none of the others in memory."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - of click
-        """Return their names."""
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return sorted(_MODULES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - of click
-        """Return the one with that name; None if there is none."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         module = _MODULES.get(cmd_name)
-        if module is None:
-            return None
-        command: click.Command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name)
+        command: click.Command | None
+        command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name) if module else None
         return command
 
     def resolve_command(
@@ -80,18 +77,18 @@ def run(arguments: Sequence[str]) -> int:
         error.show(sys.stderr)
         return ERROR
     except (click.Abort, KeyboardInterrupt):
-        show(["interrupted; the step in progress was either finished or undone"], error=True)
+        show_error("interrupted; the step in progress was either finished or undone")
         return ERROR
     except NodeagentError as error:
         # No command changes anything before it has read its configuration and options.
         unsaid = isinstance(error, ConfigError) and _UNCHANGED not in str(error)
-        show(block(f"nodeagent: {error}" + "\nNothing was changed." * unsaid), error=True)
+        show_error(f"nodeagent: {error}" + "\nNothing was changed." * unsaid)
         return ERROR
     except OSError as error:
         if error.errno not in {ENOSPC, EDQUOT} or error.filename:  # of another file
             raise
         # What was not written would fail once more when the program ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        show([f"nodeagent: the output could not be written: {error.strerror}"], error=True)
+        show_error(f"nodeagent: the output could not be written: {error.strerror}")
         return ERROR
     return result if isinstance(result, int) else 0

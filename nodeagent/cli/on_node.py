@@ -9,15 +9,16 @@ import click
 from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
 from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.agent.status_file import remove_status, status_path
-from nodeagent.cli.command_options import (
+from nodeagent.cli.invocation import (
     PENDING,
     adopt_option,
     any_machine_option,
     common_options,
     config_option,
+    invocation,
     output_option,
+    refuse_other_machine,
 )
-from nodeagent.cli.invocation import invocation, refuse_other_machine
 from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
@@ -60,15 +61,15 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
     with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
         view = call.view()
         if not any_machine:
-            refuse_other_machine(view.snapshot.node, view.facts.addresses, view.facts.source_addresses)
+            refuse_other_machine(view.snapshot.node, view.here)
         if hidden := out_of_reach(view.actual):
             raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
-    show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
+    verdict = (
+        "applied; nodeagent doctor shows if connections work" if done.changes else "in sync, nothing to do"
+    )
+    show(convergence_lines(call.node_name, done, verdict, "nodeagent apply"))
     return 1 if done.errors or done.desired.undetermined else 0
-
-
-DRIFTED = 2
 
 
 @click.command(epilog="Example: nodeagent status --output json")
@@ -92,7 +93,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     if comparison.errors or desired.undetermined:
         return 1
     silent = any(not found.answers for found in listeners.values())
-    return DRIFTED if comparison.changes or silent or call.rejected else 0
+    return PENDING if comparison.changes or silent or call.rejected else 0
 
 
 @click.command(epilog="Example: nodeagent cleanup")
@@ -113,5 +114,7 @@ def cleanup(config: Path | None) -> int:
         done = clean_up(components)
         with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
             remove_status(status_path(run_dir))
-    show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
+    show(
+        convergence_lines(default_node_name(), done, "nothing of nodeagent is left here", "nodeagent cleanup")
+    )
     return 1 if done.errors else 0

@@ -1,8 +1,10 @@
 """What commands report of decisions and changes: a document (docs/schema/), and its text. Pure."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +18,9 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.status import RelayStatus
+
+if TYPE_CHECKING:
+    from nodeagent.coredns.editing import Edit, Edits
 
 SCHEMA_VERSION: Final = "1"
 """Of each document: raised whenever a field is removed or changes its meaning; new ones do not raise it."""
@@ -89,12 +94,12 @@ def encode(document: Struct) -> str:
     return json.dumps(msgspec.to_builtins(document), indent=2) + "\n"
 
 
-def show_answer(output: str, document: Struct, lines: Iterable[Line]) -> None:
+def show_answer(output: str, document: Struct, lines: Iterable[Line], *, wrap: bool = True) -> None:
     """Print a document as JSON, or its text: as `--output` says."""
     if output == "json":
         show_text(encode(document))
     else:
-        show(lines)
+        show(lines, wrap=wrap)
 
 
 def report(
@@ -171,6 +176,7 @@ def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name
     )
 
 
+_COMPONENT_WIDTH = max(map(len, COMPONENTS))
 _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
 _TO_BE_SERVED = Styled("to be served", "yellow")
 
@@ -178,9 +184,7 @@ _TO_BE_SERVED = Styled("to be served", "yellow")
 def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
     """Yield the document for a person: each decision, the changes or the drift, errors, and one sentence.
 
-    Args:
-        document: a plan or a status.
-        elsewhere: why this machine may not be the node: then what is on it says nothing of the node.
+    `elsewhere`: why this machine may not be the node. Then what is on it says nothing of the node.
     """
     yield from _decisions(
         document.load_balancers,
@@ -204,39 +208,67 @@ def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
     yield f"node {document.node}: {_conclusion(document, on_it if elsewhere else advice, elsewhere)}"
 
 
-def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> Iterator[Line]:
-    """Yield what would change in CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
+def coredns_lines(desired: Desired, edits: "Edits") -> Iterator[Line]:
+    """Yield what would change in CoreDNS's ConfigMaps, and why."""
     yield from _decisions(
-        [_load_balancer(decision, decided) for decision in decided.load_balancers],
-        [_name_line(_name(decision)) for decision in decided.names],
-        decided.unreadable,
-        [*decided.remarks, *remarks],
+        [_load_balancer(decision, desired) for decision in desired.load_balancers],
+        [_name_line(_name(decision)) for decision in edits.decisions],
+        desired.unreadable,
+        [*desired.remarks, *edits.remarks],
     )
-    for path, diff in diffs.items():
-        yield from section(f"ConfigMap {path}", _diff(diff))
-    if decided.undetermined:
-        yield f"CoreDNS: could not determine: {_unusable(decided.undetermined)}"
+    diffs: dict[str, list[str]] = {}
+    for edit in edits.pending:
+        diffs.setdefault(edit.config_map, []).extend(edit_lines(edit))
+    for path, lines in diffs.items():
+        yield from section(f"ConfigMap {path}", map(_coloured, lines))
+    if desired.undetermined:
+        yield f"CoreDNS: could not determine: {_unusable(desired.undetermined)}"
     elif diffs:
         yield f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run applies this"
     else:
         yield "CoreDNS: in sync, nothing to do"
 
 
-def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line]:
-    """Return what was done, step by step (`nothing`: if nothing was), what was not, and why."""
-    lines: list[Line] = [
-        f"{'' if number else component:{len('addresses')}}  {line}"
-        for component, change in done.changes
-        for number, line in enumerate(block(change.text))
+def edit_lines(edit: "Edit") -> list[str]:
+    """Return the removed lines, then the added ones; in linear time, unlike difflib."""
+    where = f"{edit.config_map}/{edit.key}"
+    before, after = ((text or "").splitlines() for text in (edit.before, edit.after))
+    for _ in range(2):  # What both begin with, and then what both end with, is left out.
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+        before, after = before[same:][::-1], after[same:][::-1]
+    removed, added = _beyond(before, after), _beyond(after, before)
+    return [
+        f"--- {where}",
+        f"+++ {where}",
+        *(f"-{line}" for line in removed),
+        *(f"+{line}" for line in added),
     ]
-    lines += section("Not served", _refusals(done.desired))
-    if done.desired.undetermined:
-        unusable = _unusable(done.desired.undetermined)
-        lines.append(f"node {node_name}: could not determine what else is to do: {unusable}")
-    elif not done.changes and not done.errors:
-        lines.append(f"node {node_name}: {nothing}")
-    lines += _errors(done.errors)
-    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _beyond(lines: Iterable[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that the others do not have, or not as often."""
+    left = Counter(others)
+    for line in lines:
+        left[line] -= 1
+        if left[line] < 0:
+            yield line
+
+
+def convergence_lines(node_name: str, done: NodePass, verdict: str, command: str) -> Iterator[Line]:
+    """Yield what was done, step by step, and what was not and why; then the verdict, or what to run again."""
+    for component, change in done.changes:
+        for number, line in enumerate(block(change.text)):
+            yield f"{'' if number else component:{_COMPONENT_WIDTH}}  {line}"
+    if done.changes:
+        yield ""
+    yield from section("Not served", _refusals(done.desired))
+    yield from _errors(done.errors)
+    if done.errors:
+        failed = ", ".join(TITLES[name] for name in done.errors)
+        verdict = f"not everything was done: correct what failed ({failed}), then run {command} again"
+    elif done.desired.undetermined:
+        verdict = f"could not determine what else is to do: {_unusable(done.desired.undetermined)}"
+    yield f"node {node_name}: {verdict}"
 
 
 def _refusals(desired: Desired) -> Iterator[Line]:
@@ -308,12 +340,11 @@ def _change(name: ComponentName, change: ComponentChange) -> Iterator[Line]:
     title = f"{TITLES[name]} ({change.how})" if change.how else TITLES[name]
     # Of a whole table, what differs; the JSON has all of it.
     text = "\n".join((*change.add, *change.remove)) if name == "dnat" else change.preview
-    yield from section(title, _diff(text))
+    yield from section(title, map(_coloured, block(text)))
 
 
-def _diff(text: str) -> list[Line]:
-    colours = {"+": "green", "-": "red", "!": "yellow"}
-    return [Styled(line, colours.get(line[:1])) for line in block(text)]
+def _coloured(line: str) -> Styled:
+    return Styled(line, {"+": "green", "-": "red", "!": "yellow"}.get(line[:1]))
 
 
 def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:

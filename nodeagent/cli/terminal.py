@@ -5,12 +5,19 @@ and says what to color; it never writes an escape sequence or a line end itself.
 """
 
 import os
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
 from msgspec import Struct
 
 from nodeagent.errors import one_line, printable
+
+_WIDEST = 100
+_WORD = re.compile(r"\s*\S+")
+_ARGUMENT = re.compile(r"""\s*(?:'[^']*'|"[^"]*"|\S)+""")
+_COLUMN = re.compile(r"(?:^| ) +(?:[-+!~$] )?")
 
 
 class Styled(Struct, frozen=True):
@@ -25,13 +32,16 @@ Line = str | Styled | tuple[str | Styled, ...]
 """One line: plain words, styled ones, or some of each in a row."""
 
 
-def terminal_text(lines: Iterable[Line]) -> str:
-    r"""Return the lines as one text, with ANSI codes for the styles and a line end after each.
+def terminal_text(lines: Iterable[Line], width: int = 0) -> str:
+    r"""Return the lines as one text, with ANSI codes for the styles and a line end after each. Pure.
 
-    Pure. Any other character in a line that is not printable is written as an escape (`\n`, `\x1b`,
-    `\u202e`): no value controls the terminal or begins a line of its own.
+    Any other character in a line that is not printable is written as an escape (`\n`, `\x1b`, `\u202e`): no
+    value controls the terminal or begins a line of its own.
+
+    A line of more than `width` characters (0: no limit) continues on further rows, below the column in which
+    its text began; a command (`$ `) so that a shell can still read it.
     """
-    return "".join(f"{''.join(map(_styled, _parts(line))).rstrip()}\n" for line in lines)
+    return "".join(f"{row}\n" for line in lines for row in _rows(line, width))
 
 
 def block(text: str) -> Iterator[str]:
@@ -62,17 +72,23 @@ def table(rows: Iterable[Sequence[str | Styled]], first: int = 0) -> list[Line]:
     ]
 
 
-def show(lines: Iterable[Line], *, error: bool = False) -> None:
-    """Print the lines to standard output, or to standard error.
+def show(lines: Iterable[Line], *, wrap: bool = True) -> None:
+    """Print the lines, if `wrap` as wide as the terminal, and no wider than 100 characters."""
+    columns = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
+    show_text(terminal_text(lines, columns if wrap else 0))
+
+
+def show_error(text: str) -> None:
+    """Print an error, each of its lines on one line."""
+    show_text(terminal_text(block(text)), error=True)
+
+
+def show_text(text: str, *, error: bool = False) -> None:
+    """Print a result of `terminal_text`, or a document (`-o json`), as it is.
 
     Colors are for a terminal, or wherever FORCE_COLOR is set (https://force-color.org), and never if NO_COLOR
     is (https://no-color.org): to any value that is not empty; click itself checks neither.
     """
-    show_text(terminal_text(lines), error=error)
-
-
-def show_text(text: str, *, error: bool = False) -> None:
-    """Print a result of `terminal_text`, or a document (`-o json`), as it is."""
     color = False if os.environ.get("NO_COLOR") else bool(os.environ.get("FORCE_COLOR")) or None
     click.echo(text, nl=False, err=error, color=color)
 
@@ -82,6 +98,39 @@ def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:
     return [Styled(part) if isinstance(part, str) else part for part in parts]
 
 
-def _styled(part: Styled) -> str:
-    text = printable(part.text)
-    return click.style(text, fg=part.colour, bold=part.bold or None) if part.colour or part.bold else text
+def _rows(line: Line, width: int) -> Iterator[str]:
+    parts = [Styled(printable(part.text), part.colour, part.bold) for part in _parts(line)]
+    text = "".join(part.text for part in parts).rstrip()
+    columns = [match.end() for match in _COLUMN.finditer(text) if match.end() < width / 2]
+    indent = columns[-1] if columns else 2
+    command = text.lstrip().startswith("$ ")
+    for start, end in (
+        _places(text, width, indent, command=command) if len(text) > width > 0 else [(0, len(text))]
+    ):
+        row, offset = " " * indent if start else "", 0
+        for part in parts:
+            row += _styled(part, max(start - offset, 0), max(end - offset, 0))
+            offset += len(part.text)
+        yield f"{row} \\" if command and end < len(text) else row
+
+
+def _places(text: str, width: int, indent: int, *, command: bool) -> Iterator[tuple[int, int]]:
+    """Yield where each row of a text begins and ends."""
+    start = end = 0
+    room = width - 2 * command
+    for word in (_ARGUMENT if command else _WORD).finditer(text):
+        if word.end() - start > room and end:
+            yield start, end
+            start = word.end() - len(word[0].lstrip())
+            room = width - indent - 2 * command
+        end = word.end()
+    yield start, end
+
+
+def _styled(part: Styled, start: int, end: int) -> str:
+    text = part.text[start:end]
+    return (
+        click.style(text, fg=part.colour, bold=part.bold or None)
+        if text and (part.colour or part.bold)
+        else text
+    )

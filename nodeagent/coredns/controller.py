@@ -1,8 +1,7 @@
 """`nodeagent coredns run`: keeps CoreDNS's configuration up to date.
 
-The controller makes a pass every ten seconds, in which it reads the ConfigMaps again: CoreDNS itself takes a
-minute to see a change of its ConfigMap, so a watch would gain nothing. Without the API nothing changes:
-CoreDNS continues with what it has.
+A pass every ten seconds reads the ConfigMaps again: CoreDNS itself takes a minute to see a change of its
+ConfigMap, so a watch would gain nothing. Without the API, CoreDNS continues with what it has.
 """
 
 import logging
@@ -28,7 +27,7 @@ from nodeagent.observe.event_recorder import EventRecorder, name_events
 from nodeagent.observe.metrics import Metrics
 from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
-from nodeagent.observe.transition_log import TransitionLog
+from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -49,11 +48,7 @@ _SIGNALS = {*_ENDING, signal.SIGHUP}
 
 
 class ControllerSettings(Struct, frozen=True):
-    """What the controller was started with.
-
-    `node_name` is any node's: it shows which cloud this is. `config_file` is reloaded when it changes; None
-    means all defaults. `telemetry` is the address of its pages.
-    """
+    """What the controller was started with; `node_name` is any node's: it shows which cloud this is."""
 
     node_name: str
     config_file: Path | None = None
@@ -73,17 +68,9 @@ class Controller:
     ) -> None:
         self._config_file = ConfigFile(settings.config_file, config, COREDNS_CONTROLLER)
         self._clock = clock
-        self._cluster = Cluster(
-            connection,
-            settings.node_name,
-            config.relay.existing_service,
-        )
-        self._reconciler = CoreDnsReconciler(
-            connection,
-            find_api_servers(servers=[connection.server]),
-            adopt=settings.adopt,
-            clock=clock,
-        )
+        self._cluster = Cluster(connection, settings.node_name, config.relay.existing_service)
+        api = find_api_servers(servers=[connection.server])
+        self._reconciler = CoreDnsReconciler(connection, api, adopt=settings.adopt, clock=clock)
         self._verifier = DnsVerifier(
             ask_upstream(config.hosts), config.hosts.dns_recheck_seconds, spread_seconds=SPREAD_SECONDS
         )
@@ -92,20 +79,15 @@ class Controller:
         self._metrics = coredns_metrics(self._status)
         self._events = EventRecorder(connection, os.uname().nodename)
         self._reporter = CoreDnsReporter(self._events)
-        self.service = TelemetryServer(
-            pages(self._status, self._metrics.exposition), settings.telemetry.endpoint
-        )
+        told = pages(self._status, self._metrics.exposition)
+        self.service = TelemetryServer(told, settings.telemetry.endpoint)
         self._next_pass = 0.0
         self._backoff: SubjectBackoff[str] = SubjectBackoff(
             clock, limit=1, first=_EVERY_SECONDS, longest=_LONGEST_SECONDS, forget=2 * _LONGEST_SECONDS
         )
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; to be called in the main thread. SIGHUP reloads the configuration.
-
-        Raises:
-            NodeagentError: it can't begin.
-        """
+        """Run in the main thread until SIGTERM or SIGINT. Raises NodeagentError: it can't begin."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             self.start()
@@ -153,7 +135,7 @@ class Controller:
             self._status.synced()
 
     def _make_pass(self, snapshot: Snapshot, now: float) -> list[str]:
-        """Make one; return what could not be written. Raises NodeagentError."""
+        """Return what could not be written. Raises NodeagentError."""
         done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config_file.config)
         if done.written:
             self._next_pass = now + self._backoff.wrote(NAMES)
@@ -166,8 +148,7 @@ class Controller:
             if not self._config_file.reload(at_once=at_once):
                 return
         except ConfigError as error:
-            fields = {"reason": str(error)}
-            _LOG.error("Rejected the configuration; the old one stays active", extra={"fields": fields})
+            say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
             self._metrics.config_reloads.labels("rejected").inc()
             self._status.report(CONFIG, str(error))
             return
@@ -203,16 +184,17 @@ class CoreDnsReporter:
         self.log = TransitionLog()
 
     def report(self, done: CoreDnsPass) -> None:
-        """Report a pass."""
+        """Log the pass, and record its Events."""
         served = sum(decision.status is DecisionStatus.SERVED for decision in done.edits.decisions)
         for path in done.written:
-            fields = {"configmap": path, "names": served, "way": done.edits.way}
-            _LOG.info("Wrote a ConfigMap", extra={"fields": fields})
+            say(
+                logging.INFO, "Wrote a ConfigMap", {"configmap": path, "names": served, "way": done.edits.way}
+            )
         decided = replace(done.desired, names=done.edits.decisions)
         self.log.decisions(decided)
         self._events.record((*done.conflicts, *name_events(decided, COREDNS_NAME_CODES)))
         for event in done.conflicts:
-            _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": event.message}})
+            say(logging.WARNING, "Another program reverted the Corefile", {"reason": event.message})
         self.failed((*done.edits.remarks, *done.errors.values()))
 
     def failed(self, errors: Iterable[str]) -> None:
@@ -221,8 +203,5 @@ class CoreDnsReporter:
 
 
 def coredns_metrics(status: Status) -> Metrics:
-    """Return the controller's metrics.
-
-    The names begin with `nodeagent_coredns_`: alerts for agents do not count them, and vice versa.
-    """
+    """Return the controller's metrics, under names that alerts for agents do not count, and vice versa."""
     return Metrics("nodeagent_coredns_", status)

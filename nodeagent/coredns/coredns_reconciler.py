@@ -8,16 +8,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import msgspec
 
 from nodeagent.backoff import SubjectBackoff
 from nodeagent.config.options import Config
-from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal, path_of
-from nodeagent.coredns.managed_block import block_names, blocks_of
-from nodeagent.coredns.naming import CONFIG_MAP_BYTES
+from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edit, Edits, decide, decide_removal
+from nodeagent.coredns.managed_block import block_names, blocks_of, path_of
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ApplyError, ConfigError, NodeagentError, SourceError
@@ -43,17 +42,14 @@ class CoreDnsConfigMap:
     ref: ObjectRef
     raw: Mapping[str, Any] = field(hash=False, repr=False)
 
-    def __str__(self) -> str:
-        return self.ref.path
-
     @property
     def data(self) -> Mapping[str, str]:
-        """Its texts by key."""
+        """The texts by key."""
         return self.raw.get("data") or {}
 
     @property
     def last_writer(self) -> str:
-        """The other program that wrote it last, by its own name (managedFields); empty if unknown."""
+        """The other program that wrote it last (managedFields); empty if unknown."""
         entries = [
             (entry.get("time") or "", entry.get("manager") or "")
             for entry in self.raw["metadata"].get("managedFields") or []
@@ -78,17 +74,13 @@ def read(connection: Connection, namespace: str, name: str) -> CoreDnsConfigMap 
 
 
 def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> None:
-    """Write texts of one ConfigMap in one compare-and-swap; all else stays. RBAC: update it by name.
+    """Write texts of one ConfigMap by key (None removes it), if it still is as it was read.
 
-    Args:
-        connection: To the API server.
-        config_map: As it was read; its resourceVersion is what the API compares.
-        texts: By key; None removes the key.
+    RBAC: update it by name.
 
     Raises:
         ApplyError: it would be larger than the API accepts; nothing was changed.
-        SourceError: another program wrote it since it was read, or there is another problem with the API;
-            nothing was changed.
+        SourceError: another program wrote it since, or the API has a problem; nothing was changed.
     """
     merged: dict[str, str | None] = {**config_map.data, **texts}
     data = {key: text for key, text in merged.items() if text is not None}
@@ -96,7 +88,7 @@ def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[s
     size += sum(len(value) * 3 // 4 for value in (config_map.raw.get("binaryData") or {}).values())
     if size > CONFIG_MAP_BYTES:
         raise ApplyError(
-            f"ConfigMap {config_map} would have {size:,} bytes, and the API accepts no more than "
+            f"ConfigMap {config_map.ref.path} would have {size:,} bytes, and the API accepts no more than "
             f"{CONFIG_MAP_BYTES:,}: it was left as it was. Serve fewer hostnames: use hosts.exclude, or an "
             "Ingress with a wildcard host instead of many"
         )
@@ -105,11 +97,7 @@ def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[s
 
 
 def read_maps(connection: Connection, config: Config) -> Mapping[str, CoreDnsConfigMap]:
-    """Read those that exist, by namespace and name. RBAC: get each by name.
-
-    Raises:
-        SourceError: one could not be read, or the one with the Corefile does not exist.
-    """
+    """Read those that exist, by path. Raises SourceError, also if there is none with the Corefile."""
     maps = _existing(connection, config)
     if (path := path_of(config, config.coredns.config_map)) not in maps:
         raise SourceError(
@@ -124,14 +112,14 @@ def _existing(connection: Connection, config: Config) -> dict[str, CoreDnsConfig
     options = config.coredns
     names = (options.config_map, options.import_config_map, options.node_local_config_map)
     found = (read(connection, options.namespace, name) for name in names)
-    return {str(one): one for one in found if one is not None}
+    return {one.ref.path: one for one in found if one is not None}
 
 
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Return the agents' plan without what is one node's own: its names, its hosts file, its DNAT. Pure.
 
-    What the Node says about the cloud stays: load balancers are detected by it. So do its addresses: if a
-    load balancer publishes them, DNS verifies nothing.
+    What the Node says about the cloud stays, and its addresses: if a load balancer publishes them, DNS
+    verifies nothing.
     """
     known = snapshot.node
     node = known and replace(known, names=(), pod_cidrs=())
@@ -151,7 +139,7 @@ def _conflict(config_map: CoreDnsConfigMap, delay: float) -> PendingEvent:
     """Return what to say of another program that keeps reverting a ConfigMap."""
     whom = repr(config_map.last_writer) if config_map.last_writer else "another program"
     text = (
-        f"{whom} keeps reverting ConfigMap {config_map}; nodeagent writes its hostnames again in "
+        f"{whom} keeps reverting ConfigMap {config_map.ref.path}; nodeagent writes its hostnames again in "
         f"{delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap "
         "of its own (docs/coredns.md)"
     )
@@ -172,11 +160,7 @@ class CoreDnsPass:
 class CoreDnsReconciler:
     """Keeps CoreDNS's ConfigMaps in the state that the cluster's objects require.
 
-    Args:
-        connection: To the API server.
-        api: Its names and addresses, which are never answered otherwise.
-        adopt: Whether hairpin-proxy's lines are taken over.
-        clock: Monotonic seconds.
+    The names and addresses in `api` are never answered otherwise; `clock` returns monotonic seconds.
     """
 
     def __init__(
@@ -197,13 +181,7 @@ class CoreDnsReconciler:
         self._ours: dict[tuple[str, str], list[str]] = {}
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
-        """Make one pass.
-
-        Raises:
-            SourceError: a ConfigMap can't be read; nothing was changed.
-            CorefileError: a Corefile can't be edited; nothing was changed.
-            ConfigError: nodeagent's block has addresses of other relay ranges; nothing was changed.
-        """
+        """Make one pass. Where it raises NodeagentError, as `decide_once`, nothing was changed."""
         maps = read_maps(self._connection, config)
         desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt)
         written, conflicts, errors = [], [], {}
@@ -212,8 +190,8 @@ class CoreDnsReconciler:
             if not any(group):
                 self._remember(group)
                 continue
-            if self._backoff.until(path):
-                continue  # Its owner reverts it.
+            if self._backoff.until(path):  # its owner reverts it
+                continue
             # It wrote the new text before: the desired text is the same, the actual is not.
             put_back = all(
                 self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in group
@@ -239,9 +217,7 @@ def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
 
 
 def decide_once(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> CoreDnsPass:
-    """Decide; changes nothing. Hostnames that need verification are looked up, for ten seconds at most.
-
-    `node_name` is any node's: it shows which cloud this is.
+    """Decide; change nothing. Hostnames that need verification are looked up, for ten seconds at most.
 
     Raises:
         SourceError: objects are not available.
@@ -271,8 +247,8 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     names = (config.coredns.config_map, config.coredns.import_config_map)
     standing: Mapping[str, frozenset[IPAddress]] = {}
     with suppress(CorefileError):  # `decide` raises the same, with its own message
-        texts = (contents.get(path_of(config, name), {}) for name in names)
-        standing = block_names(text for each in texts for text in each.values())
+        texts = (contents.get(path_of(config, name), {}).values() for name in names)
+        standing = block_names(chain.from_iterable(texts))
     ranges = (config.relay.ipv4, config.relay.ipv6)
     written = {address for addresses in standing.values() for address in addresses}
     foreign = sorted((one for one in written if not any(one in each for each in ranges)), key=sort_key)
@@ -311,7 +287,7 @@ def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
 
 
 def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
-    """Remove nodeagent's block from every ConfigMap; return what was changed. Idempotent.
+    """Remove nodeagent's block from every ConfigMap; return what was changed.
 
     Raises:
         CorefileError: a marker is unmatched; nothing was changed.

@@ -1,112 +1,72 @@
 """What to change in the ConfigMaps so that CoreDNS answers what the plan serves. Pure.
 
-nodeagent's lines go into the Corefile, or into a file that it imports; this is chosen first.
+And which of the hostnames that the plan serves one CoreDNS answers, and why not the others.
 """
 
 import posixpath
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import takewhile
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import accumulate, repeat
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.coredns.managed_block import (
+    COREFILE,
+    Answers,
     as_file,
     block_names,
-    by_pattern,
+    by_templates,
+    choose,
+    import_key,
+    path_of,
     with_blocks,
     without_blocks,
+)
+from nodeagent.coredns.parsing import (
+    Corefile,
+    CorefileError,
+    OwnLine,
+    by_pattern,
+    own_names,
+    parse,
     without_hairpin_proxy,
 )
-from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Ages, Answers, Source, by_templates, name
-from nodeagent.coredns.parsing import Corefile, CorefileError, parse
-from nodeagent.model.desired import Desired, NameDecision
+from nodeagent.model.addresses import IPAddress, covering, is_wildcard
+from nodeagent.model.desired import DecisionStatus, Desired, NameDecision, skipped
+from nodeagent.model.objects import Age, ObjectRef
 
-COREFILE = "Corefile"
-"""The key that holds it, in every known ConfigMap of CoreDNS."""
+CONFIG_MAP_BYTES = 1024 * 1024
+"""The API's limit for the data of a ConfigMap (k8s.io/kubernetes, validation.MaxSecretSize)."""
+Ages = Mapping[ObjectRef, Age]
+"""How old the objects are that claim hostnames."""
+_LABEL = re.compile("[a-z0-9_-]{1,63}")
+"""Custom kinds hold any text; no program looks up a hostname with other labels."""
 
 
-def path_of(config: Config, config_map: str) -> str:
-    """Namespace and name of one of CoreDNS's ConfigMaps, as a person writes it."""
-    return f"{config.coredns.namespace}/{config_map}"
+class Source(Struct, frozen=True):
+    """A Corefile (or a file that it imports) without nodeagent's own block, and its name for a person."""
 
-
-def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str | None, list[str]]:
-    """Choose by `coredns.mode`.
-
-    Args:
-        corefile: The Corefile, without nodeagent's block.
-        config: The configuration.
-        importable: Whether the import ConfigMap exists.
-
-    Returns:
-        nodeagent's key in the import ConfigMap, None for the Corefile itself; and what a person should know.
-
-    Raises:
-        CorefileError: the configuration requires something that this cluster does not have.
-    """
-    options = config.coredns
-    path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
-    remarks = []
-    if all(plugin.name != "reload" for root in corefile.roots for plugin in corefile.plugins(root)):
-        restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
-        remarks.append(
-            f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
-            f"({restart})"
-        )
-    key = _import_key(corefile)
-    if options.mode == "corefile":
-        return None, remarks
-    make = f"kubectl -n {options.namespace} create configmap {options.import_config_map}"
-    if options.mode == "import" and key is None:
-        raise CorefileError(
-            f"{path}: coredns.mode is import, but the server block for '.' imports no directory: add "
-            "`import custom/*.override` to it, or set coredns.mode to corefile"
-        )
-    if options.mode == "import" and not importable:
-        raise CorefileError(f"{imported}: no such ConfigMap; create it: {make}")
-    if key is not None and not importable:
-        remarks.append(
-            f"{imported}: no such ConfigMap, though the Corefile imports one; so nodeagent edits the "
-            f"Corefile itself, which its owner might revert. Create it: {make}"
-        )
-    return key if importable else None, remarks
+    corefile: Corefile
+    where: str = "the Corefile"
 
 
 def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[Source]:
-    """Yield what the Corefile imports from the import ConfigMap, without nodeagent's own block.
-
-    Unreadable texts are left out: CoreDNS itself reports them, and they set no names.
-    """
-    end = posixpath.splitext(_import_key(corefile) or "")[1]
+    """Yield what the Corefile imports from the import ConfigMap; CoreDNS itself reports unreadable texts."""
+    end = posixpath.splitext(import_key(corefile) or "")[1]
     for key, text in sorted(data.items()):
-        where = f"the key {key}"
-        try:
+        with suppress(CorefileError):
             user = without_blocks(text)
             if end and key.endswith(end):
                 # On the brace's own line, so that lines keep their numbers.
-                yield Source(parse(f". {{ {user}\n}}"), where)
+                yield Source(parse(f". {{ {user}\n}}"), f"the key {key}")
             elif key.endswith(".server"):
-                yield Source(parse(user), where)
-        except CorefileError:
-            continue
-
-
-def _import_key(corefile: Corefile) -> str | None:
-    """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
-    found = []
-    for root in corefile.roots:
-        patterns = (
-            posixpath.basename(plugin.arguments[0])
-            for plugin in corefile.plugins(root)
-            if plugin.name == "import" and plugin.arguments
-        )
-        # A pattern that matches every file would also match those for other places (`*.server`).
-        found.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
-    return min(set.intersection(*found), default=None) if found else None
+                yield Source(parse(user), f"the key {key}")
 
 
 class Edit(Struct, frozen=True):
@@ -121,32 +81,9 @@ class Edit(Struct, frozen=True):
         """Whether anything changes."""
         return self.before != self.after
 
-    def diff(self) -> str:
-        """Return the removed lines, then the added ones, for a person; in linear time, unlike difflib."""
-        where = f"{self.config_map}/{self.key}"
-        before, after = ((text or "").splitlines() for text in (self.before, self.after))
-        for _ in range(2):  # What both begin with, and then what both end with, is left out.
-            same = sum(
-                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-            )
-            before, after = before[same:][::-1], after[same:][::-1]
-        lines = [f"--- {where}", f"+++ {where}"]
-        lines += [f"-{line}" for line in _beyond(before, after)]
-        lines += [f"+{line}" for line in _beyond(after, before)]
-        return "".join(f"{line}\n" for line in lines)
-
-
-def _beyond(lines: Iterable[str], others: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that the others do not have, or not as often."""
-    left = Counter(others)
-    for line in lines:
-        left[line] -= 1
-        if left[line] < 0:
-            yield line
-
 
 class Edits(Struct, frozen=True):
-    """All changes, in the order in which they are written, and the reasons; `way` is as in `coredns.mode`."""
+    """All keys, in the order in which they are written, and the reasons; `way` is as in `coredns.mode`."""
 
     way: str
     edits: tuple[Edit, ...]
@@ -155,8 +92,8 @@ class Edits(Struct, frozen=True):
 
     @property
     def pending(self) -> tuple[Edit, ...]:
-        """Those that change anything."""
-        return tuple(edit for edit in self.edits if edit)
+        """The edits that change anything."""
+        return tuple(filter(None, self.edits))
 
 
 def decide(  # noqa: PLR0913 - what to write, and what limits it
@@ -170,11 +107,16 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
 ) -> Edits:
     """Decide for all ConfigMaps.
 
-    `standing` are the texts by key of those that exist; the one with the Corefile does. `never` are names
-    that no wildcard may match: the API server's.
-
     Every edit that it returns parses, and differs from the actual text only in nodeagent's own block (with
     `adopt`, in hairpin-proxy's lines too).
+
+    Args:
+        desired: The plan, wildcards included.
+        standing: The texts by key of the ConfigMaps that exist; the one with the Corefile does.
+        config: The configuration.
+        adopt: Whether hairpin-proxy's lines give way.
+        never: The API server's names, which no wildcard may match.
+        ages: If unknown, a claim counts as older than any wildcard's.
 
     Raises:
         CorefileError: a Corefile can't be edited; the text says which, where and why.
@@ -192,16 +134,19 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
 
     def named(target: _Target, sources: Sequence[Source]) -> tuple[Answers, tuple[NameDecision, ...]]:
         block = block_names([target.data.get(target.key or COREFILE, "")])
-        return name(desired, sources, target.fits, standing=block, never=forbidden, adopt=adopt, ages=ages)
+        return _name(desired, sources, target.fits, standing=block.keys(), never=forbidden, ages=ages)
 
     with _about(path):
         corefile = parse(_user_text(main, adopt=adopt))
     own_key, remarks = choose(corefile, config, importable=import_path in standing)
     with _about(path):
         target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
-        answers, decisions = named(target, [Source(corefile), *imported_sources(corefile, imported)])
+        sources = [Source(corefile), *imported_sources(corefile, imported)]
+        answers, decisions = named(target, sources)
         text = target.written(answers)
-    remarks += _taken_first(answers, [Source(corefile), *imported_sources(corefile, imported)])
+    for source in sources:
+        for hostname, line in by_pattern(source.corefile, source.where, answers).items():
+            remarks.append(f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines")
     edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)]
     if own_key:
         edits.append(Edit(import_path, own_key, given.get(own_key), text or None))
@@ -224,35 +169,20 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
 
 
 def decide_removal(config_maps: Mapping[str, Mapping[str, str]]) -> tuple[Edit, ...]:
-    """Return the edits that remove nodeagent's block everywhere, leaving every other byte as it is.
-
-    Args:
-        config_maps: The texts by key of each ConfigMap.
-
-    Raises:
-        CorefileError: a marker is unmatched.
-    """
+    """Return the edits that remove nodeagent's block. Raises CorefileError: a marker is unmatched."""
     edits: list[Edit] = []
     for path, data in config_maps.items():
         for key, text in data.items():
             with _about(f"{path}/{key}"):
                 rest = without_blocks(text)
             edits.append(Edit(path, key, text, text if rest == text else rest or None))
-    return tuple(edit for edit in edits if edit)
-
-
-def _taken_first(answers: Answers, sources: Iterable[Source]) -> Iterator[str]:
-    """Yield a note for each name that a rewrite by pattern takes before nodeagent's lines are asked."""
-    for source in sources:
-        for hostname, line in by_pattern(source.corefile, source.where, answers).items():
-            yield f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines"
+    return tuple(filter(None, edits))
 
 
 class _Target(Struct, frozen=True):
-    """Where lines are written: into a Corefile, given without nodeagent's block, or a key of what it imports.
+    """Where lines are written: into a Corefile, given without nodeagent's block, or (`key`) what it imports.
 
-    `data` are the texts of the ConfigMap; `key` is None for the Corefile itself. `most` are the bytes that
-    nodeagent's block may have.
+    `data` are the texts of the ConfigMap, `most` the bytes that nodeagent's block may have.
     """
 
     corefile: Corefile
@@ -261,11 +191,7 @@ class _Target(Struct, frozen=True):
     most: int
 
     def written(self, answers: Answers) -> str:
-        """Return the text with the lines for these answers.
-
-        Raises:
-            CorefileError: CoreDNS would reject it, or it would change anything else.
-        """
+        """Return the text with these answers. Raises CorefileError: CoreDNS would reject it."""
         after, before = self._text(answers), self._text({})
         parse(after if self.key is None else f". {{\n{after}\n}}\n")
         if without_blocks(after) != before:
@@ -273,7 +199,7 @@ class _Target(Struct, frozen=True):
         return after
 
     def fits(self, answers: Answers) -> bool:
-        """Whether the ConfigMap has room for these answers, next to all else."""
+        """Whether the ConfigMap has room for these answers."""
         key = self.key or COREFILE
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
         after, before = (len(self._text(each).encode()) for each in (answers, {}))
@@ -300,3 +226,138 @@ def _about(where: str) -> Iterator[None]:
         yield
     except CorefileError as error:
         raise CorefileError(f"{where}: {error}") from error
+
+
+def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
+    desired: Desired,
+    sources: Sequence[Source],
+    fits: Callable[[Answers], bool],
+    *,
+    standing: AbstractSet[str],
+    never: Mapping[str, str],
+    ages: Ages,
+) -> tuple[Answers, tuple[NameDecision, ...]]:
+    """Decide for one CoreDNS; return its answers, and the plan's decisions, changed where it decides itself.
+
+    Of a namespace's names those come first that are `standing`, that is, answered now. `never` are names that
+    are never answered, and why.
+    """
+    lines: dict[str, OwnLine] = {}
+    for source in sources:
+        lines = own_names(source.corefile, source.where) | lines
+    addresses: dict[str, list[IPAddress]] = {}
+    for line in desired.hosts:
+        addresses.setdefault(line.name, []).append(line.address)
+    decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
+    beyond = _beyond_room(_answered(addresses, decisions), decisions, standing, fits)
+    decisions = _skipping(decisions, beyond, "BlockFull")
+    elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | {**never}
+    decisions = _skipping(decisions, _too_wide(decisions, elsewhere, ages), "WildcardTooWide")
+    return _answered(addresses, decisions), decisions
+
+
+def _answered(addresses: Answers, decisions: Iterable[NameDecision]) -> Answers:
+    served = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
+    return {name: found for name, found in addresses.items() if name in served}
+
+
+def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
+    if decision.status is not DecisionStatus.SERVED:
+        return decision
+    line = lines.get(decision.name)
+    if line is not None and line.by_hairpin_proxy:
+        reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
+        return replace(decision, conclusion=skipped("HairpinProxyLine", reason))
+    if line is not None:
+        by = f"; {line.writer} wrote it: remove it there, or delete the line" if line.writer else ""
+        reason = f"left to {line.where}, which sets it ({line.plugin}){by}"
+        return replace(decision, conclusion=skipped("UserLine", reason))
+    for source in sources:
+        for server in source.corefile.servers:
+            if covering(decision.name.removeprefix("*."), server.zones):  # CoreDNS hands it the name
+                where = f"the server block {server} of {source.where}"
+                reason = f"left to {where}, which serves all names of its zone"
+                return replace(decision, conclusion=skipped("ServerBlock", reason))
+    return decision
+
+
+def _skipping(
+    decisions: Iterable[NameDecision], left_out: Mapping[str, str], code: str
+) -> tuple[NameDecision, ...]:
+    """Return the decisions, in which these names are skipped, each for its reason."""
+    return tuple(
+        replace(each, conclusion=skipped(code, left_out[each.name]))
+        if each.status is DecisionStatus.SERVED and each.name in left_out
+        else each
+        for each in decisions
+    )
+
+
+def _beyond_room(
+    answers: Answers,
+    decisions: Iterable[NameDecision],
+    standing: AbstractSet[str],
+    fits: Callable[[Answers], bool],
+) -> Mapping[str, str]:
+    """Return the names that there is no room for. The namespaces take turns, with equal numbers of letters.
+
+    Past the API's limit, nothing could be written any more, and names that were withdrawn would stay.
+    """
+    if fits(answers):
+        return {}
+    owners = {
+        each.name: each.claimed_by.namespace for each in decisions if each.status is DecisionStatus.SERVED
+    }
+    shares: dict[str, list[str]] = {}
+    for name in answers:
+        shares.setdefault(owners[name], []).append(name)
+    turns: list[tuple[int, str, str]] = []
+    for namespace, names in shares.items():
+        names.sort(key=lambda name: (name not in standing, name))
+        turns += zip(accumulate(map(len, names)), repeat(namespace), names)
+    ordered = [name for _, _, name in sorted(turns)]
+
+    def is_too_much(count: int) -> bool:
+        return not fits({name: answers[name] for name in ordered[:count]})
+
+    room = bisect_right(range(1, len(ordered)), 0, key=is_too_much)
+    reason = (
+        "no room: nodeagent's block has a limit (coredns.maxBytes, and the API's limit for a ConfigMap), and "
+        "each namespace its share of it"
+    )
+    return dict.fromkeys(ordered[room:], reason)
+
+
+def _too_wide(
+    decisions: Sequence[NameDecision], elsewhere: Mapping[str, str], ages: Ages
+) -> Mapping[str, str]:
+    """Return the wildcards that match a name for which their answer would be wrong, each with the reason.
+
+    Such a name is set elsewhere, or is claimed and has no answer here: its address is another one. Of two
+    namespaces, the older claim counts: no object that is created later takes a wildcard from others.
+    """
+    answered = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
+    claims: dict[str, list[NameDecision]] = {}
+    for each in decisions:
+        label, _, parent = each.name.partition(".")
+        if each.name not in answered and each.code != "ServerBlock" and _LABEL.fullmatch(label):
+            claims.setdefault(parent, []).append(each)
+    foreign = {name.partition(".")[2]: f"{name}, which {why}" for name, why in elsewhere.items()}
+
+    def matched(wildcard: NameDecision) -> Iterator[str]:
+        by, parent = wildcard.claimed_by, wildcard.name.removeprefix("*.")
+        if parent in foreign:
+            yield foreign[parent]
+        for each in claims.get(parent, ()):
+            is_own = each.claimed_by.namespace == by.namespace
+            is_older = by not in ages or each.claimed_by not in ages or ages[each.claimed_by] < ages[by]
+            if is_own or (is_older and each.code != "ExcludedByAnnotation"):
+                yield f"{each.name}, which {each.claimed_by} claims ({each.code})"
+
+    return {
+        each.name: f"CoreDNS would also answer {first} with its address; DNAT serves it where it sees pods"
+        for each in decisions
+        if is_wildcard(each.name)
+        and each.status is DecisionStatus.SERVED
+        and (first := next(matched(each), ""))
+    }

@@ -1,33 +1,87 @@
-"""nodeagent's block in a Corefile, and which names a Corefile has answers for. Pure.
+"""nodeagent's block in a Corefile or a file that it imports: answers as lines of `template`, and back. Pure.
 
-The block is added and removed, and every other byte stays as it is. It is between two comment lines of its
-own, once in each server block that serves `.`, before that server block's first directive at the start of a
-line. Without lines there is no block.
+Every other byte stays as it is. The block is between two comment lines of its own, once in each server block
+that serves `.`, before that server block's first directive at the start of a line. Without lines there is no
+block.
 """
 
+import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from itertools import chain
 
-from msgspec import Struct
+from nodeagent.config.options import Config
+from nodeagent.coredns.parsing import Block, Corefile, CorefileError, Token, lex, parse
+from nodeagent.model.addresses import IPAddress, is_wildcard, sort_key
 
-from nodeagent.coredns.parsing import Block, Corefile, CorefileError, Directive, Token, lex, parse
-from nodeagent.model.addresses import IPAddress, canonical
-
+COREFILE = "Corefile"
+"""The key that holds it, in every known ConfigMap of CoreDNS."""
 BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = "# END nodeagent"
 _BEGIN_AT_LEAST = "# BEGIN nodeagent"
 _INDENT = re.compile(r"[ \t]*")
 
 
-def without_blocks(text: str) -> str:
-    """Return the text without nodeagent's blocks, and so as it was before them; idempotent.
+def path_of(config: Config, config_map: str) -> str:
+    """Return namespace and name of one of CoreDNS's ConfigMaps."""
+    return f"{config.coredns.namespace}/{config_map}"
+
+
+def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str | None, list[str]]:
+    """Choose by `coredns.mode`; `importable`: whether the import ConfigMap exists.
+
+    Returns:
+        nodeagent's key in the import ConfigMap, None for the Corefile itself; and what a person should know.
 
     Raises:
-        CorefileError: a marker is unmatched: it is unknown which lines after it are nodeagent's.
+        CorefileError: the configuration requires something that this cluster does not have.
     """
+    options = config.coredns
+    path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
+    remarks = []
+    if all(plugin.name != "reload" for root in corefile.roots for plugin in corefile.plugins(root)):
+        restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
+        remarks.append(
+            f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
+            f"({restart})"
+        )
+    key = import_key(corefile)
+    if options.mode == "corefile":
+        return None, remarks
+    make = f"kubectl -n {options.namespace} create configmap {options.import_config_map}"
+    if options.mode == "import" and key is None:
+        raise CorefileError(
+            f"{path}: coredns.mode is import, but the server block for '.' imports no directory: add "
+            "`import custom/*.override` to it, or set coredns.mode to corefile"
+        )
+    if options.mode == "import" and not importable:
+        raise CorefileError(f"{imported}: no such ConfigMap; create it: {make}")
+    if key is not None and not importable:
+        remarks.append(
+            f"{imported}: no such ConfigMap, though the Corefile imports one; so nodeagent edits the "
+            f"Corefile itself, which its owner might revert. Create it: {make}"
+        )
+    return key if importable else None, remarks
+
+
+def import_key(corefile: Corefile) -> str | None:
+    """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
+    found = []
+    for root in corefile.roots:
+        patterns = (
+            posixpath.basename(plugin.arguments[0])
+            for plugin in corefile.plugins(root)
+            if plugin.name == "import" and plugin.arguments
+        )
+        # A pattern that matches every file would also match those for other places (`*.server`).
+        found.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
+    return min(set.intersection(*found), default=None) if found else None
+
+
+def without_blocks(text: str) -> str:
+    """Return the text as it was before nodeagent's blocks. Raises CorefileError: a marker is unmatched."""
     for start, end in reversed(_blocks(text)):
         text = text[:start] + text[end:]
     return text
@@ -39,15 +93,11 @@ def blocks_of(text: str) -> list[str]:
 
 
 def with_blocks(text: str, lines: Sequence[str]) -> str:
-    """Return the text with the block in each server block that serves `.`, and only there. Idempotent.
-
-    Args:
-        text: A Corefile.
-        lines: Those of the block, indented by four spaces per level below the first.
+    """Return a Corefile with these lines, four spaces per level, in each server block that serves `.`.
 
     Raises:
         CorefileError: CoreDNS would reject the text, a marker is unmatched, or no server block serves
-            `.`; the text says which line.
+            `.`; it says which line.
     """
     user = without_blocks(text)
     roots = parse(user).roots
@@ -143,146 +193,11 @@ def _line_end(text: str, position: int) -> int:
     return len(text) if end < 0 else end + 1
 
 
-HAIRPIN_PROXY = "# Added by hairpin-proxy"
-"""The end of every line that hairpin-proxy's controller writes."""
-
-
-_MARKED_LINES = {"hairpin-proxy-gen2": "# managed-by: hairpin-proxy-gen2"}
-_MARKED_BLOCKS = {"ouroboros": ("BEGIN ouroboros", "END ouroboros")}
-"""How its other successors mark what they write: a comment on each line, or a pair of them around all."""
-
-
-class OwnLine(Struct, frozen=True):
-    """A line that sets a name: its place, its plugin, and the program whose marker it has, if any."""
-
-    where: str
-    plugin: str
-    writer: str = ""
-
-    @property
-    def by_hairpin_proxy(self) -> bool:
-        """Whether hairpin-proxy wrote it, so that `--adopt` may remove it."""
-        return self.writer == "hairpin-proxy"
-
-
-def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
-    """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
-
-    The Corefile must be without nodeagent's own block; `where` is its name for a person. What a file means
-    for names is not known here; for rewrites by pattern, see `by_pattern`.
-    """
-    writers = _writers(corefile)
-    found: dict[str, OwnLine] = {}
-    for root in corefile.roots:
-        for directive in corefile.plugins(root):
-            for token in _names(directive):
-                line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
-                found.setdefault(canonical(token.text), line)
-    return found
-
-
-def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the names that a `rewrite name` by pattern of a root server block takes first, with its place.
-
-    CoreDNS asks `rewrite` before all that nodeagent writes (plugin.cfg), whatever their order.
-    """
-    found: dict[str, str] = {}
-    wanted = sorted(names)
-    for root in corefile.roots:
-        for directive in corefile.plugins(root):
-            for kind, token in _patterns(directive):
-                for name in (each for each in wanted if _MATCHES[kind](token.text, each)):
-                    line = f"line {token.line} of {where} (rewrite name {kind} {token.text})"
-                    found.setdefault(name, line)
-    return found
-
-
-def _writers(corefile: Corefile) -> dict[int, str]:
-    """Return the programs whose markers lines have, by line."""
-    found: dict[int, str] = {}
-    begun: dict[str, int] = {}
-    for comment in corefile.comments:
-        text = comment.text.rstrip()
-        if text.endswith(HAIRPIN_PROXY):
-            found[comment.line] = "hairpin-proxy"
-        for writer, marker in _MARKED_LINES.items():
-            if text.startswith(marker):
-                found[comment.line] = writer
-        for writer, (begin, end) in _MARKED_BLOCKS.items():
-            if begin in text:
-                begun[writer] = comment.line
-            elif end in text and writer in begun:
-                found |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
-    return found
-
-
-def without_hairpin_proxy(text: str) -> str:
-    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
-    return "".join(
-        line
-        for line in text.splitlines(keepends=True)
-        if not (line.lstrip().startswith("rewrite ") and line.rstrip().endswith(HAIRPIN_PROXY))
-    )
-
-
-def _names(directive: Directive) -> Iterator[Token]:
-    if directive.name == "hosts":
-        for line in directive.lines()[1:]:
-            # An address and its names; the rest are options (ttl, no_reverse, reload, fallthrough).
-            if line[0].text[:1].isdigit() or ":" in line[0].text:
-                yield from line[1:]
-    for words in _rewrites(directive):
-        match [word.text for word in words]:
-            case ["exact", _, _, *_]:
-                yield words[1]
-            case ["prefix" | "suffix" | "substring" | "regex", *_]:
-                pass
-            case [_, _, *_]:
-                yield words[0]
-
-
-def _patterns(directive: Directive) -> Iterator[tuple[str, Token]]:
-    for words in _rewrites(directive):
-        if len(words) > 1 and words[0].text in _MATCHES:
-            yield words[0].text, words[1]
-
-
-def _rewrites(directive: Directive) -> Iterator[list[Token]]:
-    """Yield the words after `name` of each rule: `rewrite [continue|stop] name ...`, or lines in braces."""
-    if directive.name != "rewrite":
-        return
-    first, *inner = directive.lines()
-    words = first[1:]
-    if words and words[0].text in {"continue", "stop"}:
-        words = words[1:]
-    for line in [words] if words else inner:
-        if line and line[0].text == "name":
-            yield line[1:]
-
-
-def _matches_regex(pattern: str, name: str) -> bool:
-    # Go's RE2 and Python's differ in what hardly any Corefile has; then nothing is said of it.
-    with suppress(re.error):
-        return re.search(pattern, name) is not None
-    return False
-
-
-_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
-    "prefix": lambda text, name: name.startswith(text.lower()),
-    "suffix": lambda text, name: name.endswith(text.lower().removesuffix(".")),
-    "substring": lambda text, name: text.lower() in name,
-    "regex": _matches_regex,
-}
-
-
 def block_names(texts: Iterable[str]) -> dict[str, frozenset[IPAddress]]:
-    """Return the names that the blocks answer in Corefiles, and in files that they import, with addresses.
+    """Return the names that nodeagent's blocks answer in these texts, with the addresses.
 
     They are the memory of what was verified, while DNS is not available. Of a block that someone has edited,
-    what follows an unreadable line is left out: it is replaced anyway.
-
-    Raises:
-        CorefileError: a marker is unmatched.
+    what follows an unreadable line is left out: it is replaced anyway. Raises CorefileError.
     """
     answered: dict[str, frozenset[IPAddress]] = {}
     for block in chain.from_iterable(map(blocks_of, texts)):
@@ -299,7 +214,68 @@ def block_names(texts: Iterable[str]) -> dict[str, frozenset[IPAddress]]:
 
 
 def _matched(expression: str) -> list[str]:
-    """Return the names of an expression as naming.py writes it."""
+    """Return the names of an expression of `_expressions`."""
     label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
     labels = ["*"] if label == "[^.]+" else label.removeprefix("(?:").removesuffix(")").split("|")
     return [".".join([one, *parents]) for one in labels]
+
+
+TTL = 30
+"""Seconds: CoreDNS's own cache keeps answers as long by default, so a wrong one lasts no longer."""
+_NAMES_A_LINE = 50
+"""In one expression: the measurements show no gain above, and a person can still read such a line."""
+_NO_RECORDS = (
+    f"{{{{ .Name }}}} {TTL} IN SOA ns.nodeagent.invalid. nodeagent.invalid. 1 {TTL} {TTL} {TTL} {TTL}"
+)
+
+Answers = Mapping[str, Sequence[IPAddress]]
+"""The addresses that each name is answered with. A wildcard (`*.example.com`) matches any one label."""
+
+
+def by_templates(answers: Answers) -> list[str]:
+    """Return the lines of the templates, in a fixed order, four spaces per level (docs/decisions/0015).
+
+    - A name has an answer for A and for AAAA, even an empty one (NOERROR with an SOA, RFC 2308), and an empty
+      one for HTTPS (RFC 9460), whose address hints would bypass the relay.
+    - Every expression is anchored at both ends; every template ends in `fallthrough`: other names pass to the
+      next plugin.
+    - The first template that matches answers, so exact names come before wildcards.
+    - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
+    """
+    groups: dict[tuple[bool, tuple[IPAddress, ...]], list[str]] = {}
+    for name, found in sorted(answers.items()):
+        addresses = tuple(sorted(found, key=sort_key))
+        groups.setdefault((is_wildcard(name), addresses), []).append(name)
+    return [
+        line
+        for (_, addresses), names in sorted(groups.items(), key=lambda group: (group[0][0], group[1][0]))
+        for kind in ("A", "AAAA", "HTTPS")
+        for line in _template(kind, addresses, names)
+    ]
+
+
+def _template(kind: str, addresses: tuple[IPAddress, ...], names: list[str]) -> Iterator[str]:
+    version = {"A": 4, "AAAA": 6}.get(kind)
+    records = [address for address in addresses if address.version == version]
+    zones = sorted({name.rpartition(".")[2] for name in names})
+    yield f"template IN {kind} {' '.join(zones)} {{"
+    yield from (f"    match {expression}" for expression in _expressions(names))
+    yield from (f'    answer "{{{{ .Name }}}} {TTL} IN {kind} {address}"' for address in records)
+    if not records:
+        # With an SOA, resolvers may cache the answer; and older CoreDNS rejects a template without records.
+        yield f'    authority "{_NO_RECORDS}"'
+    yield "    fallthrough"
+    yield "}"
+
+
+def _expressions(names: list[str]) -> Iterator[str]:
+    """Yield an expression for a limited number of names of one parent domain each."""
+    children: dict[str, list[str]] = {}
+    for name in names:
+        label, _, parent = name.partition(".")
+        children.setdefault(parent, []).append("[^.]+" if label == "*" else label)
+    for parent, labels in sorted(children.items()):
+        for first in range(0, len(labels), _NAMES_A_LINE):
+            some = labels[first : first + _NAMES_A_LINE]
+            label = some[0] if len(some) == 1 else f"(?:{'|'.join(some)})"
+            yield f"^{'[.]'.join([label, *filter(None, parent.split('.'))])}[.]$"

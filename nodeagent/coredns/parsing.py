@@ -1,9 +1,8 @@
-r"""A Corefile's server blocks, snippets and imports, by the rules of CoreDNS's parser (caddyfile/parse.go).
+r"""A Corefile's server blocks, snippets and imports (caddyfile/parse.go), and the names that its lines set.
 
 It is read just far enough to know where a server block begins and ends, which zones it serves and which
-plugins it has. The contents of an imported file are not known here; snippets are.
-
-A Corefile's words and their places, as CoreDNS's lexer finds them (coredns/caddy, caddyfile/lexer.go).
+plugins it has. The contents of an imported file are not known here; snippets are. Words are as CoreDNS's
+lexer finds them (coredns/caddy, caddyfile/lexer.go):
 
 - Words are separated by white space (Go's unicode.IsSpace). A carriage return is ignored anywhere.
 - A word that begins with a quote extends to the next quote, also over lines; in it `\"` means a quote, and
@@ -14,12 +13,14 @@ A Corefile's words and their places, as CoreDNS's lexer finds them (coredns/cadd
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from nodeagent.errors import NodeagentError
+from nodeagent.model.addresses import canonical
 
 _BREAK = r"\t\n\v\f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _SPACE = rf"\r{_BREAK}"
@@ -37,10 +38,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class Token(Struct, frozen=True):
-    """One word as CoreDNS takes it, or one comment that begins outside any word, from `#` on.
-
-    Its place is `start:end` in the Corefile; lines count from 1 on.
-    """
+    """One word, or one comment outside of words, from `#` on: at `start:end`; lines count from 1 on."""
 
     text: str
     start: int
@@ -48,12 +46,12 @@ class Token(Struct, frozen=True):
     line: int
 
     def is_on_new_line_after(self, before: "Token | None") -> bool:
-        """Whether it begins on a later line than the one on which `before` ends; None is the file's start."""
+        """Whether it begins on a later line than `before` ends; None is the file's start."""
         return before is None or before.line + before.text.count("\n") < self.line
 
 
 def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
-    """Return all words of a Corefile, and all comments; to CoreDNS's lexer, any text is some of both."""
+    """Return all words of a text, and all comments."""
     line_ends = [match.start() for match in re.finditer("\n", text)]
     tokens: list[Token] = []
     comments: list[Token] = []
@@ -86,13 +84,13 @@ class CorefileError(NodeagentError):
 
 
 class Directive(Struct, frozen=True):
-    """One plugin with its arguments and its block, or an import; `tokens` begin with its name."""
+    """One plugin with its arguments and its block, or an import."""
 
     tokens: tuple[Token, ...]
 
     @property
     def name(self) -> str:
-        """The plugin's name, or `import`."""
+        """The first word."""
         return self.tokens[0].text
 
     @property
@@ -114,7 +112,7 @@ class Directive(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A server block (or a snippet): its keys, its braces if it has any, its directives."""
+    """A server block or a snippet."""
 
     keys: tuple[Token, ...]
     opening: Token | None
@@ -128,7 +126,7 @@ class Block(Struct, frozen=True):
         return frozenset(zone.removesuffix(".") or "." for zone in bare)
 
     def __str__(self) -> str:
-        """For a person."""
+        """Show it to a person."""
         return f"{' '.join(key.text for key in self.keys)} (line {self.keys[0].line})"
 
 
@@ -143,11 +141,11 @@ class Corefile:
 
     @property
     def roots(self) -> tuple[Block, ...]:
-        """The server blocks that serve `.`, whatever their ports: they answer names of no other zone."""
+        """The server blocks that serve `.`, whatever their ports."""
         return tuple(server for server in self.servers if "." in server.zones)
 
     def plugins(self, block: Block) -> Iterator[Directive]:
-        """Return all directives of a block in their order; an imported snippet's in place of the import."""
+        """Yield all directives of a block in their order; an imported snippet's in place of the import."""
         return self._expanded(block, _DEEPEST_IMPORT)
 
     def _expanded(self, block: Block, depth: int) -> Iterator[Directive]:
@@ -160,11 +158,7 @@ class Corefile:
 
 
 def parse(text: str) -> Corefile:
-    """Parse a Corefile.
-
-    Raises:
-        CorefileError: CoreDNS would not accept it either; the text names the line.
-    """
+    """Parse a Corefile. Raises CorefileError, which names the line, if CoreDNS would not accept it either."""
     words, comments = lex(text)
     reader = _Reader(words)
     servers: list[Block] = []
@@ -195,7 +189,6 @@ class _Reader:
         return self._tokens[self._next - 1]
 
     def on_new_line(self) -> bool:
-        """Whether the next word begins a line."""
         before = self._tokens[self._next - 1] if self._next else None
         return self._tokens[self._next].is_on_new_line_after(before)
 
@@ -248,3 +241,122 @@ class _Reader:
         if depth:
             raise CorefileError(f"line {tokens[0].line}: the block of {tokens[0].text} is never closed")
         return Directive(tuple(tokens))
+
+
+HAIRPIN_PROXY = "# Added by hairpin-proxy"
+"""The end of every line that hairpin-proxy's controller writes."""
+_MARKED_LINES = {"hairpin-proxy-gen2": "# managed-by: hairpin-proxy-gen2"}
+_MARKED_BLOCKS = {"ouroboros": ("BEGIN ouroboros", "END ouroboros")}
+"""How its other successors mark what they write: a comment on each line, or a pair of them around all."""
+
+
+class OwnLine(Struct, frozen=True):
+    """A line that sets a name: its place, its plugin, and the program whose marker it has, if any."""
+
+    where: str
+    plugin: str
+    writer: str = ""
+
+    @property
+    def by_hairpin_proxy(self) -> bool:
+        """Whether hairpin-proxy wrote it, so that `--adopt` may remove it."""
+        return self.writer == "hairpin-proxy"
+
+
+def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
+    """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
+
+    The Corefile is one without nodeagent's own block; `where` is its name for a person.
+    """
+    writers = _writers(corefile)
+    found: dict[str, OwnLine] = {}
+    for root in corefile.roots:
+        for directive in corefile.plugins(root):
+            for token in _names(directive):
+                line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
+                found.setdefault(canonical(token.text), line)
+    return found
+
+
+def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the names that a `rewrite name` by pattern of a root server block takes first, with its place.
+
+    CoreDNS asks `rewrite` before all that nodeagent writes (plugin.cfg), whatever their order.
+    """
+    found: dict[str, str] = {}
+    wanted = sorted(names)
+    plugins = (plugin for root in corefile.roots for plugin in corefile.plugins(root))
+    for kind, pattern, *_ in (words for plugin in plugins for words in _rewrites(plugin) if len(words) > 1):
+        if matches := _MATCHES.get(kind.text):
+            line = f"line {pattern.line} of {where} (rewrite name {kind.text} {pattern.text})"
+            for name in (each for each in wanted if matches(pattern.text, each)):
+                found.setdefault(name, line)
+    return found
+
+
+def _writers(corefile: Corefile) -> dict[int, str]:
+    """Return the program whose marker a line has, by line."""
+    found: dict[int, str] = {}
+    begun: dict[str, int] = {}
+    for comment in corefile.comments:
+        text = comment.text.rstrip()
+        if text.endswith(HAIRPIN_PROXY):
+            found[comment.line] = "hairpin-proxy"
+        for writer, marker in _MARKED_LINES.items():
+            if text.startswith(marker):
+                found[comment.line] = writer
+        for writer, (begin, end) in _MARKED_BLOCKS.items():
+            if begin in text:
+                begun[writer] = comment.line
+            elif end in text and writer in begun:
+                found |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
+    return found
+
+
+def without_hairpin_proxy(text: str) -> str:
+    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if not (line.lstrip().startswith("rewrite ") and line.rstrip().endswith(HAIRPIN_PROXY))
+    )
+
+
+def _names(directive: Directive) -> Iterator[Token]:
+    if directive.name == "hosts":
+        for line in directive.lines()[1:]:
+            # An address and its names; the rest are options (ttl, no_reverse, reload, fallthrough).
+            if line[0].text[:1].isdigit() or ":" in line[0].text:
+                yield from line[1:]
+    for words in _rewrites(directive):
+        exact = len(words) > 2 and words[0].text == "exact"
+        if len(words) > 1 and words[0].text not in _MATCHES:
+            yield words[exact]
+
+
+def _rewrites(directive: Directive) -> Iterator[list[Token]]:
+    """Yield the words after `name` of each rule: `rewrite [continue|stop] name ...`, or lines in braces."""
+    if directive.name != "rewrite":
+        return
+    first, *inner = directive.lines()
+    words = first[1:]
+    if words and words[0].text in {"continue", "stop"}:
+        words = words[1:]
+    for line in [words] if words else inner:
+        if line and line[0].text == "name":
+            yield line[1:]
+
+
+def _matches_regex(pattern: str, name: str) -> bool:
+    # Go's RE2 and Python's differ in what hardly any Corefile has; then nothing is said of it.
+    with suppress(re.error):
+        return re.search(pattern, name) is not None
+    return False
+
+
+_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
+    "prefix": lambda text, name: name.startswith(text.lower()),
+    "suffix": lambda text, name: name.endswith(text.lower().removesuffix(".")),
+    "substring": lambda text, name: text.lower() in name,
+    "regex": _matches_regex,
+}

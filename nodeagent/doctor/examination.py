@@ -1,25 +1,27 @@
-"""Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
+"""Gathers all observations for the judgements; reads and connects, and changes nothing."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
-from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
 from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.doctor.load_balancer_findings import (
     LEFT_ALONE,
     LoadBalancerObservation,
     load_balancer_finding,
 )
-from nodeagent.doctor.names import (
+from nodeagent.doctor.node_findings import (
     NameObservation,
+    data_plane_finding,
     hosts_line_findings,
     name_finding,
     name_order_findings,
+    pods_finding,
 )
 from nodeagent.doctor.paths import conclude, path_finding
 from nodeagent.doctor.probing import (
@@ -65,14 +67,14 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
     if not found:
         return []
-    seen = f"{len(found)} could not be used: what they say is not part of this report"
     decisive = any(entry.decisive for entry in snapshot.unreadable)
     code = Code.ObjectsUnreadable if decisive else Code.ObjectsSkipped
-    return [Finding.of(code, "objects", seen, tuple(found))]
+    seen = f"{len(found)} could not be used: what they say is not part of this report"
+    return [Finding.of(code, "objects", seen, found)]
 
 
 def _external(snapshot: Snapshot, identities: Mapping[ObjectRef, Identity]) -> list[Finding]:
-    """Return what is to be said of externalIPs, which kube-proxy short-circuits like a load balancer's.
+    """Return the findings on externalIPs, which kube-proxy short-circuits like a load balancer's addresses.
 
     Those of a load balancer count unless its own finding says as much, or it is known to send no header.
     """
@@ -83,23 +85,22 @@ def _external(snapshot: Snapshot, identities: Mapping[ObjectRef, Identity]) -> l
         if identity.proxy or not identity.stated
         if (more := tuple(ip for ip in service.external_ips if ip not in service.load_balancer_ips))
     ]
+    seen = (
+        "its externalIPs are short-circuited by kube-proxy; nothing says whether what leads there from "
+        "outside adds the PROXY header"
+    )
+    remedy = (
+        (
+            "if it does: remove spec.externalIPs where the traffic from outside arrives at NodePorts or host "
+            "ports anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
+        ),
+        "run nodeagent doctor --host HOSTNAME on a node: there, it connects",
+    )
     return [
-        Finding.of(
-            Code.ExternalIPs,
-            each.ref.path,
-            "its externalIPs are short-circuited by kube-proxy; nothing says whether what leads there from "
-            "outside adds the PROXY header",
-            (f"spec.externalIPs: {', '.join(map(str, each.addresses))}",),
-            (
-                (
-                    "if it does: remove spec.externalIPs where the traffic from outside arrives at NodePorts "
-                    "or host ports anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
-                ),
-                "run nodeagent doctor --host HOSTNAME on a node: there, it connects",
-            ),
-        )
+        Finding.of(Code.ExternalIPs, each.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)
         for each in (*snapshot.external_ips, *of_balancers)
         if any(port.protocol == "TCP" for port in each.ports)
+        if (addresses := ", ".join(map(str, each.addresses)))
     ]
 
 
@@ -110,19 +111,15 @@ def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Examination:
-    """What the doctor examines and what is known already; what is looked at, step by step.
+    """What the doctor examines.
 
     Attributes:
-        config: the configuration, the agent's own on a node.
-        snapshot: the cluster's objects.
-        facts: this machine's.
         desired: the desired state of the node.
-        actual: the actual state of the node.
+        actual: the actual one.
         cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.
-        agent: what the node's agent says; if this machine is not the node, those of all nodes. None if that
-            was not asked.
+        agent: what the node's agent says, or off the node those of all nodes, if asked.
         served: the least number of load balancers that one of all agents serves.
     """
 
@@ -158,9 +155,6 @@ class Examination:
     def _sending(self) -> set[ObjectRef]:
         return {ref for ref, identity in self._identities.items() if identity.proxy}
 
-    def _resolve(self, name: str) -> tuple[IPAddress, ...]:
-        return resolve(self.config.hosts, name)
-
     def _off_node(self) -> list[Finding]:
         skipped = Finding.of(
             Code.NotThisNode,
@@ -182,7 +176,7 @@ class Examination:
         hosts = choose_hosts(self.desired, self.host, examined, oldest_first)
         looked_up = sorted({*([self.host] if self.host else []), *[*hosts.values()][:_MOST_NAMES]})
         published = published_names(in_turn(snapshot.services, lambda service: service.ref.namespace))
-        led_to = ask_each((*published[:_MOST_NAMES], *looked_up), self._resolve)
+        led_to = ask_each((*published[:_MOST_NAMES], *looked_up), partial(resolve, self.config.hosts))
         kube_proxy = read_kube_proxy(self.actual.addresses.state().addresses)
         dnat = self._dnat()
         knowledge = Knowledge(
@@ -225,17 +219,15 @@ class Examination:
 
     def _dnat(self) -> DnatRules | None:
         """Return the DNAT rules in the kernel; None if they can't be read."""
-        try:
+        with suppress(ApplyError):
             state = self.actual.dnat.state()
-        except ApplyError:
-            return None
-        return None if state.unreadable else state.rules
+            return None if state.unreadable else state.rules
+        return None
 
     def _hosts_written(self) -> bool:
-        try:
+        with suppress(ApplyError):
             return bool(self.actual.hosts.state().own_names)
-        except ApplyError:
-            return False
+        return False
 
     def _standing_relays(self, dnat: DnatRules | None) -> dict[Endpoint, Endpoint]:
         """Return the relays in use: by DNAT, or because their address is on this node."""
@@ -263,12 +255,10 @@ class Examination:
         found = hosts_line_findings(desired, facts.user_names, str(hosts_file))
         if desired.hosts or hosts_written:
             found += name_order_findings(environment.name_order)
-        data_plane = data_plane_finding(
-            kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written
-        )
+        seen = data_plane_finding(kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written)
         served = any(decision.status is DecisionStatus.SERVED for decision in desired.load_balancers)
-        if served or data_plane.code != Code.SocketBalancer:  # it is in the way of nothing
-            found.append(data_plane)
+        if served or seen.code != Code.SocketBalancer:  # it is in the way of nothing
+            found.append(seen)
         if any(address.ours for address in facts.addresses):
             answers = [name.by_coredns for name in names if name.by_coredns is not None]
             signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
@@ -314,6 +304,6 @@ class Examination:
 
 
 def _decision(desired: Desired, name: str) -> NameDecision | None:
-    """Return the plan's decision on the hostname. Of several claims, a served one counts."""
+    """Return the plan's decision on the hostname; of several claims, a served one counts."""
     found = [decision for decision in desired.names if decision.name == name]
     return min(found, key=lambda decision: decision.status is not DecisionStatus.SERVED, default=None)

@@ -1,9 +1,6 @@
-"""What the doctor finds: each code with its check and its status, and all findings in one sentence. Pure.
+"""What the doctor finds: each code (docs/doctor-codes.md), and all findings in one sentence. Pure."""
 
-docs/doctor-codes.md explains each code.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Literal, Self
 
@@ -14,13 +11,9 @@ class CheckStatus(StrEnum):
     """The four words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
-    """Checked, and in order; also what is fixed."""
     AFFECTED = "affected"
-    """Connections are rejected, or something is in the way: `remedy` says what to do."""
     NOT_AFFECTED = "not-affected"
-    """The problem can't occur here."""
     CANNOT_TELL = "cannot-tell"
-    """It could not be checked, or the observation has no known meaning."""
 
 
 class Code(StrEnum):
@@ -30,7 +23,7 @@ class Code(StrEnum):
     status: CheckStatus
 
     def __new__(cls, name: str, check: str, status: CheckStatus) -> Self:
-        """Return the member whose value is its own name."""
+        """Return a member."""
         code = str.__new__(cls, name)
         code._value_ = name
         code.check = check
@@ -129,19 +122,11 @@ class Finding(Struct, frozen=True):
         code: Code,
         subject: str,
         seen: str,
-        evidence: tuple[str, ...] = (),
-        remedy: tuple[str, ...] = (),
+        evidence: Iterable[str] = (),
+        remedy: Iterable[str] = (),
     ) -> Self:
-        """Return the finding with a code.
-
-        Args:
-            code: the result.
-            subject: the checked thing, as a person would look it up.
-            seen: the finding in a sentence.
-            evidence: the observations, one per line.
-            remedy: what to do, one step each.
-        """
-        return cls(code.check, code, code.status, subject, seen, evidence, remedy)
+        """Return the finding on `subject`, as a person would look it up: a sentence, observations, steps."""
+        return cls(code.check, code, code.status, subject, seen, (*evidence,), (*remedy,))
 
 
 Overall = Literal["healthy", "affected", "cannot-tell"]

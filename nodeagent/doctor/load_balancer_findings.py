@@ -37,12 +37,8 @@ _BY_FLEET = "short-circuited on every node, and fixed: all agents are in sync"
 class LoadBalancerObservation(Struct, frozen=True):
     """One Service and what is known of it.
 
-    Attributes:
-        service: the object.
-        identity: whose it is, and whether it sends PROXY.
-        paths: the codes of its paths from this node; None off the node.
-        node_addresses: those of all nodes that are known.
-        by_fleet: whether the agents of all nodes report that they serve what they should.
+    `paths` are the codes of its paths from this node, None off the node; `by_fleet`: whether the agents of
+    all nodes report that they serve what they should.
     """
 
     service: Service
@@ -53,20 +49,15 @@ class LoadBalancerObservation(Struct, frozen=True):
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
-    """Return the finding.
-
-    `kubernetes` is the cluster's version, `policy_api` that of its MutatingAdmissionPolicies; each is empty
-    if unknown.
-    """
+    """Return the finding, by the cluster's version and that of its MutatingAdmissionPolicies, if known."""
     code = _code(seen)
     evidence = _evidence(seen, kubernetes)
     if code in {Code.ShortCircuited, Code.LoadBalancerRemedied} and seen.paths:
         evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
-    remedy = _remedy(code, seen, policy_api)
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
     if code is Code.ProxyUnknown and seen.identity.status is DecisionStatus.REFUSED:
         words = seen.identity.reason
-    return Finding.of(code, seen.service.ref.path, words, tuple(evidence), remedy)
+    return Finding.of(code, seen.service.ref.path, words, evidence, _remedy(code, seen, policy_api))
 
 
 def _code(seen: LoadBalancerObservation) -> Code:
@@ -90,11 +81,8 @@ def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
         return absent
     if seen.identity.proxy and absent is None:
         return Code.LoadBalancerRemedied if seen.by_fleet else Code.ShortCircuitedByObject
-    if (
-        not seen.identity.proxy
-        and seen.identity.stated
-        and seen.identity.status is not DecisionStatus.REFUSED
-    ):
+    refused = seen.identity.status is DecisionStatus.REFUSED
+    if seen.identity.stated and not seen.identity.proxy and not refused:
         return Code.NotProxy
     return absent or Code.ProxyUnknown
 
@@ -115,38 +103,32 @@ def _troubled(paths: Sequence[Code]) -> bool:
 
 
 def _short_circuited(service: Service) -> tuple[bool, Code]:
-    """Whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not.
+    """Return whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not.
 
     An address that is one of its externalIPs as well is short-circuited whatever its ipMode says.
     """
-    if any(
-        point.ip is not None and (point.ip_mode != "Proxy" or point.ip in service.external_ips)
-        for point in service.points
-    ):
+    points = [point for point in service.points if point.ip is not None]
+    if any(point.ip_mode != "Proxy" or point.ip in service.external_ips for point in points):
         return True, Code.ShortCircuited
-    if any(point.ip is not None for point in service.points):
+    if points:
         return False, Code.IPModeProxy
     return False, Code.HostnameOnly if service.points else Code.NoAddress
 
 
 def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
-    lines = []
+    lines, identity = [], seen.identity
     for point in seen.service.points:
-        mode = f"ipMode {point.ip_mode or 'not set, which means VIP'}"
-        parts = [
-            f"{point.ip} ({mode})" if point.ip else "",
-            f"hostname {point.hostname}" if point.hostname else "",
-        ]
-        lines.append("published as " + ", ".join(part for part in parts if part))
-    ports = ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports)
-    if ports:
+        address = f"{point.ip} (ipMode {point.ip_mode or 'not set, which means VIP'})" if point.ip else ""
+        hostname = f"hostname {point.hostname}" if point.hostname else ""
+        lines.append("published as " + ", ".join(filter(None, (address, hostname))))
+    if ports := ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports):
         lines.append(f"ports {ports}")
-    if seen.identity.status is not DecisionStatus.REFUSED:
-        lines.append(seen.identity.reason)
-    lines += seen.identity.remarks
-    if seen.identity.known_by and seen.identity.provider is not None:
-        lines.append(f"served by {seen.identity.provider.name}: {seen.identity.known_by}")
-    if seen.identity.proxy and kubernetes:
+    if identity.status is not DecisionStatus.REFUSED:
+        lines.append(identity.reason)
+    lines += identity.remarks
+    if identity.known_by and identity.provider is not None:
+        lines.append(f"served by {identity.provider.name}: {identity.known_by}")
+    if identity.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
     return lines
 

@@ -2,9 +2,7 @@
 
 It compares a plain connection and one with the PROXY header, to the load balancer's address and directly to
 the ClusterIP (the ingress controller with nothing in front of it). If a plain connection works although the
-controller requires the header, something on the way added it.
-
-The ending of a connection has known signatures: docs/doctor.md has them.
+controller requires the header, something on the way added it. docs/doctor.md has the signatures.
 """
 
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from nodeagent.sources.connection_tests import Ending, ProbeOutcome
 
 
 def works(outcome: ProbeOutcome | None) -> bool:
-    """Whether there was a connection, and the server understood what it was sent."""
+    """Whether it was tried, and worked."""
     return outcome is not None and outcome.works
 
 
@@ -31,7 +29,7 @@ class Answers:
 
     @property
     def all(self) -> tuple[ProbeOutcome | None, ...]:
-        """All three."""
+        """The three."""
         return (self.plain, self.v1, self.v2)
 
 
@@ -40,13 +38,9 @@ class Target:
     """One address and port of a load balancer, and how to test it.
 
     Attributes:
-        service: its Service.
-        port: the Service's port.
-        endpoint: address and port.
         proxy: the version that the load balancer is known to send.
-        vip: whether kube-proxy short-circuits the address according to its object (KEP-1860: no ipMode, or
-            VIP).
-        host: the hostname to request; empty if none is known.
+        vip: whether kube-proxy short-circuits the address according to its object (KEP-1860).
+        host: the hostname to request, if one is known.
         tls: with TLS, without, or both if neither name nor number of the port shows it.
         server: the ClusterIP's.
     """
@@ -66,16 +60,14 @@ class PathObservation:
     """All observations of one address and port of a load balancer.
 
     Attributes:
-        target: what was connected to, and how.
         tls: whether the requests used TLS.
         load_balancer: what the load balancer's address answered.
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
         redirected: whether DNAT to the relay is in the kernel; None if that could not be read.
-        relayed: whether a connection to the load balancer's address arrived at the relay; None if that was
-            not measured.
+        relayed: whether a connection to the load balancer's address arrived there; None: not measured.
         in_rules: whether the kernel's Service rules contain the address; None if that could not be read.
-        name: the hostname that this node's resolver leads to the relay; empty for none.
+        name: the hostname, if this node's resolver leads it to the relay.
     """
 
     target: Target
@@ -225,6 +217,11 @@ _PATH_WORDS = {
     Code.PathUnclear: "matches no known signature",
 }
 
+_ARRIVED = {
+    True: "a connection arrived there",
+    False: "a connection to the load balancer did not arrive there",
+    None: "not measured",
+}
 _LOOK_AT_LOAD_BALANCER = (
     "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?"
 )
@@ -246,12 +243,9 @@ _FIXED_REMEDIES = {
 
 def path_finding(seen: PathObservation) -> Finding:
     """One finding for one address and port."""
-    code = conclude(seen)
-    what = f" ({seen.target.port.name})" if seen.target.port.name else ""
-    remedy = _path_remedy(code, seen)
-    return Finding.of(
-        code, f"{seen.target.endpoint}{what}", _PATH_WORDS[code], tuple(_evidence(seen)), remedy
-    )
+    code, name = conclude(seen), seen.target.port.name
+    subject = f"{seen.target.endpoint}{f' ({name})' if name else ''}"
+    return Finding.of(code, subject, _PATH_WORDS[code], _evidence(seen), _path_remedy(code, seen))
 
 
 def _evidence(seen: PathObservation) -> list[str]:
@@ -263,19 +257,12 @@ def _evidence(seen: PathObservation) -> list[str]:
     if seen.relay is not None and seen.relay[1] is not None:
         lines.append(f"this node's relay {seen.relay[0]}: {seen.relay[1]}")
     if seen.redirected:
-        arrived = {
-            True: "a connection arrived there",
-            False: "a connection to the load balancer did not arrive there",
-            None: "not measured",
-        }
-        lines.append(f"DNAT to the relay is active: {arrived[seen.relayed]}")
+        lines.append(f"DNAT to the relay is active: {_ARRIVED[seen.relayed]}")
     if seen.name and seen.relay is not None and seen.relay[1] is not None:
         lines.append(f"by hostname, {seen.name} leads to {seen.relay[0]}: {seen.relay[1]}")
     if seen.in_rules is not None:
-        lines.append(
-            f"the kernel's Service rules {'contain' if seen.in_rules else 'do not contain'} "
-            f"{seen.target.endpoint.address}"
-        )
+        contain = "contain" if seen.in_rules else "do not contain"
+        lines.append(f"the kernel's Service rules {contain} {seen.target.endpoint.address}")
     return lines
 
 

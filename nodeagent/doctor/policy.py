@@ -1,14 +1,11 @@
 """The fix that needs no agent: a MutatingAdmissionPolicy that sets `ipMode: Proxy` in each status. Pure.
 
-"Mutating Admission Policy" in the Kubernetes documentation (KEP-3962: v1beta1 in 1.34, v1 in 1.36) and
-KEP-1860 (ipMode). It uses a JSON patch and not an apply configuration: the list of addresses is atomic, and
-an apply configuration may not change a part of an atomic list. The expressions use only CEL's core, which is
-the same in every version.
+KEP-3962 (v1beta1 in 1.34, v1 in 1.36) and KEP-1860 (ipMode). It uses a JSON patch, since an apply
+configuration may not change a part of an atomic list, and only CEL's core, the same in every version.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from string import Template
 from textwrap import indent
 
@@ -71,25 +68,18 @@ spec:
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyTarget:
-    """A Service for the policy: the annotations on which that depends, the reason, and who announces it."""
-
-    service: Service
-    annotations: Mapping[str, str]
-    reason: str
-    announcer: str
+Target = tuple[Service, Identity]
 
 
 def policy_targets(
     services: Iterable[Service], identities: Mapping[ObjectRef, Identity]
-) -> tuple[PolicyTarget, ...]:
-    """Return the Services that send PROXY, or terminate TLS, and are published by an address, sorted. Pure.
+) -> tuple[Target, ...]:
+    """Return the Services that send PROXY, or terminate TLS, and are published by an address, sorted.
 
     One that has `ipMode: Proxy` already is among them: the policy may be the one that set it.
     """
     return tuple(
-        PolicyTarget(service, identity.annotations, identity.reason, identity.announcer)
+        (service, identity)
         for service in sorted(services, key=lambda service: service.ref)
         if any(point.ip is not None for point in service.points)
         if (identity := identities[service.ref]).code not in LEFT_ALONE
@@ -97,8 +87,8 @@ def policy_targets(
     )
 
 
-def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str:
-    """Return the policy and its binding as YAML for kubectl, with comments on how to use it. Pure.
+def policy_text(targets: Iterable[Target], cluster: ClusterAnswers) -> str:
+    """Return the policy and its binding as YAML for kubectl, with comments on how to use it.
 
     Raises:
         SourceError: no Service needs it, or the API server has no such policies; the text says why.
@@ -110,12 +100,12 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
             "terminate TLS; nodeagent doctor shows what was detected of each"
         )
     left_out = [
-        f"{target.service.ref.path}: {target.announcer} announces its address on a node, where kube-proxy's "
+        f"{service.ref.path}: {identity.announcer} announces its address on a node, where kube-proxy's "
         "rules accept the traffic: with ipMode: Proxy, it would be lost for everyone"
-        for target in wanted
-        if target.announcer
+        for service, identity in wanted
+        if identity.announcer
     ]
-    found = tuple(target for target in wanted if not target.announcer)
+    found = [(service, identity) for service, identity in wanted if not identity.announcer]
     if not found:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
@@ -139,15 +129,16 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     return "".join(f"# {line}\n" for line in comments) + text
 
 
-def _condition(target: PolicyTarget) -> str:
-    ref = target.service.ref
+def _condition(target: Target) -> str:
+    service, identity = target
+    ref = service.ref
     terms = [
         f"object.metadata.namespace == {_literal(ref.namespace)}",
         f"object.metadata.name == {_literal(ref.name)}",
     ]
-    if target.annotations:
+    if identity.annotations:
         terms.append("has(object.metadata.annotations)")
-    for key, value in target.annotations.items():
+    for key, value in identity.annotations.items():
         terms.append(f"{_literal(key)} in object.metadata.annotations")
         terms.append(f"object.metadata.annotations[{_literal(key)}] == {_literal(value)}")
     return f"({' && '.join(terms)})"
@@ -164,20 +155,16 @@ def _literal(text: str) -> str:
     return f"'{''.join(letters)}'"
 
 
-def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
+def _head(targets: Iterable[Target]) -> Iterator[str]:
     yield "Sets ipMode: Proxy on each write of the status of these Services, so that kube-proxy no longer"
     yield "short-circuits their addresses. When this is the better choice: docs/fixes.md"
-    for target in targets:
-        addresses = ", ".join(
-            f"{point.ip} (ipMode {one_line(point.ip_mode or 'VIP')})"
-            for point in target.service.points
-            if point.ip is not None
-        )
-        yield one_line(f"  {target.service.ref.path}: {addresses}: {target.reason}")
+    for service, identity in targets:
+        points = (point for point in service.points if point.ip is not None)
+        addresses = ", ".join(f"{point.ip} (ipMode {one_line(point.ip_mode or 'VIP')})" for point in points)
+        yield one_line(f"  {service.ref.path}: {addresses}: {identity.reason}")
     yield "Save it, then: kubectl apply -f FILE. It acts on the next write of a status; to have one at once:"
-    for target in targets:
-        ref = target.service.ref
-        names = f"-n {shlex.quote(one_line(ref.namespace))} {shlex.quote(one_line(ref.name))}"
+    for service, _ in targets:
+        names = f"-n {shlex.quote(one_line(service.ref.namespace))} {shlex.quote(one_line(service.ref.name))}"
         yield f"""  kubectl patch service {names} --subresource=status --type=merge -p '{{"status":{{}}}}'"""
     yield f"To remove it: kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy {POLICY_NAME}"
     yield "and the controller's next write restores its own ipMode."

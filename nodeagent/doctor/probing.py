@@ -40,20 +40,17 @@ def find_targets(
     rules: AddressRules,
     facts: Facts,
 ) -> tuple[Target, ...]:
-    """Return what to connect to.
+    """Return one target for each address and TCP port, but never the API server's own endpoint.
+
+    For a load balancer that is not known to send PROXY, only the ports that are HTTP or TLS by name or
+    number: other services on it are not disturbed. The namespaces have their turns.
 
     Args:
-        services: the load balancers to test, with the version of the PROXY header that each port is known to
-            send.
+        services: the load balancers, with the version of the PROXY header that each port is known to send.
         hosts: the hostname to request from each.
         resolved: the addresses of the names by which load balancers are published.
         rules: what no node redirects is not connected to either, such as clouds' metadata.
-        facts: the API server's own endpoint is never connected to.
-
-    Returns:
-        One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
-        the ports that are HTTP or TLS by name or number: other services on it are not disturbed. At most 64
-        for a load balancer, and 1,024 in all, of which each namespace has its turn.
+        facts: the API servers.
     """
     found: list[Target] = []
     for service, versions in in_turn(services, lambda one: one[0].ref.namespace):
@@ -81,11 +78,9 @@ def choose_hosts(
 ) -> dict[ObjectRef, str]:
     """Return the hostname to request from each load balancer.
 
-    `wanted` if it serves that, else one of the first object in `order` that claims one: a tenant's new site
-    may answer with anything. Those that nodeagent rejects come last.
-    Never a hostname that no load balancer can have, such as the node's own: anyone can claim it.
-
-    If no load balancer is known to serve `wanted`, all of them get requests for it.
+    `wanted` if it serves that, or if none is known to; else one of the first object in `order` that claims
+    one: a tenant's new site may answer with anything. Those that nodeagent rejects come last. Never one that
+    no load balancer can have, such as the node's own: anyone can claim it.
     """
     names: dict[ObjectRef, list[NameDecision]] = {}
     for decision in desired.names:
@@ -108,15 +103,9 @@ def choose_hosts(
 
 
 def published_names(services: Iterable[Service]) -> tuple[str, ...]:
-    """Return the names of load balancers that are published only by name, to be looked up."""
-    return tuple(
-        dict.fromkeys(
-            point.hostname
-            for service in services
-            for point in service.points
-            if point.ip is None and point.hostname
-        )
-    )
+    """Return the names by which alone load balancers are published, to be looked up."""
+    points = (point for service in services for point in service.points)
+    return tuple(dict.fromkeys(point.hostname for point in points if point.hostname and point.ip is None))
 
 
 def _addresses(
@@ -155,13 +144,9 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
 
 
 class Knowledge(Struct, frozen=True):
-    """What is known of the node besides the connections.
+    """What is known of the node: its relays, what DNAT sends there, the Service rules' and names' addresses.
 
-    Attributes:
-        relays: this node's relay for each address and port, if it exists.
-        redirected: the endpoints that DNAT sends to the relay; None if that could not be read.
-        in_rules: the addresses in the kernel's Service rules; None if that could not be read.
-        led_to: the addresses of each hostname by this node's resolver.
+    None: it could not be read.
     """
 
     relays: Mapping[Endpoint, Endpoint]
@@ -175,23 +160,24 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
 
     The others get a PROXY header only if a plain connection fails, to see whether the header was missing.
     """
+    outcomes: dict[Probe, ProbeOutcome] = {}
+
+    def endings(target: Target) -> list[ProbeOutcome]:
+        return [outcomes[probe] for probe in _first_round(target, knowledge)]
+
     wanted = list(targets)
-    outcomes = ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
+    outcomes |= ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
     # Port 443 need not be TLS.
-    plain = {
-        target
+    wanted = [
+        replace(target, tls=(True, False))
+        if any(outcome.ending is Ending.NOT_TLS for outcome in endings(target))
+        else target
         for target in wanted
-        if any(outcomes[probe].ending is Ending.NOT_TLS for probe in _first_round(target, knowledge))
-    }
-    wanted = [replace(target, tls=(True, False)) if target in plain else target for target in wanted]
+    ]
     rest = (probe for target in wanted for probe in _first_round(target, knowledge))
     outcomes |= ask_all(probe for probe in rest if probe not in outcomes)
     relayed = _arrivals(wanted, knowledge)
-    doubtful = [
-        target
-        for target in wanted
-        if target.proxy is None and not any(works(outcomes[one]) for one in _first_round(target, knowledge))
-    ]
+    doubtful = (one for one in wanted if one.proxy is None and not any(map(works, endings(one))))
     outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
     return [
         _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)) for target in wanted

@@ -24,7 +24,7 @@ def test_a_tab_is_called_a_tab(command_line: CommandLine) -> None:
         file.write_text("kind: Service\nspec:\n\ttype: x\n", encoding="ascii")
         reply = command_line("plan")
         assert reply.exit_code == 1
-        assert f"{file}:3: not YAML: a tab is used for indentation: use spaces" in reply.stdout + reply.stderr
+        assert f"{file}:3: not YAML: a tab is used for indentation: use spaces" in reply.words
 
 
 def test_unusable_input_is_no_reason_to_apply_anything(command_line: CommandLine) -> None:
@@ -39,8 +39,7 @@ def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> N
     os.truncate(large, 2**40)
     reply = command_line("plan")
     assert reply.exit_code == _INCOMPLETE
-    (line,) = [line for line in reply.stdout.splitlines() if "large.yaml" in line]
-    assert "larger than 67108864 bytes: divide it" in line
+    assert f"{large}: larger than 67108864 bytes: divide it" in reply.words
     assert _served(command_line) == {HOST}
     os.truncate(command_line.config, 2**40)
     assert "more than 1048576 characters" in command_line("plan").stderr

@@ -255,7 +255,8 @@ def _said(scene: Scene, case: str, command: str) -> str:
     ):
         text = text.replace(found, shown)
     if "Not usable" in text:  # the rest is the plan
-        text = text[text.index("Not usable") :].split("\n\n")[0] + "\n...\n" + text.splitlines()[-1] + "\n"
+        unusable = " ".join(text[text.index("Not usable") :].partition("\n\n")[0].split())
+        text = unusable.replace("usable", "usable\n ", 1) + "\n..." + text[text.rindex("\nnode ") :]
     text = re.sub(r"nodeagent-bundle-[0-9-]+", "nodeagent-bundle-TIME", text)
     text = re.sub(r"process \d+", "process N", text)
     return f"$ nodeagent {command}\n{text}[{answer.exit_code}]\n\n"

@@ -42,10 +42,10 @@ def test_so_it_is_on_a_cluster(command_line: CommandLine, command: str, api: Api
 def test_on_another_machine_the_last_line_says_so(command_line: CommandLine, command: str) -> None:
     reply = command_line(command)
     assert reply.exit_code in {1, _PENDING}  # 1: an ordinary user may not read all of the state
-    assert reply.stdout.endswith("; no Node was read, so whether this machine is one is unknown\n")
+    assert reply.words.endswith("; no Node was read, so whether this machine is one is unknown")
     command_line.write(node=_node("node1") | _ELSEWHERE)
-    assert command_line(command).stdout.endswith(
-        "; this machine is not that node: none of Node node1's addresses (192.0.2.250) is on it\n"
+    assert command_line(command).words.endswith(
+        "; this machine is not that node: none of Node node1's addresses (192.0.2.250) is on it"
     )
 
 
@@ -85,12 +85,12 @@ def test_the_doctor_rejects_a_mistyped_name_that_was_given(command_line: Command
     command_line.write(nodes={"kind": "List", "items": [_node(name) for name in _NODES]})
     _assert_rejected(command_line, "doctor", "--manifests", str(command_line.manifests))
     reply = command_line.bare("doctor", "--manifests", str(command_line.manifests))
-    assert "only manifests were read: connections, data plane and names" in reply.stdout
+    assert "only manifests were read: connections, data plane and names" in reply.words
 
 
 def test_a_node_that_can_not_be_read_exists_all_the_same(command_line: CommandLine) -> None:
     command_line.write(nodes={"kind": "List", "items": [_node("node1", podCIDRs=7), _node("node2")]})
     reply = command_line("plan")
     assert reply.exit_code == 1, reply
-    assert "could not determine: 1 object is not usable; to change" in reply.stdout
+    assert "could not determine: 1 object is not usable; to change" in reply.words
     assert "Node node1" in reply.stdout

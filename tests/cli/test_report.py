@@ -77,14 +77,15 @@ def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, co
         plain=service("plain"),
         site=ingress("site.example.test"),
     )
-    shown = command_line(command).stdout.splitlines()
-    (local,) = [line for line in shown if " localhost (" in line]
-    assert local.endswith("[NeverWritten]")
-    (wildcard,) = [line for line in shown if " *.example.test (" in line]
-    assert wildcard.endswith("[Wildcard]")
-    (plain,) = [line for line in shown if " ingress/plain:" in line]
-    assert plain.endswith("[NotProxy]")
-    assert not any(line.endswith("]") for line in shown if line.lstrip().startswith("served"))
+    document = command_line(command, "-o", "json").document
+    assert {name["name"]: name["code"] for name in document["names"]} == {
+        "localhost": "NeverWritten",
+        "*.example.test": "Wildcard",
+        HOST: "Allowed",
+    }
+    shown = command_line(command).words
+    for code, count in {"NeverWritten": 1, "Wildcard": 1, "NotProxy": 1, "Allowed": 0, "Listed": 0}.items():
+        assert shown.count(f"[{code}]") == count, "what is served needs no code"
 
 
 @needs_root
@@ -111,8 +112,9 @@ def test_what_a_hosts_file_holds_can_not_steer_the_terminal(command_line: Comman
 def test_what_was_done_is_shown_step_by_step() -> None:
     steps: list[tuple[ComponentName, Applied]] = [("dnat", Applied("+ one\n+ two"))]
     done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
-    assert click.unstyle(terminal_text(convergence_lines("node1", done, "nothing"))) == (
-        "dnat       + one\n           + two\nHosts file failed\n  can't\n  write\n"
+    assert click.unstyle(terminal_text(convergence_lines("node1", done, "done", "apply"))) == (
+        "dnat       + one\n           + two\n\nHosts file failed\n  can't\n  write\n\n"
+        "node node1: not everything was done: correct what failed (Hosts file), then run apply again\n"
     )
 
 

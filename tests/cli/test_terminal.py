@@ -20,6 +20,7 @@ from nodeagent.cli.terminal import Styled, block, terminal_text
 from nodeagent.components.node import Applied, ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
+from nodeagent.coredns.editing import Edit, Edits
 from nodeagent.doctor.findings import Code, Finding, summarize
 from nodeagent.errors import cut_to_bytes, printable
 from nodeagent.model.facts import Facts
@@ -87,8 +88,11 @@ def test_whatever_any_object_holds(
     texts = [
         report_lines(report("Plan", said, desired, comparison), said),
         report_lines(report("Status", said, desired, comparison, standing)),
-        convergence_lines(said, done, said),
-        coredns_lines(replace(desired, remarks=(said,)), [said], {said: f"+{said}"}),
+        convergence_lines(said, done, said, said),
+        coredns_lines(
+            replace(desired, remarks=(said,)),
+            Edits("", (Edit(said, said, None, said),), desired.names, (said,)),
+        ),
     ]
     for text in texts:
         _assert_harmless(terminal_text(text))

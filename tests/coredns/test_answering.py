@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.coredns.managed_block import with_blocks
-from nodeagent.coredns.naming import by_templates
+from nodeagent.coredns.managed_block import by_templates, with_blocks
 from tests.apiserver.listener import free_ports
 from tests.coredns import corpus
 from tests.coredns.real import COREDNS, ask, serving

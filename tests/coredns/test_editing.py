@@ -6,11 +6,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from nodeagent.cli.report import edit_lines
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
 from nodeagent.coredns.editing import Edit, decide, decide_removal
-from nodeagent.coredns.managed_block import block_names, own_names, without_blocks
-from nodeagent.coredns.parsing import CorefileError, parse
+from nodeagent.coredns.managed_block import block_names, without_blocks
+from nodeagent.coredns.parsing import CorefileError, own_names, parse
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
 from tests.coredns import corpus
@@ -296,8 +297,7 @@ def test_a_diff_shows_what_changes_in_linear_time() -> None:
     """Of 8,000 lines; a library's diff takes seconds for so many that are alike."""
     before = "".join(f"template IN A {number} {{\n    fallthrough\n}}\n" for number in range(3000))
     lines = before.replace(" 17 ", " 18 ").replace(" 2000 ", " 2001 ")
-    (edit,) = [Edit(MAIN, "Corefile", before, lines)]
-    assert edit.diff().splitlines() == [
+    assert edit_lines(Edit(MAIN, "Corefile", before, lines)) == [
         f"--- {MAIN}/Corefile",
         f"+++ {MAIN}/Corefile",
         "-template IN A 17 {",

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.editing import Edits, decide
+from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edits, decide
 from nodeagent.coredns.managed_block import block_names
-from nodeagent.coredns.naming import CONFIG_MAP_BYTES, FULL
 from nodeagent.model.desired import DecisionStatus, Desired
 from tests.coredns import corpus
 from tests.coredns.plans import desired
@@ -35,7 +34,7 @@ _GREEDY = desired(
 
 
 def _left_out(edits: Edits) -> Counter[str]:
-    conclusion = (DecisionStatus.SKIPPED, FULL)
+    conclusion = (DecisionStatus.SKIPPED, "BlockFull")
     return Counter(
         each.claimed_by.namespace for each in edits.decisions if (each.status, each.code) == conclusion
     )

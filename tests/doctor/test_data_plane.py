@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.doctor.data_plane import data_plane_finding, pods_finding
 from nodeagent.doctor.findings import CheckStatus, Code
+from nodeagent.doctor.node_findings import data_plane_finding, pods_finding
 from nodeagent.sources.node import Environment, KubeProxy
 
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))

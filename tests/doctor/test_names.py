@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.doctor.findings import Code
-from nodeagent.doctor.names import (
+from nodeagent.doctor.node_findings import (
     NameObservation,
     hosts_line_findings,
     name_finding,

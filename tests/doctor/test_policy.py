@@ -14,10 +14,11 @@ from celpy.adapter import json_to_cel
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import identities
-from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
+from nodeagent.doctor.policy import Target, policy_targets, policy_text
 from nodeagent.errors import SourceError
+from nodeagent.model.desired import served
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.identity.identify import identify
+from nodeagent.plan.identity.identify import Identity, identify
 from nodeagent.plan.identity.ways_out import ways_out
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster
@@ -96,8 +97,9 @@ _GROUP = "admissionregistration.k8s.io"
 _POLICIES = "mutatingadmissionpolicies"
 
 
-def _target(annotations: dict[str, str] | None = None, **fields: Any) -> PolicyTarget:  # noqa: ANN401 - a Service's
-    return PolicyTarget(service(annotations=annotations or {}, **fields), annotations or {}, "said so", "")
+def _target(annotations: dict[str, str] | None = None, reason: str = "said so") -> Target:
+    found = annotations or {}
+    return service(annotations=found), Identity(served("Annotated", reason), annotations=found, proxy=True)
 
 
 def _raw(status: list[dict[str, str]], annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 
 
 @cache
-def _recorded(name: str) -> tuple[PolicyTarget, ...]:
+def _recorded(name: str) -> tuple[Target, ...]:
     """Return the Services for the policy in a recorded cluster."""
     snapshot = read_manifests(SITUATIONS / name / "manifests", "node1")
     return policy_targets(snapshot.services, identities(snapshot, LoadBalancerOptions()))
@@ -131,7 +133,7 @@ def _services(directory: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", _RECORDED)
 def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name: str) -> None:
     found = _recorded(name)
-    paths = {target.service.ref.path for target in found if not target.announcer}
+    paths = {service.ref.path for service, identity in found if not identity.announcer}
     if not paths:
         with pytest.raises(SourceError, match=r"^no policy: .*(no LoadBalancer Service|MetalLB announces)"):
             policy_text(found, V1)
@@ -204,7 +206,7 @@ def test_a_service_that_no_longer_asks_for_proxy_is_left_to_its_controller() -> 
     "value", ["it's", "a\\", "' || true || '", "line\nbreak", "\x1b[2J", "\U0001f600", "\\'", '"""', "é"]
 )
 def test_no_value_breaks_out_of_the_expression_or_its_comment(value: str) -> None:
-    target = replace(_target({"example.com/x": value}), reason=f"annotation example.com/x={value}")
+    target = _target({"example.com/x": value}, f"annotation example.com/x={value}")
     text = policy_text([target], V1)
     policy = Policy(text)
     status = [{"ip": "192.0.2.1"}]
@@ -217,8 +219,8 @@ def test_no_value_breaks_out_of_the_expression_or_its_comment(value: str) -> Non
 def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -> None:
     found = service(annotations={_DIGITALOCEAN: "false"})
     detected = identities(Snapshot(services=(found,)), config(proxies=["blue"]).load_balancers)
-    (target,) = policy_targets([found], detected)
-    assert target.annotations == {}
+    ((_, identity),) = policy_targets([found], detected)
+    assert identity.annotations == {}
 
 
 def test_one_that_terminates_tls_is_in_the_policy_unless_it_is_excluded() -> None:
@@ -227,7 +229,7 @@ def test_one_that_terminates_tls_is_in_the_policy_unless_it_is_excluded() -> Non
     excluded = replace(found, annotations={key: "own", "nodeagent.io/exclude": "true"})
     for one, annotations in ((found, [{key: "own"}]), (excluded, []), (replace(found, points=()), [])):
         detected = identities(Snapshot(services=(one,)), LoadBalancerOptions())
-        assert [target.annotations for target in policy_targets([one], detected)] == annotations
+        assert [identity.annotations for _, identity in policy_targets([one], detected)] == annotations
 
 
 def test_the_policy_is_one_that_the_api_takes() -> None:

@@ -55,7 +55,7 @@ def test_a_node_of_one_family_is_served_in_it_and_the_other_reported_once(
             assert_served(world, world.pod1, *NAMED)
             status = agent.status()
             assert status.exit_code == 0, status
-            assert status.stdout.count(f"{left_alone}: not relayed: {why}") == 1
+            assert status.words.count(f"{left_alone}: not relayed: {why}") == 1
             assert _RELAYS[6 if family == 4 else 4] not in _all_that_stands(agent)
 
 
@@ -68,7 +68,7 @@ def test_ipv6_switched_off_later_is_drift_that_heals(tmp_path: Path, backend: Ba
         world.node1.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"])
         status = agent.status()
         assert status.exit_code == 2, status
-        assert f"{addresses.LOAD_BALANCER_IP_6}: not relayed: {_SWITCHED_OFF}" in status.stdout
+        assert f"{addresses.LOAD_BALANCER_IP_6}: not relayed: {_SWITCHED_OFF}" in status.words
         healed = agent.apply()
         assert healed.exit_code == 0, healed
         assert _RELAYS[6] not in _all_that_stands(agent)

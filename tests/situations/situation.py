@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from nodeagent.agent.node_facts import with_hosts_file
 from nodeagent.cli.main import run
+from nodeagent.cli.report import edit_lines
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -209,7 +210,7 @@ class Situation:
         edits = decided.edits
         changed: dict[str, list[str]] = {}
         for edit in edits.pending:
-            lines = [line[1:].strip() for line in edit.diff().splitlines()[2:] if line.startswith("-")]
+            lines = [line[1:].strip() for line in edit_lines(edit)[2:] if line.startswith("-")]
             changed.setdefault(edit.config_map, []).extend(lines)
         made = Answer(
             exit_code=2 if edits.pending else 0,

@@ -40,6 +40,11 @@ class Answer:
         return self.stdout + self.stderr
 
     @property
+    def words(self) -> str:
+        """Everything that was said, each space and line end as one space: lines are as wide as a terminal."""
+        return " ".join(self.text.split())
+
+    @property
     def document(self) -> dict[str, Any]:
         """What was said, as `-o json` says it."""
         found: dict[str, Any] = json.loads(self.stdout)
