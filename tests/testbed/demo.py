@@ -5,7 +5,7 @@ Exits with 0 only when everything that the story shows was observed. Nothing of 
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -36,7 +36,7 @@ URLS = (
     f"https://{addresses.SITE}/",
     f"https://{addresses.SITE}:8443/",
 )
-_PENDING = 2
+_PENDING = _AFFECTED = 2
 _EXCERPT = 100
 
 
@@ -67,12 +67,32 @@ def pull_is_cut(scene: Scene) -> None:
     _pull_fails(scene, scene.world.node1)
 
 
+def doctor_finds(scene: Scene) -> None:
+    """The doctor connects as the node does: it says what is wrong, and how to fix it."""
+    answer = _nodeagent(scene, "doctor", expected_code=_AFFECTED, shown=_verdict)
+    if "[ShortCircuitedAndCut]" not in answer.stdout:
+        raise NotObservedError("a doctor that sees the connections cut", answer.text)
+    scene.screen.observed("the doctor names the cause: kube-proxy's short circuit")
+
+
+def doctor_is_content(scene: Scene) -> None:
+    """The doctor sees that connections arrive through the relay."""
+    answer = _nodeagent(scene, "doctor", expected_code=0, shown=_verdict)
+    if "[RemediedByDnat]" not in answer.stdout:
+        raise NotObservedError("a doctor that sees connections at the relay", answer.text)
+    scene.screen.observed("the doctor has measured that connections arrive at the relay by DNAT")
+
+
+def _verdict(answer: Answer) -> str:
+    return answer.stdout.partition("\n\n")[0]
+
+
 def plan_shows(scene: Scene) -> None:
     """The dry run shows all that is to change, and changes nothing."""
     answer = _nodeagent(scene, "plan", expected_code=_PENDING)
     proof = f"verified: DNS answers {addresses.LOAD_BALANCER_IP}"
     for word in (str(addresses.LOAD_BALANCER_IP), addresses.SITE, addresses.REGISTRY, proof):
-        if word not in answer.stdout:
+        if word not in answer.words:
             raise NotObservedError(f"a plan that tells of {word}", answer.text)
     _same(scene, "nodeagent plan changed nothing")
 
@@ -131,10 +151,12 @@ STORY = (
     Step("From outside, the site works", outside_works),
     Step("From node1 and its pod it does not: no PROXY header reaches the ingress controller", inside_is_cut),
     Step("containerd on node1 can't pull from the registry behind the same load balancer", pull_is_cut),
+    Step("nodeagent doctor: what is wrong on node1", doctor_finds),
     Step("nodeagent plan: what would change on node1, and why", plan_shows),
     Step("nodeagent apply: apply these changes", apply_does),
     Step("Now node1 and its pod are served, and nginx sees their true addresses", inside_works),
     Step("containerd on node1 pulls", pull_works),
+    Step("nodeagent doctor: node1 is healthy", doctor_is_content),
     Step("node2, without nodeagent, still fails", others_still_fail),
     Step("nodeagent cleanup: leave no trace", cleanup_removes),
     Step("node1 is as it was before", node_is_as_before),
@@ -185,10 +207,16 @@ def _pull_fails(scene: Scene, node: Node) -> None:
     scene.screen.observed(f"the pull on {node.name} fails")
 
 
-def _nodeagent(scene: Scene, command: str, *, expected_code: int) -> Answer:
+def _nodeagent(
+    scene: Scene,
+    command: str,
+    *,
+    expected_code: int,
+    shown: Callable[[Answer], str] = lambda answer: answer.text,
+) -> Answer:
     scene.screen.command(scene.agent.host.name, f"nodeagent {command}")
     answer = scene.agent.run(command)
-    scene.screen.said(answer.text)
+    scene.screen.said(shown(answer))
     if answer.exit_code != expected_code:
         raise NotObservedError(
             f"exit code {expected_code} of nodeagent {command}", f"exit code {answer.exit_code}, as above"

@@ -1,10 +1,13 @@
 """A story shown on a screen: steps in order, up to the first that does not show what it must."""
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import click
 
 from tests.testbed.errors import NotObservedError, WorldError
 
@@ -15,7 +18,7 @@ SceneT = TypeVar("SceneT")
 
 
 class Screen:
-    """Writes numbered steps to standard output: commands and what they said, what was observed."""
+    """Writes numbered steps to standard output, in color to a terminal: commands, answers, observations."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -30,11 +33,12 @@ class Screen:
     def step(self, title: str) -> None:
         """Begin the next step."""
         self._shown += 1
-        self._write(f"\n[{self._shown:2}/{self._steps}] {title}  {self.seconds:.1f} s")
+        head = click.style(f"[{self._shown:2}/{self._steps}] {title}", fg="cyan", bold=True)
+        self._write(f"\n{head}  {self.seconds:.1f} s")
 
     def command(self, host: str, command: str) -> None:
         """Show a command before it runs."""
-        self._write(f"        {host}# {command}")
+        self._write(f"        {host}# {click.style(command, bold=True)}")
 
     def said(self, text: str) -> None:
         """Show what a command said."""
@@ -43,7 +47,7 @@ class Screen:
 
     def observed(self, what: str) -> None:
         """Print that something was seen as expected."""
-        self._write(f"     ok {what}")
+        self._write(f"     {click.style('ok', fg='green')} {what}")
 
     def note(self, text: str) -> None:
         """Print something that is neither a command nor an observation."""
@@ -51,19 +55,19 @@ class Screen:
 
     def failure(self, expected: str, seen: str, logs: str) -> None:
         """Print that something was not seen as expected."""
-        self._write(f"NOT OK expected: {expected}")
+        self._write(f"{click.style('NOT OK', fg='red', bold=True)} expected: {expected}")
         self._write(
             "           seen: " + "\n                 ".join(seen.rstrip().splitlines() or ["nothing"])
         )
         if logs:
             self._write(logs.rstrip())
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, colour: str) -> None:
         """Write the summary line."""
-        self._write(f"\n{text}")
+        self._write("\n" + click.style(text, fg=colour, bold=True))
 
     def _write(self, text: str) -> None:
-        print(text, flush=True)
+        click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,12 @@ def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
     except WorldError as error:
         screen.failure("the testbed doing its part", str(error), "")
     except KeyboardInterrupt:
-        screen.end(f"Interrupted after {screen.seconds:.1f} s; {what_is_left}.")
+        screen.end(f"Interrupted after {screen.seconds:.1f} s; {what_is_left}.", "yellow")
         return INTERRUPTED
     else:
-        screen.end(f"All {steps} steps were observed, in {screen.seconds:.1f} s.")
+        screen.end(f"passed: all {steps} steps were observed, in {screen.seconds:.1f} s", "green")
         return 0
-    screen.end(f"Not all was observed: stopped after {screen.seconds:.1f} s; {what_is_left}.")
+    screen.end(f"failed: stopped after {screen.seconds:.1f} s; {what_is_left}", "red")
     return FAILED
 
 

@@ -39,9 +39,13 @@ def test_everything_is_observed(kind: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert re.search(r"^All \d+ steps were observed, in \d+\.\d s\.$", done.stdout, re.MULTILINE)
+    assert re.search(r"^passed: all \d+ steps were observed, in \d+\.\d s$", done.stdout, re.MULTILINE)
     for step in STORY:
         assert step.title in done.stdout
+    assert "| node node1 is affected and not fixed yet: " in done.stdout
+    assert "| node node1 is healthy: " in done.stdout
+    assert "! repair" not in done.stdout
+    assert "\x1b" not in done.stdout, "colors are for a terminal"
 
 
 _WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
