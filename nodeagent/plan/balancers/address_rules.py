@@ -1,8 +1,7 @@
 """Which addresses may be redirected, and to which Service they belong.
 
 Some are never redirected, whatever a Service's status or externalIPs say: a status is text that anyone may
-have written. The rules are of two kinds: those that are the same on every node, on which relay addresses
-depend, and those of one node.
+have written. On the rules that are the same on every node, relay addresses depend.
 
 An address and port belong to the Service that comes first by precedence among all that publish them,
 whether it sends PROXY or not: what is plain for one Service must not become PROXY because of another one.
@@ -95,7 +94,7 @@ class AddressRules:
         return None
 
     def obstacle(self, address: IPAddress, *, listed: bool) -> str | None:
-        """Why this node does not redirect the address for a Service, listed or not; None if it may."""
+        """Why this node does not redirect the address for a Service; None if it may."""
         reason = self.never(address) or _covering(address, self._here)
         if reason is None and not listed and address in self.own:
             return (
@@ -137,11 +136,7 @@ def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> st
 
 
 def by_precedence(services: Iterable[Service], config: Config) -> tuple[Service, ...]:
-    """Return the Services that the administrator listed, then the oldest. Pure.
-
-    A tenant can set neither: the API server sets the creation time, the list is in the configuration file.
-    A Service in `loadBalancers.ignore` counts by its age, even if it is listed, too.
-    """
+    """Return the Services that the administrator listed, then the oldest: a tenant can set neither. Pure."""
     listed = listed_paths(config)
     return tuple(sorted(services, key=lambda service: (service.ref.path not in listed, by_age(service))))
 
@@ -153,10 +148,8 @@ def listed_paths(config: Config) -> frozenset[str]:
 
 
 Publications = Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]
-"""The Services with TCP ports that publish each address, in order of precedence, with their ports.
-
-The same on every node: it contains no fact of a node.
-"""
+"""The Services with TCP ports that publish each address, in order of precedence, with their ports: the same
+on every node."""
 
 
 def publications(services: Iterable[Service], listed: Iterable[str]) -> Publications:
@@ -191,10 +184,9 @@ def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, .
 
 
 def own_hostnames(services: Iterable[Service], config: Config) -> Mapping[ObjectRef, tuple[str, ...]]:
-    """Return the hostnames by which load balancers are served, of those that publish nothing else. Pure.
+    """Return the hostnames by which load balancers are served that publish nothing else. Pure.
 
-    Only those for which an administrator switched it on: what DNS answers for such a hostname verifies
-    others.
+    An administrator has to switch it on for each: what DNS answers for such a hostname verifies others.
     """
     options = config.load_balancers
     paths = {entry.path for entry in options.services if entry.hostname_only}

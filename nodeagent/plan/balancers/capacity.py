@@ -1,16 +1,15 @@
 """The limits of the relay, the first by precedence first, and which Service gets which relay address.
 
-Only Services that can be served take a place: a pending, rejected or excluded one takes none. Every node and
-CoreDNS must compute the same relay addresses, so nothing here depends on facts of one node.
+Only Services that can be served take a place. Every node and CoreDNS must compute the same relay addresses,
+so nothing here depends on facts of one node.
 
 A Service counts by its age even if it became a load balancer later. So that a few namespaces can't push out
 with such Services what others are served with, the first load balancers of each namespace come before all
 others if listeners or relay addresses run out.
 
-A relay address is a pure function of the set of load balancers, their creation times included
-(docs/decisions/0004): each takes the address to which the hash of its name points, or the next free one, in
-the order given: the listed Services, then the oldest. So one that is created later never moves another, and
-no node has to ask any other.
+Each load balancer takes the relay address to which the hash of its name points, or the next free one, the
+listed Services first, then the oldest (docs/decisions/0004). So one that is created later never moves
+another, and no node has to ask any other.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ from nodeagent.plan.balancers.address_rules import (
 
 
 class Capacity(Struct, frozen=True):
-    """The relay addresses, family to Service path to address; and why Services found no place."""
+    """The relay addresses, by family and Service path; and why Services found no place."""
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
     refusals: Mapping[ObjectRef, Conclusion]
@@ -45,13 +44,9 @@ def share_out(
 ) -> Capacity:
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 
-    Args:
-        services: those that send PROXY, on this node or on another one, in order of precedence, but those
-            that are too large.
-        published: what all Services publish.
-        rules: only those of every node are used.
-        config: the limits, the relay's ranges, and the listed Services: only the total limit counts for them.
-            Those that are served by their hostnames have the families of their ClusterIPs.
+    `services` are those that send PROXY, on this node or on another one, in order of precedence, but those
+    that are too large. For listed ones, only the total limit counts. Those that are served by their hostnames
+    have the families of their ClusterIPs.
     """
     listed, named = listed_paths(config), own_hostnames(services, config)
     candidates: list[_Candidate] = []
@@ -85,7 +80,7 @@ _ADDRESSES = 8
 
 
 class _Candidate(Struct, frozen=True):
-    """A Service that wants a place, and what it counts for; `trusted` if it is listed."""
+    """A Service that wants a place; `trusted` if it is listed."""
 
     service: Service
     families: frozenset[int]
@@ -190,10 +185,8 @@ def _slots(network: IPNetwork) -> int:
 def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAddress]:
     """Map each Service's `namespace/name` to its address; those that find the range full are missing.
 
-    `services` are in order of precedence, each once.
-
-    The network's own address and IPv4's broadcast address are never used. IPv6's subnet-router anycast
-    address is the network's own (RFC 4291, 2.6.1).
+    `services` are in order of precedence, each once. The network's own address (IPv6's subnet-router anycast
+    address, RFC 4291, 2.6.1) and IPv4's broadcast address are never used.
     """
     slots = _slots(network)
     taken: dict[int, str] = {}

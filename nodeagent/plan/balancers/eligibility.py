@@ -2,7 +2,6 @@
 
 `ipMode: Proxy` does not always count: a data plane that does not know it short-circuits the address anyway.
 kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
-Addresses of a family that this node does not support are of no use to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from nodeagent.plan.identity.identify import LISTED, Identity, cloud_of, identif
 def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint]:
     """Return addresses and TCP ports of which only this node's own rules show if they are short-circuited.
 
-    They are those in ipMode Proxy of load balancers that send PROXY; without any, no rules need to be read.
+    They are those in ipMode Proxy of load balancers that send PROXY.
     """
     if config.load_balancers.ip_mode != "auto":
         return frozenset()
@@ -52,10 +51,8 @@ class Eligible(Struct, frozen=True):
     Attributes:
         addresses: those that are short-circuited; of one that is served by its hostname its ClusterIPs, since
             only DNS knows its own.
-        ports: the TCP ports on which it sends PROXY.
-        plain_ports: its other TCP ports.
-        remarks: notes on what was left out.
-        redirected: whether its addresses are redirected; false for one that is served by its hostname.
+        ports: the TCP ports on which it sends PROXY; `plain_ports`: its other TCP ports.
+        redirected: false for one that is served by its hostname.
         wholly: whether hostnames, which carry every port with them, may lead to the relay: it has no other
             ports than TCP, or is listed.
     """
@@ -147,10 +144,9 @@ def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[
 
 
 def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """Return the externalIPs that count: kube-proxy short-circuits them as well.
+    """Return the externalIPs that count, of a listed Service: anyone who can write one can put any there.
 
-    Anyone who can write a Service can put any address there (CVE-2020-8554), so an administrator has to name
-    the Service. Even then, an address that this node or the API server has does not count.
+    Even then, an address that this node or the API server has does not count.
     """
     if not listed:
         told = ", ".join(map(str, service.external_ips))
@@ -195,11 +191,9 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     """Return each family that this node does not support, with the reason. Pure.
 
     A node supports a family in which it has an address of its own: on an interface, in its Node object, among
-    its pods' ranges, or as the source of its connections. Without one, it reaches no other host in that
-    family, and the PROXY header would have no source to name. If a relay address were its only one, the
-    kernel would use that as the source of other traffic (RFC 6724, rule 2, because there is no other).
-    Loopback and link-local addresses are not enough, nor are the relay's own. If the interfaces show no
-    address of either family, nothing is known, and both count as supported.
+    its pods' ranges, or as the source of its connections. Loopback and link-local addresses are not enough,
+    nor are the relay's own: as its only one, the kernel would use that as the source of other traffic
+    (RFC 6724, rule 2). If the interfaces show no address, nothing is known, and both count as supported.
     """
     on_interfaces: set[int] = {
         standing.address.version

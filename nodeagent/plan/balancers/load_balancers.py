@@ -10,7 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ObjectRef, Service, Snapshot
+from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.balancers.address_rules import (
     AddressRules,
     by_precedence,
@@ -30,10 +30,8 @@ class LoadBalancerPlan(Struct, frozen=True):
     """One load balancer, decided.
 
     Attributes:
-        service: the Service.
         proxy: whether it sends the PROXY header, served or not.
         listed: whether an administrator named it in loadBalancers.services.
-        decision: what is done for it, and why.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
         at_nodes: it publishes addresses of this node, so DNS leads there for the node's own hostnames, too.
@@ -64,11 +62,7 @@ class LoadBalancerPlan(Struct, frozen=True):
 
 
 class LoadBalancerPlanner:
-    """Remembers the decisions on all load balancers, and what they depended on.
-
-    Args:
-        config: the configuration.
-    """
+    """Remembers the decisions on all load balancers, and what they depended on."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -114,15 +108,15 @@ class _Decisions:
             service.ref: identify(service, config.load_balancers, provider_id) for service in self.services
         }
         self._published = publications(self.services, self._listed)
-        self._first_at: dict[IPAddress, ObjectRef] = {}
-        for service in self.services:
-            for address in published_addresses(service, listed=service.ref.path in self._listed):
-                self._first_at.setdefault(address, service.ref)
+        self._first_at = {
+            address: service.ref
+            for service in reversed(self.services)
+            for address in published_addresses(service, listed=service.ref.path in self._listed)
+        }
         too_large_ones = {
             service.ref: Unserved(conclusion, service.problems)
             for service in self.services
-            if service.ref.path not in self._listed
-            if (conclusion := too_large(service, config.limits))
+            if service.ref.path not in self._listed and (conclusion := too_large(service, config.limits))
         }
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
@@ -133,16 +127,16 @@ class _Decisions:
             for service in self.services
             if (found := self._identities[service.ref]).proxy
         }
+        reserved = [
+            each
+            for each in self.services
+            if self._identities[each.ref].reserved and each.ref not in too_large_ones
+        ]
         self._relay: ExistingRelay | OwnRelay
         if config.relay.kind == "service":
             eligible = {ref: each for ref, each in self._examined.items() if isinstance(each, Eligible)}
             self._relay = ExistingRelay(snapshot, facts, config, self._published, eligible)
         else:
-            reserved = [
-                each
-                for each in self.services
-                if self._identities[each.ref].reserved and each.ref not in too_large_ones
-            ]
             capacity = share_out(reserved, self._published, self._rules, config)
             self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
 
@@ -152,7 +146,13 @@ class _Decisions:
         eligible = self._examined.get(service.ref) or Unserved(
             identity.conclusion, (*service.problems, *identity.remarks)
         )
-        relay = eligible if isinstance(eligible, Unserved) else self._planned(service, eligible)
+        relay: RelayPlan | Unserved
+        if isinstance(eligible, Unserved):
+            relay = eligible
+        elif isinstance(self._relay, ExistingRelay):
+            relay = self._relay.plan(service.ref)
+        else:
+            relay = self._relay.plan(service, identity.versions, eligible)
         listed = service.ref.path in self._listed
         decision = LoadBalancerDecision(
             service.ref,
@@ -197,11 +197,6 @@ class _Decisions:
             if own_names and not told
             else None,
         )
-
-    def _planned(self, service: Service, eligible: Eligible) -> RelayPlan | Unserved:
-        if isinstance(self._relay, ExistingRelay):
-            return self._relay.plan(service.ref)
-        return self._relay.plan(service, self._identities[service.ref].versions, eligible)
 
     def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
         """Return the addresses at which it comes first and that may be its own."""

@@ -1,7 +1,4 @@
-"""What other programs of a node have: ports that daemons bind, interfaces of data planes and network plugins.
-
-A row is data, with its source.
-"""
+"""What other programs of a node have: ports that daemons bind, interfaces of data planes and plugins."""
 
 from collections.abc import Mapping
 
@@ -87,13 +84,9 @@ NODE_PORTS: Mapping[int, str] = {
     # daemonset/base: agent and relay.
     **dict.fromkeys((9467, 9468), "nodeagent"),
 }
-"""Ports that the daemons of a node bind, each with what listens there by default.
-
-The source is above each: a page of the project's documentation, or the file of its repository that has the
-default. Ports that load balancers commonly publish are left out, even if a daemon has one: 80, 443, 3306,
-5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. If a program already listens on such a port,
-nodeagent sees that and does not relay the port either.
+"""Ports that the daemons of a node bind, each with what listens there by default, and the source above it.
 
 If a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and anyone who can create
-a Service could cause that. Ports of other programs are recognized by what already listens.
-`loadBalancers.allowPorts` takes single ports off the list."""
+a Service could cause that. Ports that load balancers commonly publish are left out, even if a daemon has one:
+80, 443, 3306, 5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. Those, and other programs' ports, are
+recognized by what already listens."""

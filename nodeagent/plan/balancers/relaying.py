@@ -22,13 +22,10 @@ class RelayPlan(Struct, frozen=True):
     """What this node does for one load balancer.
 
     Attributes:
-        listeners: of this node's own relay.
-        redirects: of its addresses and ports to the relay.
         shown_at: where the relay is, for a person.
         hosts_addresses: what hosts lines for its hostnames point at; empty if not all of its ports are
             relayed, since a hostname carries every port with it.
-        remarks: notes on what was left out.
-        taken: those of them about ports that another program of this node holds.
+        taken: the remarks about ports that another program of this node holds.
     """
 
     listeners: tuple[Listener, ...]
@@ -40,15 +37,7 @@ class RelayPlan(Struct, frozen=True):
 
 
 class OwnRelay:
-    """This node's relay: `relay.kind: node`. Pure: it depends on what it is made of alone.
-
-    Args:
-        snapshot: the cluster.
-        facts: this node.
-        config: the configuration.
-        published: to which Service an address and port belong.
-        capacity: who has which relay address, and who found no place.
-    """
+    """This node's relay: `relay.kind: node`. Pure: it depends on what it is made of alone."""
 
     def __init__(
         self, snapshot: Snapshot, facts: Facts, config: Config, published: Publications, capacity: Capacity
@@ -70,11 +59,9 @@ class OwnRelay:
     ) -> RelayPlan | Unserved:
         """Return the relay for what is eligible; a port with an obstacle is left out with a note.
 
-        `versions` says what is sent on which port. A port without PROXY is not redirected: kube-proxy's
-        short-circuited path serves it. But a hostname covers every port. So if hostnames may point at the
-        relay, such a port has a listener there that passes connections on as they are. An address of a
-        family that the node does not support is left out, too, and is not missed: the node's clients have
-        no use for it.
+        A port without PROXY is not redirected: kube-proxy's short-circuited path serves it. But a hostname
+        covers every port: if hostnames may point at the relay, it has a listener there that passes
+        connections on as they are. An address of a family that the node does not support is not missed.
         """
         conclusion = self._capacity.refusals.get(service.ref)
         if conclusion is not None:
@@ -186,15 +173,7 @@ class ExistingRelay:
 
     It sends to one ingress controller, so it serves one load balancer: the first by precedence that can be
     relayed. Hosts lines point at the Service's ClusterIP. DNAT can't: the chain that translates first wins,
-    and kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the Service.
-    Pure: it depends on what it is made of alone.
-
-    Args:
-        snapshot: the cluster.
-        facts: this node.
-        config: the configuration.
-        published: to which Service an address and port belong.
-        eligible: what could be relayed, of each load balancer, in order of precedence.
+    and kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the Service. Pure.
     """
 
     def __init__(
@@ -215,7 +194,7 @@ class ExistingRelay:
         self._holder = next((ref for ref, found in self._plans.items() if isinstance(found, RelayPlan)), None)
 
     def plan(self, ref: ObjectRef) -> RelayPlan | Unserved:
-        """Return what this node does for the load balancer, or why nothing."""
+        """Return the redirects and addresses of the one that it serves; why it does not serve another one."""
         found = self._plans[ref]
         if isinstance(found, Unserved) or self._holder == ref:
             return found
@@ -226,7 +205,6 @@ class ExistingRelay:
         return Unserved(skipped("RelayTaken", reason), self._eligible[ref].remarks)
 
     def _plan(self, ref: ObjectRef, eligible: Eligible) -> RelayPlan | Unserved:
-        """Return the redirects for what is eligible, and the addresses for its hostnames."""
         relay = self._service
         if relay is None or not relay.cluster_ips:
             reason = f"the relay Service {self._path} is missing or has no ClusterIP (relay.service)"

@@ -4,32 +4,7 @@ Each row cites its source, as `repository: file:line` of the controller; `provid
 """
 
 from nodeagent.model.objects import Service
-from nodeagent.plan.identity.readers import (
-    DIGITALOCEAN_TYPE,
-    KIND_OF_HEADER,
-    NUMBER,
-    alibaba,
-    boolean,
-    boolean_or_ports,
-    boolean_or_service_ports,
-    digitalocean,
-    digitalocean_doubt,
-    linode_port,
-    linode_tls,
-    linode_version,
-    listed_ports,
-    one_of_two_filtered,
-    openstack,
-    target_group_attributes,
-    tls_by_port,
-    tls_by_protocol,
-    tls_everywhere,
-    tls_on,
-    tls_where,
-    upcloud_config,
-    upcloud_tls,
-    words,
-)
+from nodeagent.plan.identity import readers as read
 from nodeagent.plan.identity.rows import Certificate, Provider, Switch
 
 _BETA = "service.beta.kubernetes.io"
@@ -45,9 +20,9 @@ _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 _HCLOUD = "load-balancer.hetzner.cloud"
 # cloud-provider-aws: pkg/providers/v1/aws.go (ssl-cert, and ssl-ports, by default all); the same keys in
 # aws-load-balancer-controller: pkg/service/model_build_listener.go.
-_AWS_CERTIFICATE = (Certificate(f"{_AWS}-ssl-cert", tls_on(f"{_AWS}-ssl-ports", "*")),)
+_AWS_CERTIFICATE = (Certificate(f"{_AWS}-ssl-cert", read.tls_on(f"{_AWS}-ssl-ports", "*")),)
 
-_AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", target_group_attributes)
+_AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", read.target_group_attributes)
 
 _CLASSIC, _NETWORK = "a classic load balancer", "a network load balancer"
 _AWS_CONTROLLER = "one of the AWS Load Balancer Controller"
@@ -86,20 +61,24 @@ CLOUDS: tuple[Provider, ...] = (
         ("digitalocean",),
         (
             Switch(
-                f"{_BETA}/do-loadbalancer-enable-proxy-protocol", digitalocean, beside=(DIGITALOCEAN_TYPE,)
+                f"{_BETA}/do-loadbalancer-enable-proxy-protocol",
+                read.digitalocean,
+                beside=(read.DIGITALOCEAN_TYPE,),
             ),
         ),
         # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
         certificates=tuple(
             Certificate(
                 f"{_BETA}/do-loadbalancer-certificate-{end}",
-                tls_on(f"{_BETA}/do-loadbalancer-{key}", default, f"{_BETA}/do-loadbalancer-tls-passthrough"),
+                read.tls_on(
+                    f"{_BETA}/do-loadbalancer-{key}", default, f"{_BETA}/do-loadbalancer-tls-passthrough"
+                ),
             )
             for end in ("id", "name")
             for key, default in (("tls-ports", "443"), ("http2-ports", ""))
         ),
         hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
-        doubt=digitalocean_doubt,
+        doubt=read.digitalocean_doubt,
         switched_on="`true` ¹; not for `do-loadbalancer-type: REGIONAL_NETWORK`, which sends none and"
         " is the default since controller 0.1.61: without a type, a note says so",
         sends="v1",
@@ -110,9 +89,9 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),
-        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean()),),
+        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", read.boolean()),),
         # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
-        certificates=(Certificate(f"{_HCLOUD}/protocol", tls_where("https")),),
+        certificates=(Certificate(f"{_HCLOUD}/protocol", read.tls_where("https")),),
         hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
         ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
         "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
@@ -127,13 +106,15 @@ CLOUDS: tuple[Provider, ...] = (
         (
             Switch(
                 "loadbalancer.openstack.org/proxy-protocol",
-                openstack,
+                read.openstack,
                 otherwise_off=True,
                 beside=("loadbalancer.openstack.org/x-forwarded-for",),
             ),
         ),
         # loadbalancer.go, getListenerProtocol: TERMINATED_HTTPS on every port.
-        certificates=(Certificate("loadbalancer.openstack.org/default-tls-container-ref", tls_everywhere),),
+        certificates=(
+            Certificate("loadbalancer.openstack.org/default-tls-container-ref", read.tls_everywhere),
+        ),
         hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
         ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
         workload="daemonset/openstack-cloud-controller-manager",
@@ -145,7 +126,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "OVH (IOLB)",
         ("openstack",),
-        (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", KIND_OF_HEADER),),
+        (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", read.KIND_OF_HEADER),),
         kind=_IOLB,
         kind_of=_ovh_kind,
     ),
@@ -157,11 +138,11 @@ CLOUDS: tuple[Provider, ...] = (
         "Scaleway",
         ("scaleway",),
         (
-            Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1"), alone=True),
-            Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2"), alone=True),
-            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v1", read.boolean_or_ports("v1"), alone=True),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v2", read.boolean_or_ports("v2"), alone=True),
+            Switch(f"{_SCALEWAY}-send-proxy-v2", read.boolean_or_service_ports),
         ),
-        certificates=(Certificate(f"{_SCALEWAY}-certificate-ids", tls_by_port),),
+        certificates=(Certificate(f"{_SCALEWAY}-certificate-ids", read.tls_by_port),),
         hostname=f'{_SCALEWAY}-use-hostname: "true"',
         ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
         ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
@@ -177,11 +158,11 @@ CLOUDS: tuple[Provider, ...] = (
         "Linode",
         ("linode",),
         (
-            Switch(f"{_LINODE}-port-{{port}}", linode_port),
-            Switch(f"{_LINODE}-default-proxy-protocol", linode_version),
-            Switch(f"{_LINODE}-proxy-protocol", linode_version),
+            Switch(f"{_LINODE}-port-{{port}}", read.linode_port),
+            Switch(f"{_LINODE}-default-proxy-protocol", read.linode_version),
+            Switch(f"{_LINODE}-proxy-protocol", read.linode_version),
         ),
-        certificates=(Certificate(f"{_LINODE}-port-{{port}}", linode_tls),),
+        certificates=(Certificate(f"{_LINODE}-port-{{port}}", read.linode_tls),),
         hostname=f'{_LINODE}-hostname-only-ingress: "true"',
         switched_on="`v1`, `v2` in any case",
         sends="as named",
@@ -191,13 +172,13 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Vultr",
         ("vultr",),
-        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean(), otherwise_off=True),),
+        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", read.boolean(), otherwise_off=True),),
         # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
         certificates=(
             *(
                 Certificate(
                     f"{_BETA}/vultr-loadbalancer-{key}",
-                    tls_on(
+                    read.tls_on(
                         f"{_BETA}/vultr-loadbalancer-https-ports",
                         "",
                         f"{_BETA}/vultr-loadbalancer-ssl-pass-through",
@@ -205,7 +186,7 @@ CLOUDS: tuple[Provider, ...] = (
                 )
                 for key in ("ssl", "auto-ssl")
             ),
-            Certificate(f"{_BETA}/vultr-loadbalancer-protocol", tls_where("https")),
+            Certificate(f"{_BETA}/vultr-loadbalancer-protocol", read.tls_where("https")),
         ),
         hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
@@ -216,7 +197,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "AWS (Classic Load Balancer)",
         ("aws",),
-        (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1", "": "off"})),),
+        (Switch(f"{_AWS}-proxy-protocol", read.words({"*": "v1", "": "off"})),),
         certificates=_AWS_CERTIFICATE,
         kind=_CLASSIC,
         kind_of=_aws_kind,
@@ -240,9 +221,9 @@ CLOUDS: tuple[Provider, ...] = (
         "AWS (Load Balancer Controller)",
         ("aws",),
         (
-            Switch(f"{_AWS}-proxy-protocol", words({"*": "v2"})),
-            Switch(f"{_AWS}-proxy-protocol-per-target-group", listed_ports("v2")),
-            Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
+            Switch(f"{_AWS}-proxy-protocol", read.words({"*": "v2"})),
+            Switch(f"{_AWS}-proxy-protocol-per-target-group", read.listed_ports("v2")),
+            Switch(f"{_AWS}-target-group-attributes.{{port}}", read.target_group_attributes),
             _AWS_ATTRIBUTES,
         ),
         certificates=_AWS_CERTIFICATE,
@@ -258,11 +239,12 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Load Balancer)",
         ("oci",),
-        (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", NUMBER),),
+        (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", read.NUMBER),),
         # load_balancer_spec.go:320 (the list of ports alone decides), load_balancer_util.go:747.
         certificates=(
             Certificate(
-                f"{_BETA}/oci-load-balancer-ssl-ports", tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", "")
+                f"{_BETA}/oci-load-balancer-ssl-ports",
+                read.tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", ""),
             ),
         ),
         kind=_OCI_LB,
@@ -277,7 +259,7 @@ CLOUDS: tuple[Provider, ...] = (
         (
             Switch(
                 "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled",
-                words({"true": "v2", "false": "off"}, any_case=True),
+                read.words({"true": "v2", "false": "off"}, any_case=True),
                 otherwise_off=True,
             ),
         ),
@@ -291,8 +273,8 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "UpCloud",
         ("upcloud",),
-        (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
-        certificates=(Certificate(f"{_BETA}/upcloud-load-balancer-config", upcloud_tls),),
+        (Switch(f"{_BETA}/upcloud-load-balancer-config", read.upcloud_config),),
+        certificates=(Certificate(f"{_BETA}/upcloud-load-balancer-config", read.upcloud_tls),),
         publishes_hostname=True,
         switched_on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
         sends="as named",
@@ -304,7 +286,9 @@ CLOUDS: tuple[Provider, ...] = (
         "STACKIT",
         ("stackit", "openstack"),
         tuple(
-            Switch(key, one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS))
+            Switch(
+                key, read.one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS)
+            )
             for key in _STACKIT
         ),
         ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
@@ -318,12 +302,14 @@ CLOUDS: tuple[Provider, ...] = (
         "Alibaba",
         ("alicloud",),
         tuple(
-            Switch(f"{_BETA}/{prefix}-loadbalancer-proxy-protocol", alibaba, otherwise_off=True)
+            Switch(f"{_BETA}/{prefix}-loadbalancer-proxy-protocol", read.alibaba, otherwise_off=True)
             for prefix in ("alibaba-cloud", "alicloud")
         ),
         # annotations.go: protocol-port, as `https:443,http:80`; of the NLB `tcpssl:443`.
         certificates=tuple(
-            Certificate(f"{_BETA}/{prefix}-loadbalancer-protocol-port", tls_by_protocol("https", "tcpssl"))
+            Certificate(
+                f"{_BETA}/{prefix}-loadbalancer-protocol-port", read.tls_by_protocol("https", "tcpssl")
+            )
             for prefix in ("alibaba-cloud", "alicloud")
         ),
         classes=("alibabacloud.com/",),

@@ -8,20 +8,8 @@ object, a ServiceAttachment, and is for its Private Service Connect alone.
 """
 
 from nodeagent.model.objects import Service
+from nodeagent.plan.identity import readers as read
 from nodeagent.plan.identity.clouds import CLOUDS
-from nodeagent.plan.identity.readers import (
-    KIND_OF_HEADER,
-    NUMBER_OR_NONE,
-    TRUE_OR_FALSE,
-    any_text,
-    boolean,
-    hypervisor_tls,
-    member,
-    star_or_node_ports,
-    star_or_port_names,
-    tls_on,
-    words,
-)
 from nodeagent.plan.identity.rows import Certificate, Provider, Switch
 
 _BETA = "service.beta.kubernetes.io"
@@ -41,7 +29,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Civo",
         ("civo",),
-        (Switch("kubernetes.civo.com/loadbalancer-enable-proxy-protocol", any_text),),
+        (Switch("kubernetes.civo.com/loadbalancer-enable-proxy-protocol", read.any_text),),
         publishes_hostname=True,
         switched_on="any text; `send-proxy`, `send-proxy-v2`",
         sends="v1, v2",
@@ -53,7 +41,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "k8s.cloudscale.ch/loadbalancer-pool-protocol",
-                words({"proxy": "v1", "proxyv2": "v2", "tcp": "off"}),
+                read.words({"proxy": "v1", "proxyv2": "v2", "tcp": "off"}),
             ),
         ),
         hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
@@ -67,11 +55,12 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Outscale",
         ("osc", "aws"),
-        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_node_ports),),
+        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", read.star_or_node_ports),),
         # loadbalancer.go: ListenerDefaults; docs/annotations.md (the ports, by default all).
         certificates=(
             Certificate(
-                f"{_BETA}/osc-load-balancer-ssl-cert", tls_on(f"{_BETA}/osc-load-balancer-ssl-ports", "*")
+                f"{_BETA}/osc-load-balancer-ssl-cert",
+                read.tls_on(f"{_BETA}/osc-load-balancer-ssl-ports", "*"),
             ),
         ),
         publishes_hostname=True,
@@ -88,7 +77,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
-                words({"true": "v1", "false": "off"}),
+                read.words({"true": "v1", "false": "off"}),
                 otherwise_off=True,
             ),
         ),
@@ -98,7 +87,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "IBM Cloud (VPC)",
         ("ibm",),
-        (Switch(f"{_IBM}-enable-features", member("proxy-protocol")),),
+        (Switch(f"{_IBM}-enable-features", read.member("proxy-protocol")),),
         publishes_hostname=True,
         switched_on="`proxy-protocol` among them",
         sends="v1",
@@ -113,7 +102,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 f"{_BETA}/azure-pls-proxy-protocol",
-                words({"true": "v2", "false": "off"}, any_case=True, trimmed=True),
+                read.words({"true": "v2", "false": "off"}, any_case=True, trimmed=True),
                 otherwise_off=True,
             ),
         ),
@@ -125,22 +114,27 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Brightbox",
         ("brightbox",),
-        (Switch(f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol", KIND_OF_HEADER),),
+        (Switch(f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol", read.KIND_OF_HEADER),),
         # The same: the domains of the certificate for the https listener.
-        certificates=(Certificate(f"{_BETA}/brightbox-load-balancer-ssl-domains", tls_on("", "443")),),
+        certificates=(Certificate(f"{_BETA}/brightbox-load-balancer-ssl-domains", read.tls_on("", "443")),),
         publishes_hostname=True,
     ),
     # volcengine cloud-controller-manager: docs/usage.md.
     Provider(
         "Volcengine",
         ("volcengine",),
-        (Switch(f"{_BETA}/volcengine-loadbalancer-proxy-protocol", words({"standard": None, "off": "off"})),),
+        (
+            Switch(
+                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
+                read.words({"standard": None, "off": "off"}),
+            ),
+        ),
     ),
     # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`.
     Provider(
         "Naver Cloud",
         ("ncloud", "navercloud"),
-        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean()),),
+        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", read.boolean()),),
     ),
     # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
     # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing).
@@ -148,7 +142,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "VNG Cloud",
         ("vngcloud",),
         tuple(
-            Switch(f"{prefix}vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names)
+            Switch(f"{prefix}vks.vngcloud.vn/enable-proxy-protocol", read.star_or_port_names)
             for prefix in ("", "glb.")
         ),
         switched_on="`*`, or names of ports: `http,https`",
@@ -159,7 +153,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "loxilb",
         (),
-        (Switch("loxilb.io/useproxyprotov2", words({"yes": "v2", "no": "off"}), otherwise_off=True),),
+        (Switch("loxilb.io/useproxyprotov2", read.words({"yes": "v2", "no": "off"}), otherwise_off=True),),
         classes=("loxilb.io/",),
         kind="a Service of class loxilb.io/loxilb",
         kind_of=lambda service: f"a Service of class {service.load_balancer_class}",
@@ -170,7 +164,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "Gcore",
         ("openstack",),
         tuple(
-            Switch(f"loadbalancer.{domain}/proxy-protocol", boolean())
+            Switch(f"loadbalancer.{domain}/proxy-protocol", read.boolean())
             for domain in ("gcore.com", "gcorelabs.com")
         ),
     ),
@@ -180,7 +174,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "NHN Cloud",
         ("openstack",),
         tuple(
-            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", boolean())
+            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", read.boolean())
             for listener in ("TCP-{port}.", "")
         ),
     ),
@@ -189,7 +183,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Bizfly Cloud",
         ("bizflycloud",),
-        (Switch("kubernetes.bizflycloud.vn/enable-proxy-protocol", TRUE_OR_FALSE),),
+        (Switch("kubernetes.bizflycloud.vn/enable-proxy-protocol", read.TRUE_OR_FALSE),),
         hostname='kubernetes.bizflycloud.vn/enable-ingress-hostname: "true"',
     ),
     # serverscom-cloud-controller-manager at fb6c956: serverscom/loadbalancers.go:18, 230-235, 287-300.
@@ -199,7 +193,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "servers.com/proxy-protocol",
-                words({"true": None, "True": None, "false": "off"}),
+                read.words({"true": None, "True": None, "false": "off"}),
                 otherwise_off=True,
             ),
         ),
@@ -208,13 +202,13 @@ PROVIDERS: tuple[Provider, ...] = (
     # kubelb at 80d164b: internal/envoy/resource.go:174 (exactly `v2`; all else is off).
     Provider(
         "KubeLB",
-        switches=(Switch("kubelb.k8c.io/proxy-protocol", words({"v2": "v2"}), otherwise_off=True),),
+        switches=(Switch("kubelb.k8c.io/proxy-protocol", read.words({"v2": "v2"}), otherwise_off=True),),
         classes=("kubelb",),  # cmd/ccm/main.go: use-loadbalancer-class,
     ),
     # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
     Provider(
         "chisel-operator",
-        switches=(Switch("chisel-operator.io/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True),),
+        switches=(Switch("chisel-operator.io/proxy-protocol", read.TRUE_OR_FALSE, otherwise_off=True),),
         classes=("chisel-operator.io/",),
     ),
     # cloud-provider-thalassa at f4f03b3: pkg/provider/annotations.go:14, loadbalancer.go:84, 167, 534;
@@ -222,7 +216,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Thalassa Cloud",
         ("thalassacloud",),
-        (Switch("loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol", boolean("v1")),),
+        (Switch("loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol", read.boolean("v1")),),
         ip_mode="cloud-provider-thalassa, for all load balancers",
     ),
     # evroc-ccm-driver: pkg/evroc/lb_validation.go, wantsProxyProtocol (exactly `true`; all else is off),
@@ -231,7 +225,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "evroc",
         ("evroc",),
         tuple(
-            Switch(f"{prefix}evroc.com/proxy-protocol", TRUE_OR_FALSE, otherwise_off=True)
+            Switch(f"{prefix}evroc.com/proxy-protocol", read.TRUE_OR_FALSE, otherwise_off=True)
             for prefix in ("ccm.", "")
         ),
     ),
@@ -240,7 +234,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Xelon",
         ("xelon",),
-        (Switch(f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version", NUMBER_OR_NONE),),
+        (Switch(f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version", read.NUMBER_OR_NONE),),
         ip_mode="xelon-cloud-controller-manager, where PROXY is on",
     ),
     # clouddk-cloud-controller-manager at a67cef2: clouddkcp/load_balancers.go:42, 349-355, 563 (exactly
@@ -250,7 +244,9 @@ PROVIDERS: tuple[Provider, ...] = (
         ("clouddk",),
         (
             Switch(
-                "kubernetes.cloud.dk/load-balancer-enable-proxy-protocol", TRUE_OR_FALSE, otherwise_off=True
+                "kubernetes.cloud.dk/load-balancer-enable-proxy-protocol",
+                read.TRUE_OR_FALSE,
+                otherwise_off=True,
             ),
         ),
     ),
@@ -261,7 +257,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "verda.cluster.x-k8s.io/proxy-protocol",
-                words({"true": "v2", "false": "off"}, any_case=True),
+                read.words({"true": "v2", "false": "off"}, any_case=True),
                 otherwise_off=True,
             ),
         ),
@@ -271,7 +267,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "TatNet",
         ("tatnet",),
-        (Switch("tatnet.ru/lb-proxy-protocol", words({"v1": "v1", "v2": "v2"}), otherwise_off=True),),
+        (Switch("tatnet.ru/lb-proxy-protocol", read.words({"v1": "v1", "v2": "v2"}), otherwise_off=True),),
     ),
     # hypervisor.io's documentation, "Service Annotations" (`v1`, `v2` or a boolean; TLS by `ssl-mode`).
     Provider(
@@ -279,11 +275,11 @@ PROVIDERS: tuple[Provider, ...] = (
         switches=(
             Switch(
                 f"{_BETA}/managed-loadbalancer-proxy-protocol",
-                words({"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True),
+                read.words({"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True),
             ),
         ),
         certificates=tuple(
-            Certificate(f"{_BETA}/managed-loadbalancer-{key}ssl-mode", hypervisor_tls)
+            Certificate(f"{_BETA}/managed-loadbalancer-{key}ssl-mode", read.hypervisor_tls)
             for key in ("", "port-{port}-")
         ),
         switched_on="`v1`, `v2`, or `true`",
