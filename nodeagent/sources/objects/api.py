@@ -281,6 +281,7 @@ class RouteSpec(Struct, rename="camel"):
 
     parent_refs: list[Reference] | None = None
     hostnames: list[str] | None = None
+    use_default_gateways: str | None = None
 
 
 class Route(Head):

@@ -200,29 +200,34 @@ def decode_route(raw: api.Raw, kind: str) -> model.Route:
     api.check_size(raw, spec.parent_refs, found.status)
     ref = ref_of(kind, found.metadata)
     parents = found.status.parents if found.status else None
+    said = _said(parents or (), ref.namespace, found.metadata.generation)
+    listed = tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ())
+    # GEP-3793: the Gateways that took it without being named are in its status alone.
+    by_default = spec.use_default_gateways == "All"
+    accepted = (parent for parent in said if by_default and "True" in said[parent] and parent not in listed)
     problems: list[str] = []
     return model.Route(
         ref=ref,
         created=created_of(found.metadata),
         hostnames=some_hosts(spec.hostnames or (), problems),
-        parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
-        declined=_declined(parents or (), ref.namespace, found.metadata.generation),
+        parents=(*listed, *accepted),
+        declined=tuple(parent for parent, statuses in said.items() if statuses == {"False"}),
         annotations=deciding_annotations(found.metadata),
         problems=some_problems(problems),
     )
 
 
-def _declined(
+def _said(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
-) -> tuple[model.ParentRef, ...]:
-    """Return the parents that say `Accepted: False` of the Route as it is now, and never True."""
+) -> Mapping[model.ParentRef, set[str]]:
+    """Return whether each parent's controllers accept the Route as it is now: the statuses of `Accepted`."""
     said = defaultdict[model.ParentRef, set[str]](set)
     for parent in parents:
         for condition in parent.conditions or ():
             observed = condition.observed_generation
             if condition.type == "Accepted" and (not observed or not generation or observed >= generation):
                 said[_parent(parent.parent_ref, namespace)].add(condition.status)
-    return tuple(parent for parent, statuses in said.items() if statuses == {"False"})
+    return said
 
 
 def _group(given: str | None) -> str:
