@@ -21,39 +21,44 @@ def complaints(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("loadBalancer: {}", "loadBalancer: unknown key; did you mean 'loadBalancers'?"),
-        ("loadBalancers: {servces: []}", "loadBalancers.servces: unknown key; did you mean 'services'?"),
-        ("xyzzy: 1", f"xyzzy: unknown key; known are {SECTIONS}"),
-        ("1: 1", f"1: unknown key; known are {SECTIONS}"),
+        ("loadBalancer: {}", "1: loadBalancer: unknown key; did you mean 'loadBalancers'?"),
+        ("loadBalancers: {servces: []}", "1: loadBalancers.servces: unknown key; did you mean 'services'?"),
+        ("xyzzy: 1", f"1: xyzzy: unknown key; known are {SECTIONS}"),
+        ("1: 1", f"1: 1: unknown key; known are {SECTIONS}"),
         (
             "loadBalancers: {services: [{namespace: a, name: b, protcol: v1}]}",
-            "loadBalancers.services[0].protcol: unknown key; did you mean 'proxyProtocol'?",
+            "1: loadBalancers.services[0].protcol: unknown key; did you mean 'proxyProtocol'?",
         ),
-    ],
-)
-def test_an_unknown_key_comes_with_the_likely_one_or_all_known(text: str, complaint: str) -> None:
-    """A typing error is found without a look at the manual."""
-    assert complaints(text) == [f"{FILE}:1: {complaint}"]
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
         ("dnat:\n  pods: true\n  backend: none\n  pods: false\n", "4: dnat.pods: given twice"),
         ("dnat: {pods: true}\nhosts: {}\ndnat: {pods: false}\n", "3: dnat: given twice"),
+        *(
+            (f"loadBalancers: {{services: [{entry}]}}", "1: loadBalancers.services[0]: 'name' is missing")
+            for entry in ("{namespace: a}", "{namespace: a, name: }")
+        ),
+        *((text, "1: the file: must be a mapping of keys") for text in ("just text", "- a\n- b\n", "7")),
+        # What YAML has and JSON has not is an error like any other.
+        ("dnat: {", "2: not YAML: "),
+        ("dnat:\n\tpods: true\n", "2: not YAML: "),
+        ("a: 1\n---\nb: 2\n", "2: not YAML: "),
+        ("dnat: *gone\n", "1: not YAML: "),
+        ("\nrelay: !foo {launch: true}", "2: not YAML: tags (!) are not supported"),
+        ('\nrelay: {maxConnections: !!int ""}', "2: not YAML: tags"),
+        ("\nhosts: {allow: !!str [a]}", "2: not YAML: tags"),
+        ("!!set {relay}", "1: not YAML: tags"),
+        ("relay: {maxConnections: 1:2}", "1: relay.maxConnections: must be a whole number, not text"),
+        (
+            "relay: {maxConnections: " + "1:" * 100_000 + "1}",
+            "1: relay.maxConnections: must be a whole number",
+        ),
+        ("relay: {maxConnections: 0x10}", "1: relay.maxConnections: must be a whole number, not text"),
+        ("relay: {maxConnections: 1e999}", "1: relay.maxConnections: too large a number"),
+        ("relay: {<<: {launch: true}}", "1: relay.<<: unknown key"),
+        ("relay: " + "[" * 100_000, "1: not YAML: nested more than 100 deep"),
     ],
 )
-def test_a_key_given_twice_is_an_error_at_its_second_place(text: str, complaint: str) -> None:
-    """YAML would silently take the last."""
-    assert complaints(text) == [f"{FILE}:{complaint}"]
-
-
-@pytest.mark.parametrize("entry", ["{namespace: a}", "{namespace: a, name: }"])
-def test_a_service_without_a_name_is_an_error(entry: str) -> None:
-    """Absent and null are the same."""
-    assert complaints(f"loadBalancers: {{services: [{entry}]}}") == [
-        f"{FILE}:1: loadBalancers.services[0]: 'name' is missing"
-    ]
+def test_an_error_has_the_line_the_key_and_what_to_write(text: str, complaint: str) -> None:
+    (line,) = complaints(text)
+    assert line.startswith(f"{FILE}:{complaint}")
 
 
 _VALUES = [
@@ -114,28 +119,11 @@ _ENTRIES = [
 def test_a_bad_value_or_entry_of_a_list_is_reported_with_its_key_and_line(
     option: str, text: str, problem: str
 ) -> None:
-    """One complaint, that names the option and what is wrong with its value."""
     section, _, key = option.partition(".")
     (complaint,) = complaints(f"{section}:\n  {key}: {text}\n")
     line = 3 if text.startswith("\n") else 2
     assert complaint.startswith(f"{FILE}:{line}: {option}")
     assert problem in complaint
-
-
-@pytest.mark.parametrize("text", ["just text", "- a\n- b\n", "7"])
-def test_a_file_that_is_no_mapping_is_an_error_of_the_whole_file(text: str) -> None:
-    """The complaint does not guess at a key."""
-    assert complaints(text) == [f"{FILE}:1: the file: must be a mapping of keys"]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("dnat: {", 2), ("dnat:\n\tpods: true\n", 2), ("a: 1\n---\nb: 2\n", 2), ("dnat: *gone\n", 1)],
-)
-def test_a_file_that_is_not_yaml_is_named_with_the_line(text: str, line: int) -> None:
-    """The parser's own words, behind file and line."""
-    (complaint,) = complaints(text)
-    assert complaint.startswith(f"{FILE}:{line}: not YAML: ")
 
 
 def test_aliases_that_repeat_much_are_not_supported() -> None:
@@ -164,40 +152,13 @@ def test_an_error_shows_the_beginning_of_what_the_parser_says(text: str) -> None
     assert all(len(complaint) < 400 for complaint in complaints(text.format("x" * 100_000)))
 
 
-def test_an_absent_file_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
-    """The path and the system's reason; a directory if a ConfigMap is mounted one level too high."""
+def test_a_file_that_cant_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    """A directory if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read: .*No such file"):
         read_config(tmp_path / "gone.yaml")
     with pytest.raises(ConfigError, match=r"can't be read: .*Is a directory"):
         read_config(tmp_path)
-
-
-def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
-    """Nothing of it is used."""
     file = tmp_path / "latin1.yaml"
     file.write_bytes("# caf\u00e9\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin1\.yaml: can't be read: not a text in UTF-8"):
         read_config(file)
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("\nrelay: !foo {launch: true}", "2: not YAML: tags (!) are not supported"),
-        ('\nrelay: {maxConnections: !!int ""}', "2: not YAML: tags"),
-        ("\nhosts: {allow: !!str [a]}", "2: not YAML: tags"),
-        ("!!set {relay}", "1: not YAML: tags"),
-        ("relay: {maxConnections: 1:2}", "1: relay.maxConnections: must be a whole number, not text"),
-        (
-            "relay: {maxConnections: " + "1:" * 100_000 + "1}",
-            "1: relay.maxConnections: must be a whole number",
-        ),
-        ("relay: {maxConnections: 0x10}", "1: relay.maxConnections: must be a whole number, not text"),
-        ("relay: {maxConnections: 1e999}", "1: relay.maxConnections: too large a number"),
-        ("relay: {<<: {launch: true}}", "1: relay.<<: unknown key"),
-        ("relay: " + "[" * 100_000, "1: not YAML: nested more than 100 deep"),
-    ],
-)
-def test_what_is_not_of_json_is_an_error_like_any_other(text: str, complaint: str) -> None:
-    (line,) = complaints(text)
-    assert line.startswith(f"{FILE}:{complaint}")

@@ -84,12 +84,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(path: Path) -> None:
     now += 0.5
     assert file.has_changed()
     assert not file.has_changed()
-
-
-def test_a_file_is_read_at_once_on_request(path: Path) -> None:
-    now = _WHOLE_SECONDS
-    file = ConfigFile(path, Config(), AGENT, lambda: now)
-    path.write_text("hosts: {enabled: true}\n")
+    path.write_text("")
     os.utime(path, (now, now))
     assert file.has_changed(at_once=True)
     now += 5

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.made_objects import MADE_CLUSTER_IPS
-from tests.daemon.settings import write_config
+from tests.daemon.made_objects import MADE_CLUSTER_IPS, write_config
+from tests.daemon.running_agent import Agents
 from tests.testbed.world import World
 
 

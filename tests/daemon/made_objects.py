@@ -1,15 +1,25 @@
-"""Objects of the cluster that tests make: load balancers that send PROXY, and Ingresses behind them."""
+"""Objects of the cluster that tests make, and the configuration of their agents, which lists them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network
+from pathlib import Path
+
+import yaml
 
 from tests.apiserver import ApiError, Object, Store, objects
 from tests.apiserver.objects import Port
-from tests.daemon.settings import MADE_NAMESPACE, MADE_SERVICES
 from tests.testbed.addresses import LOAD_BALANCER_IP
+from tests.testbed.world import NODEAGENT_CONFIG
 
+MADE_NAMESPACE = "made"
+MADE_SERVICES = 5
+
+_SERVICES = [
+    {"namespace": "ingress-nginx", "name": "ingress-nginx-controller"},
+    *({"namespace": MADE_NAMESPACE, "name": f"lb-{number}"} for number in range(MADE_SERVICES)),
+]
 MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
 """Of the Services that `made_service` builds."""
 
@@ -50,3 +60,15 @@ def change_cluster(store: Store, dice: random.Random) -> None:
 def made_address(number: int) -> str:
     """Return the address of such a Service's load balancer."""
     return f"203.0.113.{100 + number}"
+
+
+def write_config(file: Path, **sections: Mapping[str, object]) -> Path:
+    """Write the testbed's configuration, with these options, by section, in place of its own."""
+    document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
+    document["loadBalancers"]["services"] = _SERVICES
+    for name, options in sections.items():
+        document.setdefault(name, {}).update(options)
+    # An agent may read it at any moment: it must never see half of it.
+    temporary = file.with_suffix(".new")
+    temporary.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return temporary.replace(file)

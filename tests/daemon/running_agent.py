@@ -1,4 +1,4 @@
-"""`nodeagent run` as a program on a node: started, asked over its own pages, signalled, read."""
+"""`nodeagent run` as a program on a node: started, asked over its own pages, signalled, read, removed."""
 
 import json
 import socket
@@ -7,14 +7,16 @@ from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from typing import Any
+from typing import Any, Self
 
 from tests.agent.scraping import Scrape, read
+from tests.daemon.cluster_api import ClusterApi
 from tests.testbed.agent import Answer
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import PYTHON
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
+from tests.testbed.node_state import living_processes
 from tests.testbed.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
@@ -22,6 +24,7 @@ _ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
 _PROGRAM = (*PYTHON, "nodeagent")
 _PORT = 9467
 _SECONDS = 30.0
+_MISTAKES = ("Reconcile pass failed", "failed unexpectedly")
 
 _numbers = count(1)
 
@@ -175,6 +178,49 @@ class RunningAgent:
             raise WorldError(f"a line of the log is not JSON{log_tail(self.process.log, 80)}") from error
         self._read += len(news + end)
         return self._lines
+
+
+class Agents:
+    """Starts agents, and ends them: none of them may have made a mistake, nor anything be left of them.
+
+    Args:
+        node: Where they run.
+        api: Their API server, which they find as in a pod.
+        config: Their configuration.
+    """
+
+    def __init__(self, node: Host, api: ClusterApi, config: Path) -> None:
+        self.node = node
+        self.config = config
+        self._variables = api.give_account(node)
+        self._started: list[RunningAgent] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self._started:
+            agent.stop()
+        if not self._started:
+            return
+        answer = self._started[-1].cleanup()
+        assert answer.exit_code == 0, answer
+        assert living_processes(self.node, "haproxy") == []
+        for agent in self._started:
+            for words in _MISTAKES:
+                assert agent.lines(words) == []
+
+    def start(self, *options: str, config: Path | None = None) -> RunningAgent:
+        """Begin to start one; `await_ready` waits for it."""
+        agent = RunningAgent(self.node, self._variables, config or self.config, *options)
+        self._started.append(agent)
+        return agent
+
+    def start_ready(self, *options: str) -> RunningAgent:
+        """Start one and wait until its first sync is applied."""
+        agent = self.start(*options)
+        agent.await_ready()
+        return agent
 
 
 def _answer(connection: socket.socket, path: str) -> tuple[int, str]:

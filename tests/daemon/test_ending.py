@@ -5,10 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from signal import SIGTERM
 
-from tests.daemon.agents import Agents
 from tests.daemon.connections import OpenConnection, SlowDownload, new_connections
 from tests.daemon.managed_state import hosts_inode, read_managed_state, table
-from tests.daemon.running_agent import RunningAgent
+from tests.daemon.running_agent import Agents, RunningAgent
 from tests.testbed import addresses
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until

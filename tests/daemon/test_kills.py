@@ -9,12 +9,10 @@ from functools import partial
 
 import pytest
 
-from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.made_objects import change_cluster
+from tests.daemon.made_objects import change_cluster, write_config
 from tests.daemon.managed_state import names, redirects, structure, user_lines
-from tests.daemon.running_agent import RunningAgent
-from tests.daemon.settings import write_config
+from tests.daemon.running_agent import Agents, RunningAgent
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes

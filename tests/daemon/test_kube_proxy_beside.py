@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.legacy_rules import is_on_top, legacy_rules, push_down, restore_legacy
-from tests.daemon.made_objects import made_address, made_service
-from tests.daemon.settings import MADE_NAMESPACE, write_config
+from tests.daemon.made_objects import MADE_NAMESPACE, made_address, made_service, write_config
+from tests.daemon.running_agent import Agents
 from tests.testbed import addresses
 from tests.testbed.namespaces import Host
 from tests.testbed.waiting import meanwhile, wait_until

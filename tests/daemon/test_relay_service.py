@@ -9,12 +9,11 @@ import pytest
 
 from tests.apiserver import objects
 from tests.apiserver.objects import Endpoint, Port
-from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.connections import OpenConnection, new_connections
+from tests.daemon.made_objects import write_config
 from tests.daemon.managed_state import names, redirects, relay_addresses
-from tests.daemon.running_agent import RunningAgent
-from tests.daemon.settings import write_config
+from tests.daemon.running_agent import Agents, RunningAgent
 from tests.testbed import addresses
 from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
 from tests.testbed.inside import fill_etc, run_ip

@@ -23,9 +23,8 @@ from urllib.request import urlopen
 
 from tests.apiserver import ApiServer
 from tests.apiserver.objects import objects_under
-from tests.daemon.made_objects import change_cluster, ingress
+from tests.daemon.made_objects import change_cluster, ingress, write_config
 from tests.daemon.managed_state import hosts_lines
-from tests.daemon.settings import write_config
 from tests.testbed import addresses
 from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.forked import PYTHON
