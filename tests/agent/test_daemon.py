@@ -357,29 +357,45 @@ _NO_SUCH_API = (
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("answers", "cleans"),
     [
-        *(None, faults.Hold(), faults.Answer(500), faults.Disconnect(), faults.html_page(403)),
-        # Of a proxy, of a server that is starting, and of one that does not serve this API.
-        *(faults.html_page(404), faults.Answer(404, body=b"404 page not found\n", content_type="text/plain")),
-        faults.Answer(404, body=_NO_SUCH_API),
+        # An API that is away, silent or that another program answers for is no reason to clean up:
+        ([None], False),
+        *(
+            ([fault], False)
+            for fault in (faults.Hold(), faults.Answer(500), faults.Disconnect(), faults.html_page(403))
+        ),
+        # a proxy, a server that is starting, and one that does not serve this API.
+        ([faults.html_page(404)], False),
+        ([faults.Answer(404, body=b"404 page not found\n", content_type="text/plain")], False),
+        ([faults.Answer(404, body=_NO_SUCH_API)], False),
+        # Refusals until the end mean that it was uninstalled: `kubectl delete -k` deletes its rights first.
+        ([faults.Answer(401)], True),
+        ([faults.Answer(403)], True),
+        # A starting API server refuses at first; then it answers, or is away.
+        ([faults.Answer(403), None], False),
+        ([faults.Answer(403), faults.Disconnect()], False),
     ],
 )
-def test_unless_that_is_known_it_leaves_the_node_as_it_is(
+def test_it_cleans_up_only_if_it_is_known_that_it_was_uninstalled(
     node: Node,
-    fault: faults.RequestFault | None,
-    caplog: pytest.LogCaptureFixture,
+    answers: list[faults.RequestFault | None],
+    cleans: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An API that is away, silent or that another program answers for is no reason to clean up."""
-    monkeypatch.setattr(single_requests, "GOING_SECONDS", 0.0)
+    monkeypatch.setattr(single_requests, "GOING_SECONDS", 1.0)
+    monkeypatch.setattr(single_requests, "_BETWEEN_LOOKS", 0.3)
     monkeypatch.setattr(single_requests, "_ATTEMPT_SECONDS", 0.3)
     node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
-    if fault:
-        node.api.faults.add(fault, path=_DAEMON_SETS, times=None)
+    *first, last = answers
+    for fault in (fault for fault in first if fault):
+        node.api.faults.add(fault, path=_DAEMON_SETS, times=2)
+    if last:
+        node.api.faults.add(last, path=_DAEMON_SETS, times=None)
     node.end()
-    assert node.names() == {"site.example.test"}
-    assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)
+    assert (node.hosts.read_text() == _USERS) is cleans
+    assert ("Could not check if the DaemonSet was deleted" in caplog.text) is (bool(last) and not cleans)
 
 
 def test_a_namespace_that_is_deleted_takes_its_pods_first(node: Node) -> None:
@@ -389,33 +405,6 @@ def test_a_namespace_that_is_deleted_takes_its_pods_first(node: Node) -> None:
     node.api.store.delete("namespaces", "nodeagent")
     node.end()
     assert node.hosts.read_text() == _USERS
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_refusals_for_twenty_seconds_mean_that_it_was_uninstalled(
-    node: Node, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `kubectl delete -k` deletes the agent's rights first."""
-    monkeypatch.setattr(single_requests, "GOING_SECONDS", 1.0)
-    monkeypatch.setattr(single_requests, "_BETWEEN_LOOKS", 0.3)
-    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
-    node.api.faults.add(faults.Answer(status), path=_DAEMON_SETS, times=None)
-    node.end()
-    assert node.hosts.read_text() == _USERS
-
-
-@pytest.mark.parametrize("later", [None, faults.Disconnect()], ids=["it answers", "it is away"])
-def test_an_api_server_that_refuses_while_it_starts_takes_nothing(
-    node: Node, later: faults.RequestFault | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(single_requests, "GOING_SECONDS", 1.0)
-    monkeypatch.setattr(single_requests, "_BETWEEN_LOOKS", 0.3)
-    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
-    node.api.faults.add(faults.Answer(403), path=_DAEMON_SETS, times=2)
-    if later:
-        node.api.faults.add(later, path=_DAEMON_SETS, times=None)
-    node.end()
-    assert node.names() == {"site.example.test"}
 
 
 @pytest.mark.parametrize("finalizers", [[], ["foregroundDeletion"]], ids=["deleted", "its pods are ending"])
