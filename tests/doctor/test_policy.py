@@ -184,6 +184,12 @@ def test_a_status_without_an_address_is_stored_as_it_comes(obj: dict[str, Any]) 
     assert Policy(policy_text([_target()], V1)).admit(obj) == obj
 
 
+def test_as_many_addresses_as_are_written_out_are_changed() -> None:
+    many = _raw([{"ip": f"192.0.2.{number}"} for number in range(33)])
+    modes = [entry.get("ipMode") for entry in _entries(Policy(policy_text([_target()], V1)).admit(many))]
+    assert modes == ["Proxy"] * 32 + [None]
+
+
 @pytest.mark.parametrize("key", ["name", "namespace"])
 def test_a_service_of_another_name_or_namespace_is_stored_as_it_comes(key: str) -> None:
     policy = Policy(policy_text([_target()], V1))

@@ -7,6 +7,7 @@ import pytest
 
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
+from nodeagent.plan.balancers.node_programs import NODE_PORTS
 from tests.plan.made_up import (
     FACTS,
     NODE,
@@ -49,6 +50,21 @@ def test_the_node_port_range_is_the_configured_one() -> None:
     options = config(balancers="nodePortRange: 20000-22767")
     planned = desired(service(ports=("20000", "30000")), options=options)
     assert {listener.bind.port for listener in planned.listeners} == {30000}
+
+
+_NODE_PORTS = """
+22 53 111 179 2112 2375 2376 2379 2380 2381 2382 4240 4244 4245 4250 4251 5473 6443 6444 6641 6642
+6643 6644 6781 6782 6783 6784 7472 7473 7946 8132 8133 8134 8797 9091 9093 9098 9099 9100 9102 9103
+9121 9253 9258 9259 9310 9345 9353 9409 9410 9467 9468 9476 9537 9641 9642 9643 9644 9878 9879 9890
+9891 9893 9901 9962 9963 9964 9965 9977 9978 9979 10010 10248 10249 10250 10254 10255 10256 10257
+10258 10259 10260 10263 10349 10350 10351 10357 11443 17697 20244 20256 20257 22623 22624 29101
+29102 29103 50051 61678 61679
+"""
+
+
+def test_the_ports_of_a_nodes_programs_are_these() -> None:
+    """Written twice: by program with its source there, in order here."""
+    assert sorted(NODE_PORTS) == [int(port) for port in _NODE_PORTS.split()]
 
 
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])

@@ -109,6 +109,7 @@ def test_ports_that_are_no_longer_wanted_are_released(relays: KeptRelay) -> None
 def test_more_ports_than_the_soft_limit_are_held(relays: KeptRelay) -> None:
     many = [listener(port=port) for port in range(5000, 5400)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    relays.serve(many[:200])
     relays.serve(many)
     _kill_haproxy()
     assert _taken(5399) == set()

@@ -168,6 +168,20 @@ def test_a_list_of_groups_without_those_of_definitions_is_not_believed_at_once(
         until(lambda: watched.cluster.snapshot() is not None and hostnames(watched) == BOTH, "all hostnames")
 
 
+def test_how_long_answers_are_awaited_and_believed() -> None:
+    """A typing error would be a load on API servers, or changes that come too late."""
+    assert Timing() == Timing(
+        idle_timeout=150.0,
+        shortest_watch=1.0,
+        unheard=120.0,
+        backoff=(0.5, 30.0),
+        refused=(240.0, 360.0),
+        discovery=(60.0, 90.0),
+        optional_wait=10.0,
+        lasting=Lasting(denials=5, denied=60.0, absent=5.0),
+    )
+
+
 def test_kinds_that_are_really_missing_delay_nothing(api: ApiServer, connection: Connection) -> None:
     began = time.monotonic()
     with watching(api, connection, timing=Timing(), synced=False) as watched:
