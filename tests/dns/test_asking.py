@@ -56,13 +56,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(replying: Replying) -> DnsReply:
-    """Ask a server that answers so for the name."""
     with MadeUpServer(replying) as server:
         return Resolver(lambda: Upstreams((server.endpoint,))).ask(NAME, seconds=60)
 
 
 def addresses(reply: DnsReply) -> list[str]:
-    """The reply's addresses as text."""
     return [str(address) for address in reply.addresses]
 
 

@@ -18,7 +18,6 @@ NOW = 0.0
 
 
 def taken(queue: LookupQueue, now: float) -> list[str]:
-    """All names that may be asked now."""
     found = []
     while (name := queue.take(now)) is not None:
         found.append(name)
@@ -26,12 +25,10 @@ def taken(queue: LookupQueue, now: float) -> list[str]:
 
 
 def names(count: int) -> list[str]:
-    """So many names, in order."""
     return [f"n{number:05}.example.com" for number in range(count)]
 
 
 def of_one(*found: str) -> dict[str, str]:
-    """These names, all of one namespace."""
     return dict.fromkeys(found, "team")
 
 

@@ -47,7 +47,6 @@ class NodeRoot:
 
 @pytest.fixture
 def node(tmp_path: Path) -> NodeRoot:
-    """A node without any of these files."""
     return NodeRoot(tmp_path)
 
 

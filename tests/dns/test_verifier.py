@@ -24,7 +24,6 @@ AWAY = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
 
 
 def told(*addresses: str, ttl: int = 0) -> DnsReply:
-    """A reply with these addresses."""
     return DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)), ttl=ttl)
 
 

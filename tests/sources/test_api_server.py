@@ -21,7 +21,6 @@ def _no_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kubeconfig(directory: Path, *servers: str) -> Path:
-    """A kubeconfig with a cluster a server."""
     clusters = "".join(f'- {{name: c{i}, cluster: {{server: "{url}"}}}}\n' for i, url in enumerate(servers))
     file = directory / "kubeconfig"
     file.write_text(f"apiVersion: v1\nkind: Config\nclusters:\n{clusters}", encoding="utf-8")

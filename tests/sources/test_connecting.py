@@ -26,7 +26,6 @@ _SHORT = 0.5
 
 @contextmanager
 def serving(behave: Callable[[socket.socket], object]) -> Iterator[Endpoint]:
-    """A server that does `behave` to each connection and then closes it."""
     with socket.create_server((str(HOST), 0)) as listener:
         ending = threading.Event()
 

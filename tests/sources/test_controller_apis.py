@@ -9,7 +9,6 @@ from nodeagent.sources.manifests import read_manifests
 
 
 def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[ControllerRoute, ...]:
-    """What is read of one manifest."""
     text = f"kind: {kind}\napiVersion: {api_version}\nmetadata: {{name: site, namespace: web}}\nspec:\n{spec}"
     (folder / "all.yaml").write_text(text, encoding="utf-8")
     snapshot = read_manifests(folder, "node1")

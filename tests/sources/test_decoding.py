@@ -31,18 +31,14 @@ def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -
     [
         ({"clusterIP": "None", "clusterIPs": ["None"]}, [], []),
         ({"clusterIPs": None}, ["10.96.0.7"], []),
-        (
-            {"clusterIPs": ["ten", "10.96.0.7"]},
-            ["10.96.0.7"],
-            ["spec.clusterIPs: 'ten' is not an IP address"],
-        ),
+        ({"clusterIPs": ["ten", "10.96.0.7"]}, ["10.96.0.7"], ["'ten' is not an IP address"]),
     ],
     ids=["headless", "from-before-dual-stack", "invalid"],
 )
 def test_cluster_ips(tmp_path: Path, spec: dict[str, Any], found: list[str], problems: list[str]) -> None:
     service = only_service(read(tmp_path, json.dumps(load_balancer(**spec))))
     assert [str(address) for address in service.cluster_ips] == found
-    assert list(service.problems) == problems
+    assert list(service.problems) == [f"spec.clusterIPs: {problem}" for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -74,11 +70,8 @@ def test_of_services_of_another_type_only_the_cluster_ips_count(tmp_path: Path, 
 )
 def test_the_creation_time(tmp_path: Path, written: str, created: datetime | None) -> None:
     """YAML's own idea of a date does not get in between; null as `kubectl create --dry-run` prints it."""
-    text = f"""\
-kind: Service
-metadata: {{name: a, creationTimestamp: {written}}}
-spec: {{type: LoadBalancer}}
-"""
+    metadata = f"{{name: a, creationTimestamp: {written}}}"
+    text = f"kind: Service\nmetadata: {metadata}\nspec: {{type: LoadBalancer}}\n"
     assert only_service(read(tmp_path, text)).created == created
 
 
@@ -145,8 +138,6 @@ spec: {{controller: k8s.io/ingress-nginx}}"""
 
 
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
-
-
 _EG = "gateway.envoyproxy.io/owning-gateway"
 
 
@@ -183,7 +174,6 @@ def test_whose_gateway_a_service_was_made_for(
 
 
 def node(name: str, **spec: object) -> dict[str, Any]:
-    """A Node as the API gives it."""
     addresses = [
         {"type": "InternalIP", "address": "198.51.100.1"},
         {"type": "InternalIP", "address": "2001:db8:1::1"},
@@ -194,14 +184,14 @@ def node(name: str, **spec: object) -> dict[str, Any]:
     return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {"addresses": addresses}}
 
 
+_RANGES = ["10.244.1.0/24", "fd00:244::/64"]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (
-            {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00:244::/64"]},
-            ["10.244.1.0/24", "fd00:244::/64"],
-        ),
-        ({"podCIDR": "10.244.1.0/24"}, ["10.244.1.0/24"]),
+        ({"podCIDR": "10.244.1.0/24", "podCIDRs": [*_RANGES]}, _RANGES),
+        ({"podCIDR": "10.244.1.0/24"}, _RANGES[:1]),
     ],
 )
 def test_the_node_of_that_name_is_taken(tmp_path: Path, spec: dict[str, object], expected: list[str]) -> None:

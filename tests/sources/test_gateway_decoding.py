@@ -6,19 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.objects import (
-    GATEWAY_API,
-    AllowedNamespaces,
-    Gateway,
-    GatewayListener,
-    LabelRule,
-    ListenerSet,
-    LoadBalancerPoint,
-    ObjectRef,
-    ParentRef,
-    Route,
-    Snapshot,
-)
+from nodeagent.model import objects as model
+from nodeagent.model.objects import GATEWAY_API, GatewayListener, LabelRule, ObjectRef, ParentRef
 from nodeagent.sources.manifests import read_manifests
 
 GATEWAY = """\
@@ -55,8 +44,7 @@ status:
 """
 
 
-def read(folder: Path, *documents: str) -> Snapshot:
-    """What is read of these manifests."""
+def read(folder: Path, *documents: str) -> model.Snapshot:
     (folder / "all.yaml").write_text("\n---\n".join(documents), encoding="utf-8")
     return read_manifests(folder, "node1")
 
@@ -69,7 +57,7 @@ def test_a_gateway(tmp_path: Path) -> None:
         LabelRule("x", "Exists"),
     )
     assert read(tmp_path, GATEWAY).gateways == (
-        Gateway(
+        model.Gateway(
             ObjectRef("Gateway", "infra", "public"),
             datetime(2024, 3, 1, 10, tzinfo=UTC),
             (
@@ -80,15 +68,15 @@ def test_a_gateway(tmp_path: Path) -> None:
                     "HTTPS",
                     "*.example.com",
                     ((GATEWAY_API, "HTTPRoute"), ("example.com", "Special")),
-                    AllowedNamespaces("Selector", selector),
+                    model.AllowedNamespaces("Selector", selector),
                 ),
             ),
             (
-                LoadBalancerPoint(ip_address("192.0.2.1")),
-                LoadBalancerPoint(ip_address("2001:db8::1")),
-                LoadBalancerPoint(None, "lb.example.net"),
+                model.LoadBalancerPoint(ip_address("192.0.2.1")),
+                model.LoadBalancerPoint(ip_address("2001:db8::1")),
+                model.LoadBalancerPoint(None, "lb.example.net"),
             ),
-            AllowedNamespaces("All"),
+            model.AllowedNamespaces("All"),
             {"nodeagent.io/exclude": "false"},
         ),
     )
@@ -143,19 +131,15 @@ PARENTS = (
 @pytest.mark.parametrize(
     ("kind", "version"),
     [
-        ("HTTPRoute", "v1"),
-        ("HTTPRoute", "v1beta1"),
-        ("GRPCRoute", "v1"),
-        ("GRPCRoute", "v1alpha2"),
-        ("TLSRoute", "v1"),
-        ("TLSRoute", "v1alpha3"),
-        ("TLSRoute", "v1alpha2"),
+        *(("HTTPRoute", version) for version in ("v1", "v1beta1")),
+        *(("GRPCRoute", version) for version in ("v1", "v1alpha2")),
+        *(("TLSRoute", version) for version in ("v1", "v1alpha3", "v1alpha2")),
     ],
 )
 def test_a_route(tmp_path: Path, kind: str, version: str) -> None:
     """Its hostnames, and its parents with the API's defaults filled in."""
     assert read(tmp_path, ROUTE.format(kind=kind, version=version)).routes == (
-        Route(
+        model.Route(
             ObjectRef(kind, "web", "site"), hostnames=("a.example.com", "*.b.example.com"), parents=PARENTS
         ),
     )
@@ -207,7 +191,7 @@ spec:
   listeners: [{name: a, port: 443, protocol: HTTPS, hostname: a.example.com}]
 """
     assert read(tmp_path, text).listener_sets == (
-        ListenerSet(
+        model.ListenerSet(
             ObjectRef("ListenerSet", "team", "more"),
             ParentRef(GATEWAY_API, "Gateway", "team", "public"),
             (GatewayListener("a", 443, "HTTPS", "a.example.com"),),

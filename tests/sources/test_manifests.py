@@ -16,30 +16,22 @@ from tests.apiserver.objects import Port, service
 
 
 def load_balancer(name: str = "controller", **spec: object) -> dict[str, Any]:
-    """A Service of type LoadBalancer as the API gives it."""
     given: dict[str, Any] = {"cluster_ips": ["10.96.0.7"], "ports": [Port("https", 443, 443)]}
     made = service(name, "ingress", kind="LoadBalancer", addresses=["192.0.2.1"], **given)
     return made | {"spec": made["spec"] | spec}
 
 
 def ingress(**spec: object) -> dict[str, Any]:
-    """An Ingress as the API gives it."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"name": "site", "namespace": "web"},
-        "spec": spec,
-    }
+    metadata = {"name": "site", "namespace": "web"}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
 
 
 def read(directory: Path, text: str | bytes, name: str = "manifest.yaml") -> Snapshot:
-    """The Snapshot of a directory with one file in it."""
     (directory / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return read_manifests(directory, "node1")
 
 
 def names(snapshot: Snapshot) -> list[str]:
-    """The Services' names in the order read."""
     return [service.ref.name for service in snapshot.services]
 
 
@@ -112,10 +104,7 @@ def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:
     items = [load_balancer("one"), broken, 5, load_balancer("two")]
     snapshot = read(tmp_path, json.dumps({"kind": "List", "items": items}))
     assert names(snapshot) == ["one", "two"]
-    assert [where for where, _ in complaints(snapshot)] == [
-        "broken",
-        "manifest.yaml:1: items[2]",
-    ]
+    assert [where for where, _ in complaints(snapshot)] == ["broken", "manifest.yaml:1: items[2]"]
     assert "manifest.yaml:1: items[1]: Service ingress/broken" in snapshot.unreadable[0].where
 
 
@@ -140,9 +129,8 @@ def test_a_broken_document_hides_no_other_and_is_named_by_its_line(
 )
 def test_what_is_no_api_object_is_named(tmp_path: Path, text: str) -> None:
     """YAML, but nothing that Kubernetes knows."""
-    assert complaints(read(tmp_path, text)) == [
-        ("manifest.yaml:1", "not an API object: it has no kind"),
-    ]
+    why = "not an API object: it has no kind"
+    assert complaints(read(tmp_path, text)) == [("manifest.yaml:1", why)]
 
 
 @pytest.mark.parametrize("text", ["{", '{"kind": "Service",}', '{"kind": "Service"} x', '{"kind": nonsense}'])

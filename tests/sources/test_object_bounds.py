@@ -25,27 +25,8 @@ from nodeagent.model.objects import (
     Snapshot,
 )
 from nodeagent.plan.planner import Planner, plan
-from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import (
-    MOST_HOSTS,
-    MOST_POINTS,
-    MOST_PORTS,
-    decode_api_servers,
-    decode_ingress,
-    decode_node,
-    decode_relay_endpoints,
-    decode_relay_service,
-    decode_service,
-)
-from nodeagent.sources.objects.kinds import (
-    OPTIONAL_KINDS,
-    decode_gateway,
-    decode_ingress_class,
-    decode_listener_set,
-    decode_namespace,
-    decode_route,
-    decode_service_range,
-)
+from nodeagent.sources.objects import api, decoding, kinds
+from nodeagent.sources.objects.decoding import MOST_HOSTS, MOST_POINTS, MOST_PORTS
 
 
 def _hosts(count: int) -> list[str]:
@@ -54,7 +35,7 @@ def _hosts(count: int) -> list[str]:
 
 def _ingress(hosts: list[str]) -> Ingress:
     rules = [{"host": host} for host in hosts]
-    return decode_ingress({"metadata": {"name": "many"}, "spec": {"rules": rules}})
+    return decoding.decode_ingress({"metadata": {"name": "many"}, "spec": {"rules": rules}})
 
 
 def test_hosts_of_an_object_beyond_the_limit_are_reported_and_left_out() -> None:
@@ -63,7 +44,7 @@ def test_hosts_of_an_object_beyond_the_limit_are_reported_and_left_out() -> None
     named = {"metadata": {"name": "many"}}
     ingress = _ingress(hosts)
     service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})
-    route = decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
+    route = kinds.decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
     assert isinstance(service, ControllerRoute)
     assert list(ingress.hosts) == list(service.hosts) == list(route.hostnames) == hosts[:MOST_HOSTS]
     for snapshot, ref in (
@@ -79,11 +60,13 @@ def test_aliases_of_an_ingress_count_as_its_hosts() -> None:
     """Patterns, ports and what has no `www.` are none."""
     aliases = ",".join([*_hosts(MOST_HOSTS), "~^www", "*", "a.example.com:80", "x" * 300])
     keys = {"nginx.ingress.kubernetes.io/server-alias": aliases}
-    found = decode_ingress({"metadata": {"name": "many", "annotations": keys}})
+    found = decoding.decode_ingress({"metadata": {"name": "many", "annotations": keys}})
     assert list(found.hosts) == _hosts(MOST_HOSTS)
     keys = {"nginx.ingress.kubernetes.io/from-to-www-redirect": "true"}
     rules = [{"host": host} for host in ("www.example.com", "*.example.com", "b.example.com")]
-    found = decode_ingress({"metadata": {"name": "www", "annotations": keys}, "spec": {"rules": rules}})
+    found = decoding.decode_ingress(
+        {"metadata": {"name": "www", "annotations": keys}, "spec": {"rules": rules}}
+    )
     assert found.hosts[3:] == ("example.com", "www.b.example.com")
 
 
@@ -113,7 +96,9 @@ def _service(
 ) -> Service:
     status = {"loadBalancer": {"ingress": list(points)}}
     metadata = {"name": "lb", "annotations": annotations}
-    found = decode_service({"metadata": metadata, "spec": {"type": "LoadBalancer", **spec}, "status": status})
+    found = decoding.decode_service(
+        {"metadata": metadata, "spec": {"type": "LoadBalancer", **spec}, "status": status}
+    )
     assert isinstance(found, Service)
     return found
 
@@ -129,19 +114,19 @@ def test_a_long_annotation_is_not_read(length: int, *, kept: bool) -> None:
 
 def test_a_service_range_is_read_in_both_families() -> None:
     """As Kubernetes 1.33 writes it; one without ranges has none."""
-    found = decode_service_range(
+    found = kinds.decode_service_range(
         b'{"metadata":{"name":"kubernetes"},"spec":{"cidrs":["10.96.0.0/12","fd00:10:96::/112"]}}'
     )
     networks = (ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112"))
     assert found == ServiceRange("kubernetes", networks)
-    assert decode_service_range({"metadata": {"name": "empty"}}) == ServiceRange("empty")
+    assert kinds.decode_service_range({"metadata": {"name": "empty"}}) == ServiceRange("empty")
 
 
 @pytest.mark.parametrize("cidrs", [["10.96.0.0/33"], ["10.96.0.0/12", "all"], [7], ["fe80::%eth0/64"]])
 def test_a_service_range_that_can_not_be_read_is_an_error_of_that_object(cidrs: list[object]) -> None:
     """Half of its ranges would be as good as none: what is in the other half could be redirected."""
     with pytest.raises(api.DecodingError):
-        decode_service_range({"metadata": {"name": "odd"}, "spec": {"cidrs": cidrs}})
+        kinds.decode_service_range({"metadata": {"name": "odd"}, "spec": {"cidrs": cidrs}})
 
 
 LARGEST = 1_500_000
@@ -151,7 +136,6 @@ COSTS_AT_MOST = 1_300_000
 
 
 def held(value: object, seen: set[int]) -> int:
-    """Return the bytes of memory that a value and all that it refers to take."""
     if id(value) in seen or value is None or isinstance(value, type | Enum):
         return 0
     seen.add(id(value))
@@ -166,15 +150,15 @@ def held(value: object, seen: set[int]) -> int:
     return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
 
 
-_KINDS = {kind.kind: kind.decode for kind in reversed(OPTIONAL_KINDS)}
+_KINDS = {kind.kind: kind.decode for kind in reversed(kinds.OPTIONAL_KINDS)}
 _TEXTS: list[tuple[Callable[[bytes], object | None], Callable[[list[str]], dict[str, Any]]]] = [
-    (decode_ingress, lambda texts: {"rules": [{"host": text} for text in texts]}),
-    (decode_ingress, lambda texts: {"tls": [{"hosts": texts}]}),
+    (decoding.decode_ingress, lambda texts: {"rules": [{"host": text} for text in texts]}),
+    (decoding.decode_ingress, lambda texts: {"tls": [{"hosts": texts}]}),
     (_KINDS["HTTPRoute"], lambda texts: {"hostnames": texts}),
     (_KINDS["IngressRoute"], lambda texts: {"routes": [{"match": f"Host(`{text}`)"} for text in texts]}),
     (_KINDS["VirtualService"], lambda texts: {"hosts": texts, "gateways": ["x"]}),
     (
-        decode_service,
+        decoding.decode_service,
         lambda texts: {"type": "LoadBalancer", "ports": [{"name": text, "port": 80} for text in texts]},
     ),
 ]
@@ -228,7 +212,6 @@ def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 @cache
 def _only(hint: Any) -> Any:  # noqa: ANN401 - a type, or a generic one
-    """The type that may be missing."""
     union = typing.get_origin(hint) in {typing.Union, types.UnionType}
     return next(one for one in typing.get_args(hint) if one is not type(None)) if union else hint
 
@@ -269,17 +252,17 @@ def _filled(shape: type, grows: tuple[str, ...], count: int, number: int = 0) ->
 
 
 _SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
-    (decode_service, api.Service),
-    (decode_ingress, api.Ingress),
-    (decode_ingress_class, api.IngressClass),
-    (decode_node, api.Node),
-    (decode_relay_service, api.Service),
-    (decode_relay_endpoints, api.EndpointSlice),
-    (decode_api_servers, api.EndpointSlice),
-    (decode_namespace, api.Head),
-    (decode_service_range, api.ServiceCIDR),
-    (decode_gateway, api.Gateway),
-    (decode_listener_set, api.ListenerSet),
+    (decoding.decode_service, api.Service),
+    (decoding.decode_ingress, api.Ingress),
+    (kinds.decode_ingress_class, api.IngressClass),
+    (decoding.decode_node, api.Node),
+    (decoding.decode_relay_service, api.Service),
+    (decoding.decode_relay_endpoints, api.EndpointSlice),
+    (decoding.decode_api_servers, api.EndpointSlice),
+    (kinds.decode_namespace, api.Head),
+    (kinds.decode_service_range, api.ServiceCIDR),
+    (kinds.decode_gateway, api.Gateway),
+    (kinds.decode_listener_set, api.ListenerSet),
     (_KINDS["HTTPRoute"], api.Route),
 ]
 
@@ -352,12 +335,12 @@ def test_routes_and_gateways_cost_little_for_each_comparison() -> None:
         for number in range(64)
     ]
     gateways = tuple(
-        decode_gateway({"metadata": {"name": f"g{number}"}, "spec": {"listeners": listeners}})
+        kinds.decode_gateway({"metadata": {"name": f"g{number}"}, "spec": {"listeners": listeners}})
         for number in range(32)
     )
     parents = [{"name": f"g{number}"} for number in range(32)]
     routes = tuple(
-        decode_route(
+        kinds.decode_route(
             {"metadata": {"name": f"r{n}"}, "spec": {"hostnames": [f"h{n}.test"], "parentRefs": parents}},
             "HTTPRoute",
         )
@@ -378,9 +361,9 @@ def test_a_selector_with_very_many_rules_is_an_error_of_that_object() -> None:
         return {"metadata": {"name": "public"}, "spec": {"listeners": [listener]}}
 
     values = [f"v{number}" for number in range(60)]
-    assert decode_gateway(gateway(3, key="a", operator="In", values=values)).listeners
+    assert kinds.decode_gateway(gateway(3, key="a", operator="In", values=values)).listeners
     with pytest.raises(api.DecodingError, match="more than 64 labels, expressions and values"):
-        decode_gateway(gateway(4, key="a", operator="In", values=values))
+        kinds.decode_gateway(gateway(4, key="a", operator="In", values=values))
 
 
 def test_the_endpoints_of_a_slice_are_bounded_although_each_has_all_ports() -> None:
@@ -389,4 +372,4 @@ def test_the_endpoints_of_a_slice_are_bounded_although_each_has_all_ports() -> N
         "endpoints": [{"addresses": [f"192.0.2.{number}"]} for number in range(200)],
         "ports": [{"port": number} for number in range(1, 201)],
     }
-    assert len(decode_relay_endpoints(slice_)) == MOST_POINTS
+    assert len(decoding.decode_relay_endpoints(slice_)) == MOST_POINTS

@@ -25,20 +25,17 @@ FAMILIES: tuple[tuple[Family, str, str], ...] = (
 
 
 def run(command: str, script: str = "") -> None:
-    """Runs a program in the test's own namespace."""
     done = subprocess.run(command.split(), input=script, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def nftables_mode(made: ServiceRules = INGRESS_SERVICE) -> None:
-    """kube-proxy's table as it writes it."""
     for family, node, pods in FAMILIES:
         service = made.within((family,))
         run("nft -f -", kube_proxy_nftables.render([service], ip_address(node), ip_network(pods)))
 
 
 def iptables_mode(variant: str, made: ServiceRules = INGRESS_SERVICE) -> None:
-    """kube-proxy's chains as it restores them."""
     for family, _, pods in FAMILIES:
         text = kube_proxy_iptables.render([made.within((family,))], ip_network(pods), "")
         run(f"ip{'6' if family == 6 else ''}tables-{variant}-restore --noflush", text)
@@ -65,10 +62,8 @@ def test_a_rule_for_another_port_shows_nothing(mode: str) -> None:
     else:
         iptables_mode(mode, OTHER_PORTS)
     assert caught(CAUGHT, CAUGHT_6) == frozenset()
-    assert caught_addresses([Endpoint(CAUGHT, 4430), Endpoint(CAUGHT_6, 444)], ()).caught == {
-        CAUGHT,
-        CAUGHT_6,
-    }
+    theirs = [Endpoint(CAUGHT, 4430), Endpoint(CAUGHT_6, 444)]
+    assert caught_addresses(theirs, ()).caught == {CAUGHT, CAUGHT_6}
 
 
 @isolated

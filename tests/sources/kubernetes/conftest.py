@@ -18,7 +18,6 @@ def _no_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def api(api: ApiServer) -> ApiServer:
-    """Provide a server with this node's Node."""
     api.store.create(objects.node(NODE))
     return api
 

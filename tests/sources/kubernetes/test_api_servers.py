@@ -16,10 +16,7 @@ from tests.apiserver import ApiServer, Ending, Rule, objects
 from .watching import NODE, until, watching
 
 REAL = frozenset({Endpoint(ip_address("192.0.2.10"), 6443), Endpoint(ip_address("192.0.2.11"), 6443)})
-_REST = [
-    Rule([""], ["*"], ["list", "watch"]),
-    Rule(["networking.k8s.io"], ["*"], ["list", "watch"]),
-]
+_REST = [Rule([group], ["*"], ["list", "watch"]) for group in ("", "networking.k8s.io")]
 _BY_NAME = Rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"], ["kubernetes"])
 
 

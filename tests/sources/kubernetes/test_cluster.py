@@ -17,12 +17,10 @@ INGRESSES = "*/ingresses"
 
 
 def renamed(host: str) -> dict[str, object]:
-    """Return a merge patch that gives an Ingress another host."""
     return {"spec": {"tls": None, "rules": [{"host": host}]}}
 
 
 def hosts(watched: Watched) -> dict[str, tuple[str, ...]]:
-    """Return the hosts of each Ingress."""
     return {found.ref.name: found.hosts for found in watched.snapshot().ingresses}
 
 
@@ -139,13 +137,7 @@ def test_streams_that_end_are_taken_up_again(api: ApiServer, connection: Connect
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        faults.Answer(500),
-        faults.Answer(403),
-        faults.Answer(200, body=b""),
-        faults.Disconnect(),
-        faults.Hold(),
-    ],
+    [*map(faults.Answer, (500, 403)), faults.Answer(200, body=b""), faults.Disconnect(), faults.Hold()],
     ids=lambda fault: type(fault).__name__,
 )
 def test_where_no_watch_ever_brings_anything_lists_do(
@@ -153,9 +145,8 @@ def test_where_no_watch_ever_brings_anything_lists_do(
 ) -> None:
     """A proxy that holds back streams, or a right that was forgotten."""
     api.faults.add(fault, path=INGRESSES, verbs={"watch"}, times=None)
-    with watching(
-        api, connection, timing=replace(QUICK, idle_timeout=0.1, unheard=0.2), synced=False
-    ) as watched:
+    impatient = replace(QUICK, idle_timeout=0.1, unheard=0.2)
+    with watching(api, connection, timing=impatient, synced=False) as watched:
         watched.until_synced()
         for name in "ab":
             api.store.create(objects.ingress(name))

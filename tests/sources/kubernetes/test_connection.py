@@ -14,11 +14,17 @@ SERVICES = "/api/v1/services"
 
 
 def kinds(connection: Connection) -> str:
-    """Return what a list of services answers."""
     return connection.get_json(SERVICES)[:21].decode()
 
 
 LIST = '{"kind":"ServiceList"'
+
+
+def refused(connection: Connection, kind: type[errors.ApiError], words: str | None = None) -> str:
+    """Return the error of a list of services."""
+    with pytest.raises(kind, match=words) as caught:
+        connection.get_json(SERVICES)
+    return str(caught.value)
 
 
 def test_bytes_are_counted_as_they_came_over_the_wire(api: ApiServer, connection: Connection) -> None:
@@ -42,8 +48,7 @@ def test_connections_are_used_again(
     for _ in range(3):
         assert kinds(connection) == LIST
     api.faults.add(faults.Answer(404), path=SERVICES)
-    with pytest.raises(errors.NotFoundError):
-        connection.get_json(SERVICES)
+    refused(connection, errors.NotFoundError)
     assert kinds(connection) == LIST
     assert opened == [("127.0.0.1", api.port)]
 
@@ -68,11 +73,7 @@ def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connect
         (faults.html_page(), errors.NotJsonError, "is text/html; charset=utf-8, not JSON"),
         (faults.Disconnect(), errors.UnreachableError, "Remote end closed connection"),
         # Over TLS a reset may look like an end.
-        (
-            faults.Disconnect(reset=True),
-            errors.UnreachableError,
-            "reset by peer|Remote end closed",
-        ),
+        (faults.Disconnect(reset=True), errors.UnreachableError, "reset by peer|Remote end closed"),
         (faults.CutBody(after=30), errors.UnreachableError, "at 127.0.0.1:"),
     ],
 )
@@ -84,8 +85,7 @@ def test_each_failure_has_its_error(
     words: str,
 ) -> None:
     api.faults.add(fault, path=SERVICES, times=None)
-    with pytest.raises(kind, match=words):
-        connection.get_json(SERVICES)
+    refused(connection, kind, words)
     api.faults.clear()
     assert kinds(connection) == LIST
 

@@ -4,19 +4,13 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from nodeagent.sources.kubernetes import connection as module
+from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import (
-    ApiError,
-    ForbiddenError,
-    NotFoundError,
-    ServerTroubleError,
-    UnauthorizedError,
-    UnreachableError,
-)
 from tests.apiserver import ApiServer, Rule, faults
 from tests.apiserver.containers import Ended
 
@@ -46,16 +40,16 @@ def _answering(api: ApiServer, answer: Ended) -> list[list[str]]:
     return given
 
 
+def _run(connection: Connection, *command: str, timeout: float = 10) -> CompletedProcess[bytes]:
+    return connection.execute(*_WHERE, [*command] or ["true"], timeout=timeout)
+
+
 @pytest.mark.parametrize("answer", [Ended(), Ended(3, bytes(range(256)) * 1000, "trouble: ü".encode())])
 def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Connection, answer: Ended) -> None:
     given = _answering(api, answer)
-    done = connection.execute(*_WHERE, ["cat", "a b", "", "&c=d"], timeout=10)
+    done = _run(connection, "cat", "a b", "", "&c=d")
     assert given == [["cat", "a b", "", "&c=d"]]
-    assert (done.returncode, done.stdout, done.stderr) == (
-        answer.exit_code,
-        answer.stdout,
-        answer.stderr,
-    )
+    assert (done.returncode, done.stdout, done.stderr) == (answer.exit_code, answer.stdout, answer.stderr)
 
 
 def test_more_than_is_wanted_is_not_taken(
@@ -63,16 +57,16 @@ def test_more_than_is_wanted_is_not_taken(
 ) -> None:
     _answering(api, Ended(0, b"x" * 100_001))
     monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_001)
-    assert len(connection.execute(*_WHERE, ["cat"], timeout=10).stdout) == 100_001
+    assert len(_run(connection).stdout) == 100_001
     monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_000)
-    with pytest.raises(ApiError, match="more than 100000 bytes"):
-        connection.execute(*_WHERE, ["cat"], timeout=10)
+    with pytest.raises(errors.ApiError, match="more than 100000 bytes"):
+        _run(connection)
 
 
 def test_a_container_that_does_not_run(api: ApiServer, connection: Connection) -> None:
-    with pytest.raises(ServerTroubleError, match="container not found"):
+    with pytest.raises(errors.ServerTroubleError, match="container not found"):
         connection.execute(f"{_PODS}/nodeagent-1", "relay", ["cat"], timeout=10)
-    with pytest.raises(NotFoundError, match=r'pods "nodeagent-2" not found'):
+    with pytest.raises(errors.NotFoundError, match=r'pods "nodeagent-2" not found'):
         connection.execute(f"{_PODS}/nodeagent-2", "agent", ["cat"], timeout=10)
 
 
@@ -81,26 +75,26 @@ def test_both_rights_are_needed_and_the_rule_is_named(
     api: ApiServer, connection: Connection, verbs: list[str]
 ) -> None:
     api.access.allow_only([Rule([""], ["pods/exec"], verbs)])
-    with pytest.raises(ForbiddenError, match=r'resources: \["pods/exec"\], verbs: \["create"\]'):
-        connection.execute(*_WHERE, ["true"], timeout=10)
+    with pytest.raises(errors.ForbiddenError, match=r'resources: \["pods/exec"\], verbs: \["create"\]'):
+        _run(connection)
     api.access.allow_only([Rule([""], ["pods/exec"], ["get", "create"])])
-    assert connection.execute(*_WHERE, ["true"], timeout=10).returncode == 0
+    assert _run(connection).returncode == 0
 
 
 def test_credentials_are_sent_and_renewed_once(api: ApiServer, tmp_path: Path) -> None:
     api.access.require_token("first")
     with connected(api, tmp_path) as connection:
-        assert connection.execute(*_WHERE, ["true"], timeout=10).returncode == 0
+        assert _run(connection).returncode == 0
         api.access.require_token("second")
         api.access.revoke_token("first")
-        with pytest.raises(UnauthorizedError):
-            connection.execute(*_WHERE, ["true"], timeout=10)
+        with pytest.raises(errors.UnauthorizedError):
+            _run(connection)
 
 
 def test_a_node_that_does_not_answer_is_given_up_in_time(api: ApiServer, connection: Connection) -> None:
     held = api.faults.add(faults.Hold(), path=_EXEC)
-    with pytest.raises(UnreachableError, match="no answer in time"):
-        connection.execute(*_WHERE, ["true"], timeout=0.3)
+    with pytest.raises(errors.UnreachableError, match="no answer in time"):
+        _run(connection, timeout=0.3)
     api.faults.remove(held)
 
 
@@ -113,8 +107,8 @@ def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connect
 
     api.containers.run("nodeagent", "nodeagent-1", "agent", program)
     began = time.monotonic()
-    with pytest.raises(UnreachableError, match="no answer in time"):
-        connection.execute(*_WHERE, ["true"], timeout=0.3)
+    with pytest.raises(errors.UnreachableError, match="no answer in time"):
+        _run(connection, timeout=0.3)
     assert time.monotonic() - began < 4
     released.set()
 
@@ -122,18 +116,18 @@ def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connect
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (faults.Disconnect(), UnreachableError),
-        (faults.Disconnect(reset=True), UnreachableError),
-        (faults.html_page(), ApiError),
+        (faults.Disconnect(), errors.UnreachableError),
+        (faults.Disconnect(reset=True), errors.UnreachableError),
+        (faults.html_page(), errors.ApiError),
     ],
 )
 def test_no_websocket(
-    api: ApiServer, connection: Connection, fault: faults.RequestFault, error: type[ApiError]
+    api: ApiServer, connection: Connection, fault: faults.RequestFault, error: type[errors.ApiError]
 ) -> None:
     """The server cuts the handshake, or gives a page instead."""
     api.faults.add(fault, path=_EXEC)
     with pytest.raises(error):
-        connection.execute(*_WHERE, ["true"], timeout=10)
+        _run(connection)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 50, 70_000, 100_050])
@@ -142,5 +136,5 @@ def test_an_answer_that_breaks_off_never_passes_for_a_whole_one(
 ) -> None:
     _answering(api, Ended(0, b"x" * 100_000))
     api.faults.add(faults.CutBody(after), path=_EXEC)
-    with pytest.raises(UnreachableError):
-        connection.execute(*_WHERE, ["cat"], timeout=10)
+    with pytest.raises(errors.UnreachableError):
+        _run(connection)

@@ -17,7 +17,7 @@ from nodeagent.sources.kubernetes import credentials, errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from tests.apiserver import ApiServer, Rule, Tls
 from tests.sources.kubernetes.passage import Passage
-from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds
+from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds, refused
 from tests.testbed.certificates import make_certificate
 
 
@@ -69,8 +69,7 @@ def test_a_token_is_read_again_once_it_is_refused_or_has_expired(
         api.access.require_token("new")
         api.access.revoke_token("old")
         if how != "exec, expired":
-            with pytest.raises(errors.UnauthorizedError, match="does not accept these credentials"):
-                connection.get_json(SERVICES)
+            refused(connection, errors.UnauthorizedError, "does not accept these credentials")
         token.write_text("new", encoding="utf-8")
         assert kinds(connection) == LIST
 
@@ -78,12 +77,8 @@ def test_a_token_is_read_again_once_it_is_refused_or_has_expired(
 def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
     kubeconfig = api.write_kubeconfig(tmp_path / "config")
     api.access.require_token("secret")
-    with (
-        connect(kubeconfig) as connection,
-        pytest.raises(errors.UnauthorizedError, match="no credentials") as caught,
-    ):
-        connection.get_json(SERVICES)
-    assert "secret" not in str(caught.value)
+    with connect(kubeconfig) as connection:
+        assert "secret" not in refused(connection, errors.UnauthorizedError, "no credentials")
 
 
 @pytest.fixture
@@ -124,11 +119,7 @@ def test_tls_as_the_kubeconfig_wants_it(secure: tuple[ApiServer, Path], cluster:
     ("cluster", "user", "words"),
     [
         ({}, {}, "at 127.0.0.1:"),
-        (
-            {"certificate-authority": "stranger.crt"},
-            None,
-            "certificate.verify.failed|CERTIFICATE_VERIFY_FAILED",
-        ),
+        ({"certificate-authority": "stranger.crt"}, None, "(?i)certificate.verify.failed"),
         ({"tls-server-name": "other.example"}, None, r"other\.example"),
     ],
     ids=["no-client-certificate", "no-trusted-authority", "other-name"],
@@ -141,11 +132,8 @@ def test_tls_that_fails(
     words: str,
 ) -> None:
     make_certificate(tmp_path, "stranger")
-    with (
-        connect(changed(secure[1], cluster, user)) as connection,
-        pytest.raises(errors.UnreachableError, match=words),
-    ):
-        connection.get_json(SERVICES)
+    with connect(changed(secure[1], cluster, user)) as connection:
+        refused(connection, errors.UnreachableError, words)
 
 
 def test_what_is_replaced_is_used_with_the_next_connection(
@@ -164,8 +152,7 @@ def test_what_is_replaced_is_used_with_the_next_connection(
             good = {file: file.read_text("utf-8") for file in spoiled}
             _write_all(spoiled)
             with connect(kubeconfig) as connection:
-                with pytest.raises(errors.UnreachableError):
-                    connection.get_json(SERVICES)
+                refused(connection, errors.UnreachableError)
                 _write_all(good)
                 assert kinds(connection) == LIST
                 assert connection.server == ("127.0.0.1", api.port)
@@ -186,18 +173,14 @@ def test_a_proxy_is_used_unless_it_is_disabled(
         assert connection.server == ("kube.invalid", 6443)
         assert kinds(connection) == LIST
     monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,.invalid")
-    with connect(kubeconfig) as connection, pytest.raises(errors.UnreachableError):
-        connection.get_json(SERVICES)
+    with connect(kubeconfig) as connection:
+        refused(connection, errors.UnreachableError)
     assert len(api.traffic.seen("list", SERVICES)) == 1
     monkeypatch.delenv("NO_PROXY")
     api.stop_listening()
-    with (
-        connect(kubeconfig) as connection,
-        pytest.raises(
-            errors.UnreachableError, match=f"through the proxy 127.0.0.1:{api.port}: Connection refused"
-        ),
-    ):
-        connection.get_json(SERVICES)
+    with connect(kubeconfig) as connection:
+        words = f"through the proxy 127.0.0.1:{api.port}: Connection refused"
+        refused(connection, errors.UnreachableError, words)
 
 
 _TEXT_FOR_MAPPINGS = """
@@ -212,10 +195,7 @@ current-context: x
     ("written", "words"),
     [
         (None, r"there is no such file; .* --kubeconfig FILE, or set KUBECONFIG \(k3s: /etc/rancher"),
-        ("", "can't be used to reach the API server"),
-        ("{", "can't be used to reach the API server"),
-        ("kind: Config", "can't be used to reach the API server"),
-        ("[]", "can't be used to reach the API server"),
+        *((text, "can't be used to reach the API server") for text in ("", "{", "kind: Config", "[]")),
         ("just text", "it does not have the form of a kubeconfig"),
         (_TEXT_FOR_MAPPINGS, "it does not have the form of a kubeconfig"),
     ],
@@ -247,11 +227,9 @@ def test_where_the_configuration_is_looked_for(
 
 def test_a_server_behind_a_path(api: ApiServer, tmp_path: Path) -> None:
     """As with a management plane that has many clusters behind one address."""
-    kubeconfig = changed(
-        api.write_kubeconfig(tmp_path / "config"), {"server": f"{api.url}/k8s/clusters/c-1/"}
-    )
-    with connect(kubeconfig) as connection, pytest.raises(errors.NotFoundError):
-        connection.get_json(SERVICES)
+    server = {"server": f"{api.url}/k8s/clusters/c-1/"}
+    with connect(changed(api.write_kubeconfig(tmp_path / "config"), server)) as connection:
+        refused(connection, errors.NotFoundError)
     assert api.traffic.seen("*")[-1].path == f"/k8s/clusters/c-1{SERVICES}"
 
 
@@ -262,8 +240,8 @@ def test_impersonation_is_asked_for(api: ApiServer, tmp_path: Path) -> None:
     more = {"as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["x", "y"]}}
     user = {"token": "admin", "as": "limited", **more}
     kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
-    with connect(kubeconfig) as connection, pytest.raises(errors.ForbiddenError, match='User "limited"'):
-        connection.get_json(SERVICES)
+    with connect(kubeconfig) as connection:
+        refused(connection, errors.ForbiddenError, 'User "limited"')
     assert [*credentials.kubeconfig(str(kubeconfig)).default_headers.items()] == [
         ("Impersonate-User", "limited"),
         ("Impersonate-Uid", "7"),

@@ -27,12 +27,10 @@ ALL_BUT_ROUTES = [
 
 
 def hostnames(watched: Watched) -> list[str]:
-    """Return the hostnames of all Routes."""
     return sorted(name for route in watched.snapshot().routes for name in route.hostnames)
 
 
 def until_hostnames(watched: Watched, *expected: str) -> None:
-    """Return when the Routes have exactly these."""
     until(lambda: hostnames(watched) == sorted(expected), f"hostnames {expected}")
 
 
@@ -43,7 +41,6 @@ def until_looked(api: ApiServer, times: int) -> None:
 
 
 def coverage(watched: Watched, name: str = ROUTES) -> KindState:
-    """Return what the server has of a resource."""
     return watched.state(name).state
 
 

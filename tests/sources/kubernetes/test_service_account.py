@@ -13,7 +13,7 @@ from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.credentials import service_account
 from tests.apiserver import ApiServer, Tls, objects
-from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
+from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds, refused
 from tests.sources.kubernetes.watching import until
 from tests.testbed.certificates import make_certificate
 
@@ -23,7 +23,6 @@ _NAMES = "subjectAltName=IP:127.0.0.1"
 
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
-    """Return the directory of a ServiceAccount."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("first\n", encoding="ascii")
@@ -41,7 +40,6 @@ def api(tmp_path: Path, account: Path) -> Iterator[ApiServer]:
 
 
 def connect(server: ApiServer, account: Path, host: str = "127.0.0.1") -> Connection:
-    """A connection as in a pod."""
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(server.port)}
     return Connection(lambda: service_account(environment, account))
 
@@ -88,12 +86,9 @@ def test_a_day_of_rotated_tokens(api: ApiServer, connection: Connection, account
 def test_a_token_that_is_refused_or_gone(api: ApiServer, connection: Connection, account: Path) -> None:
     api.access.require_token("second")
     api.access.revoke_token("first")
-    with pytest.raises(errors.UnauthorizedError, match=r"401: .*its ServiceAccount") as caught:
-        connection.get_json(SERVICES)
-    assert "first" not in str(caught.value)
+    assert "first" not in refused(connection, errors.UnauthorizedError, r"401: .*its ServiceAccount")
     (account / "token").unlink()
-    with pytest.raises(errors.UnauthorizedError, match=r"credentials can't be renewed: .*token"):
-        connection.get_json(SERVICES)
+    refused(connection, errors.UnauthorizedError, r"credentials can't be renewed: .*token")
 
 
 def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path, tmp_path: Path) -> None:
@@ -101,13 +96,10 @@ def test_a_rotated_ca_is_used_once_tls_has_failed(api: ApiServer, account: Path,
     good = (account / "ca.crt").read_bytes()
     (account / "ca.crt").write_bytes(stranger.read_bytes())
     with connect(api, account) as connection:
-        with pytest.raises(
-            errors.UnreachableError, match=r"(?i)certificate.verify.failed.*check .* its address and CA"
-        ):
-            connection.get_json(SERVICES)
+        words = r"(?i)certificate.verify.failed.*check .* its address and CA"
+        refused(connection, errors.UnreachableError, words)
         (account / "ca.crt").write_bytes(b"-----BEGIN CERT")
-        with pytest.raises(errors.UnauthorizedError, match=r"the pod's ServiceAccount: can't be used"):
-            connection.get_json(SERVICES)
+        refused(connection, errors.UnauthorizedError, r"the pod's ServiceAccount: can't be used")
         with pytest.raises(errors.UnauthorizedError, match="credentials can't be renewed"):
             connection.open_stream(SERVICES, {"watch": "true"})
         (account / "ca.crt").write_bytes(good)
@@ -144,11 +136,8 @@ def test_certificates_without_an_authority_key_identifier(tmp_path: Path, accoun
 
 
 def test_another_hosts_certificate(api: ApiServer, account: Path) -> None:
-    with (
-        connect(api, account, "localhost") as connection,
-        pytest.raises(errors.UnreachableError, match="localhost"),
-    ):
-        connection.get_json(SERVICES)
+    with connect(api, account, "localhost") as connection:
+        refused(connection, errors.UnreachableError, "localhost")
 
 
 def test_proxies_of_the_environment_are_ignored(

@@ -27,7 +27,6 @@ QUICK = Timing(
 
 
 def ingress_route(host: str) -> Object:
-    """Build an IngressRoute."""
     return {
         "kind": "IngressRoute",
         "apiVersion": "traefik.io/v1alpha1",
@@ -42,7 +41,6 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 
 def unordered(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with its members in a fixed order."""
     members: dict[str, Any] = {one.name: getattr(snapshot, one.name) for one in fields(snapshot)}
     lists = {name: tuple(sorted(held, key=str)) for name, held in members.items() if type(held) is tuple}
     return replace(snapshot, **(members | lists))
@@ -143,5 +141,4 @@ def watching(
 
 
 def connected(api: ApiServer, folder: Path) -> Connection:
-    """Return a connection by a kubeconfig, as a user would have it."""
     return connect(api.write_kubeconfig(folder / "kubeconfig"))
