@@ -302,12 +302,9 @@ def _run(command: list[str]) -> str | None:
 
 
 class KubeProxy(Struct, frozen=True):
-    """The actual rules.
+    """kube-proxy's modes with rules or devices here, each with the evidence: usually one.
 
-    Attributes:
-        modes: kube-proxy's modes with rules or devices here, each with the evidence: usually one.
-        held: the addresses that these rules translate; None if some rules could not be read.
-        unreadable: which rules could not be read, and why; empty if all were.
+    `held` are the addresses that these rules translate, None if some are `unreadable`, which says why.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()

@@ -72,7 +72,7 @@ class Cluster:
     Args:
         connection: to the API server; not closed here.
         node_name: this node's name.
-        relay: namespace and name of an existing relay Service; None if this node relays itself.
+        relay: an existing relay Service; None if this node relays itself.
         hostnames: whether hostnames are wanted; if not, what claims them is not watched.
         on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
             time; it should only wake another thread.
@@ -157,11 +157,8 @@ class Cluster:
         states = [one for one in self.states() if one.optional and one.name != DISCOVERY]
         absent = {one.name for one in states if one.state is KindState.ABSENT}
         denied = (self._not_covered(one) for one in states if one.state is KindState.DENIED)
-        pending = {
-            one.name: one.error or "the API server has not shown it yet"
-            for one in states
-            if one.state is KindState.PENDING
-        }
+        unseen = [one for one in states if one.state is KindState.PENDING]
+        pending = {one.name: one.error or "the API server has not shown it yet" for one in unseen}
         held = [each.store.values() for each in self._now() if each.resource.name not in absent]
         made_of = (held, tuple(dict.fromkeys(denied)), pending)
         if self._snapshot is None or made_of != self._made_of:
@@ -195,10 +192,8 @@ class Cluster:
         )
 
     def _state(self, name: str, reflector: Reflector | None) -> KindState:
-        discovered = self._discovered.get(name)
-        if reflector is None:
-            return state_of(None, discovered, known=False)
-        return state_of(reflector.answers, discovered, known=reflector.store.synced)
+        answers, known = (reflector.answers, reflector.store.synced) if reflector else (None, False)
+        return state_of(answers, self._discovered.get(name), known=known)
 
     def _of_discovery(self) -> ResourceState:
         denied = any(one.denied for one in self._discovered.values())
@@ -271,12 +266,9 @@ class Cluster:
         with self._lock:
             if self._stopping.is_set():
                 return
-            gone = [
-                name
-                for name, each in self._reflectors.items()
-                if name not in wanted or (name in kinds and self._state(name, each) is KindState.ABSENT)
-            ]
-            removed = [self._reflectors.pop(name) for name in gone]
+            states = {name: self._state(name, each) for name, each in self._reflectors.items()}
+            absent = {name for name in kinds if states.get(name) is KindState.ABSENT}
+            removed = [self._reflectors.pop(name) for name in states if name in absent or name not in wanted]
             for row in rows:
                 self._watch(row)
         for each in removed:
@@ -285,13 +277,13 @@ class Cluster:
             self._changed()
 
     def _watch(self, row: Resource) -> None:
-        known = self._reflectors.get(row.name)
-        if known is not None and known.resource.path == row.path:
-            return
+        known, store = self._reflectors.get(row.name), None
         if known is not None:
+            if known.resource.path == row.path:
+                return
             known.stop()
-        # In another version they are the same objects: the held ones stay until they are listed in it.
-        store = known.store if known is not None else None
+            # In another version they are the same objects: the held ones stay until they are listed in it.
+            store = known.store
         self._reflectors[row.name] = Reflector(self._connection, row, self._timing, self._changed, store)
         self._reflectors[row.name].start()
 

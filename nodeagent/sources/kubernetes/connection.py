@@ -146,9 +146,8 @@ class Connection:
     ) -> CompletedProcess[bytes]:
         """Run a program in a container of the pod with that path; without a terminal, input or shell.
 
-        Returns how it ended; if with an exit code other than 0, standard error has at least the server's
-        words.
-        RBAC: `get` on pods/exec, since Kubernetes 1.35 `create` as well.
+        An exit code other than 0 is not an error; standard error then has at least the server's words. RBAC:
+        `get` on pods/exec, since Kubernetes 1.35 `create` as well.
 
         Raises:
             ApiError: there is no such program; or it is unknown whether it ran: the server rejects it or does

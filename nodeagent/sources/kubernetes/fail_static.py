@@ -1,9 +1,8 @@
 """What fail static means for one kind of objects: what is known of it while the API server does not say.
 
-A kind that was read once is known as it was last seen, however long ago. One bad answer is not an answer: an
-API server that has just started denies requests until it has read its roles, and does not have the kinds of
-CustomResourceDefinitions until it has read those. So a denial counts once it has lasted, and so does the
-absence of a kind. Until then, a kind that was never read is pending, and while any is, a pass only adds
+One bad answer is not an answer: an API server that has just started denies requests until it has read its
+roles, and lacks the kinds of CustomResourceDefinitions until it has read those. So a denial counts once it
+has lasted, and so does the absence of a kind. While any kind is pending, a pass only adds
 (`agent.convergence`), and CoreDNS' ConfigMap is not written.
 """
 

@@ -43,14 +43,13 @@ class Timing:
     """The threads' durations; all in seconds.
 
     Attributes:
-        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks arrive about once
-            a minute (KEP-956).
+        idle_timeout: a watch without a byte counts as dead. Bookmarks arrive about once a minute (KEP-956).
         shortest_watch: a watch that ends sooner is a failure, whatever it brought: the waits grow.
-        unheard: without a line of any watch, after which the resource is listed again: a proxy that holds
-            back streams, or a server that can't watch, makes changes late, not unknown.
+        unheard: without a line of any watch, the resource is listed again: a proxy that holds back streams,
+            or a server that can't watch, makes changes late, not unknown.
         backoff: the first wait after a failure, and the longest.
-        refused: a range of seconds, after which a kind that is denied is requested again.
-        discovery: a range of seconds, after which the server is asked again which optional kinds it has.
+        refused: a kind that is denied is requested again after this range.
+        discovery: the server is asked again which optional kinds it has after this range.
         optional_wait: how long the first snapshot waits for optional kinds that have not answered.
         lasting: from when on denial and absence of a kind are believed.
     """
@@ -101,13 +100,10 @@ class Store:
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
         with self._lock:
-            news = not self.synced
-            self.synced = True
-            for key in self._items.keys() - items.keys():
-                news |= self._hold(key, None)
-            for key, item in items.items():
-                news |= self._hold(key, item)
-            return news
+            changes = [self._hold(key, None) for key in self._items.keys() - items.keys()]
+            changes += [self._hold(key, item) for key, item in items.items()]
+            first, self.synced = not self.synced, True
+            return first or any(changes)
 
     def apply(self, key: Key, version: int, item: Item | None) -> bool:
         """Take over an object as it is at a version, None if it is gone, unless something newer is known.
@@ -161,13 +157,12 @@ class Reflector:
         self._backoff = Backoff(*timing.backoff)
         self._gone_at = -math.inf
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._keep_up, name=f"watch-{resource.name}", daemon=True)
 
     @property
     def error(self) -> str | None:
-        """What is wrong now, in words for a person; None while all is well."""
+        """What is wrong now, in words; None while all is well."""
         return None if self.answers.error is None else str(self.answers.error)
 
     def start(self) -> None:
@@ -177,9 +172,8 @@ class Reflector:
     def stop(self) -> None:
         """Signal the thread to end; nothing is reported from now on."""
         self._stopping.set()
-        with self._lock:
-            if self._stream is not None:
-                self._stream.interrupt()
+        if (stream := self._stream) is not None:
+            stream.interrupt()
 
     def join(self, timeout: float) -> None:
         """Wait for the thread's end, at most `timeout` seconds: a slow list may take longer."""
@@ -237,8 +231,7 @@ class Reflector:
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
         }
         stream = self._connection.open_stream(self.resource.path, query, self._timing.idle_timeout)
-        with self._lock:
-            self._stream = stream
+        self._stream = stream
         if self._stopping.is_set():
             stream.interrupt()
         self.watches += 1
@@ -260,8 +253,7 @@ class Reflector:
         finally:
             if time.monotonic() - opened >= self._timing.shortest_watch:
                 self._backoff.reset()
-            with self._lock:
-                self._stream = None
+            self._stream = None
             stream.close()
 
     def _answered(self, error: Exception | None, *, changed: bool = False) -> None:

@@ -169,8 +169,7 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
     in a row for 20 seconds mean that, too: an API server that is just starting refuses for less. A proxy's
     refusal is none. RBAC: get this DaemonSet by name.
 
-    Raises:
-        SourceError: the API did not answer within 20 seconds.
+    Raises SourceError if the API did not answer within 20 seconds.
     """
     deadline = time.monotonic() + GOING_SECONDS
     only_refused = True
@@ -213,9 +212,8 @@ def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: floa
 
     RBAC: get and delete this object by name.
 
-    Raises:
-        SourceError: The API server denies it, or pods still exist after that time. The workload is being
-            deleted all the same: a second call continues to wait.
+    Raises SourceError if the API server denies it, or if pods still exist after that time: a second call
+    continues to wait.
     """
     deadline = time.monotonic() + seconds
     try:

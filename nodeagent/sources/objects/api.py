@@ -235,9 +235,7 @@ class _GatewayAddress(Struct):
     type: str | None = None
 
 
-class GatewayStatus(Struct):
-    """A Gateway's status."""
-
+class _GatewayStatus(Struct):
     addresses: list[_GatewayAddress] | None = None
 
 
@@ -245,7 +243,7 @@ class Gateway(Head):
     """Gateway."""
 
     spec: GatewaySpec | None = None
-    status: GatewayStatus | None = None
+    status: _GatewayStatus | None = None
 
 
 class _ListenerSetSpec(Struct, rename="camel"):
@@ -316,12 +314,9 @@ _MOST_USED = 64 * 1024
 
 
 def check_size(raw: Raw, *parts: object) -> None:
-    """Check that the parts of an object that are used are no larger than any real one's.
+    """Raise DecodingError if the parts of an object that are used are larger than any real one's.
 
     A label selector of 1.5 MB takes 22 MB as a value; one that is cut off would mean something else.
-
-    Raises:
-        DecodingError: they are.
     """
     if isinstance(raw, bytes) and len(raw) > _MOST_USED and len(msgspec.json.encode(parts)) > _MOST_USED:
         raise DecodingError(f"more than {_MOST_USED} bytes besides annotations and hostnames")
