@@ -1,11 +1,15 @@
 """Traefik's and Istio's own objects: which hosts they ask for, and what is none in them."""
 
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nodeagent.model.objects import ControllerRoute
 from nodeagent.sources.manifests import read_manifests
+from nodeagent.sources.objects.kinds import hosts_in_rule
 
 
 def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[ControllerRoute, ...]:
@@ -60,3 +64,60 @@ def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec:
     """The object is readable; there is no host in it."""
     (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", spec)
     assert found.hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "hosts"),
+    [
+        ("Host(`a.example.com`)", ["a.example.com"]),
+        ('Host("a.example.com")', ["a.example.com"]),
+        ("Host(`a.example.com`) || Host(`b.example.com`)", ["a.example.com", "b.example.com"]),
+        ("Host(`a.example.com`, `b.example.com`)", ["a.example.com", "b.example.com"]),  # Traefik v2
+        ("Host(`a.example.com`) && PathPrefix(`/x`)", ["a.example.com"]),
+        ("(Host(`a.com`) || HostHeader(`b.com`)) && Path(`/`)", ["a.com", "b.com"]),
+        ("HostSNI(`a.example.com`)", ["a.example.com"]),
+        ("host(`a.example.com`)", ["a.example.com"]),
+        ("Host ( `a.example.com` )\n||  Host(`a.example.com`)", ["a.example.com"]),
+        ("HostSNI(`*`)", []),
+        ("HostRegexp(`^.+[.]example[.]com$`)", []),
+        ("HostRegexp(`{sub:[a-z]+}.example.com`) || Host(`a.example.com`)", ["a.example.com"]),
+        ("PathPrefix(`/Host(x)`)", []),
+        ("Headers(`X-Host`, `Host(a)`) && Host(`b.example.com`)", ["b.example.com"]),
+        ("!Host(`a.example.com`)", []),
+        ("!Host(`a.example.com`) && Host(`b.example.com`)", ["b.example.com"]),
+        ("!(Host(`a.com`) || Host(`b.com`)) || Host(`c.com`)", ["c.com"]),
+        ("!(PathPrefix(`/x`) || !Host(`a.example.com`))", ["a.example.com"]),
+        ("Host(`a.example.com`", ["a.example.com"]),
+        (")))Host(`a.example.com`)", ["a.example.com"]),
+        ("Host(`a.example.com)", []),
+        ("", []),
+    ],
+)
+def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
+    assert list(hosts_in_rule(rule)) == hosts
+
+
+@given(st.text(alphabet='Host(`a.b`)"!&| ,\\', max_size=60))
+@settings(deadline=None)
+def test_no_text_is_too_odd(rule: str) -> None:
+    """Each host found is in the rule, in quotes."""
+    for host in hosts_in_rule(rule):
+        assert f"`{host}`" in rule or f'"{host}"' in rule
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'Host("' + '\\"' * 500_000,
+        "Host(" + "`" * 1_000_001,
+        "(" * 500_000 + ")" * 500_000,
+        'Host("' + "\\" * 1_000_001,
+        "Host(" + '"a" ' * 250_000,
+    ],
+    ids=["quotes", "backticks", "parentheses", "backslashes", "texts"],
+)
+def test_a_rule_of_a_megabyte_costs_seconds_and_not_hours(rule: str) -> None:
+    """Anyone can write one: the agent, which reads it, has one interpreter for everything."""
+    started = time.process_time()
+    hosts_in_rule(rule)
+    assert time.process_time() - started < 10

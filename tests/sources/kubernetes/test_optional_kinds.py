@@ -190,23 +190,6 @@ def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
         until(lambda: watched.snapshot().not_covered == (), "nothing left to tell")
 
 
-def test_discovery_that_fails_changes_nothing(api: ApiServer, connection: Connection) -> None:
-    """An answer that lacks a kind which answers itself changes nothing either."""
-    api.store.serve(*GATEWAY_API)
-    api.store.create(objects.http_route("a"))
-    with watching(api, connection) as watched:
-        api.faults.add(faults.Answer(503), path="/apis", times=None)
-        until(lambda: watched.state("discovery").error is not None, "discovery to fail")
-        assert hostnames(watched) == ["www.example.com"]
-        api.faults.clear()
-        empty = b'{"kind":"APIGroupList","apiVersion":"v1","groups":[]}'
-        api.faults.add(faults.Answer(200, body=empty), path="/apis", times=None)
-        until(lambda: watched.state("discovery").objects == 0, "a discovery that finds nothing")
-        assert hostnames(watched) == ["www.example.com"]
-        api.store.create(objects.http_route("b", hostnames=["b.example"]))
-        until_hostnames(watched, "b.example", "www.example.com")
-
-
 @pytest.mark.parametrize("path", ["/apis", f"/apis/{GROUP}/v1"])
 def test_a_discovery_that_rbac_denies_is_reported(api: ApiServer, connection: Connection, path: str) -> None:
     """A cluster whose administrators took system:discovery away."""
