@@ -11,27 +11,26 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.node_lock import NodeLock
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reporter import CONFIG, PARTS, PLAN, Reporter
+from nodeagent.agent.reporter import PARTS, PLAN, Reporter
 from nodeagent.agent.status_file import StatusFile, status_path
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.errors import ApplyError, ConfigError, SourceError
+from nodeagent.errors import ApplyError, SourceError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.observe.event_recorder import EventRecorder
-from nodeagent.observe.metrics import AgentMetrics
-from nodeagent.observe.status import RejectedConfig, Status
+from nodeagent.observe.metrics import CONFIG, AgentMetrics, reload_config
+from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.api_servers import ServerLookups, find_api_servers
@@ -235,17 +234,8 @@ class Agent:
 
     def _reload_config(self) -> None:
         at_once, self._reload = self._reload, False
-        try:
-            if not self._config_file.reload(at_once=at_once):
-                return
-        except ConfigError as error:
-            say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
-            self._metrics.config_reloads.labels("rejected").inc()
-            self._report_config(str(error))
+        if not reload_config(self._config_file, self._metrics, at_once=at_once):
             return
-        _LOG.info("Reloaded the configuration")
-        self._report_config(None)
-        self._metrics.config_reloads.labels("ok").inc()
         self._config = config = self._config_file.config
         self._components.relay.reserve(Desired())
         self._components = build_components(config, adopt=self._settings.adopt)
@@ -253,12 +243,6 @@ class Agent:
         self._cluster.want_hostnames(wanted=config.hosts.enabled)
         if self._writing:
             self._begin()
-
-    def _report_config(self, why: str | None) -> None:
-        """Report that the configuration's file was rejected, or (None) is active."""
-        self._status.report(CONFIG, why)
-        active = msgspec.json.encode(self._config, enc_hook=str).decode()
-        self._status.rejected = RejectedConfig(str(self._settings.config_file), why, active) if why else None
 
     def _take_lock(self) -> None:
         """Become the node's writer as soon as no other process is: one that was started manually."""

@@ -10,12 +10,12 @@ from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError
 from nodeagent.observe.event_recorder import EventRecorder, pending_events
-from nodeagent.observe.metrics import AgentMetrics
+from nodeagent.observe.metrics import CONFIG, AgentMetrics
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
 
-API, CONFIG, PLAN, DRIFT, RELAY_NOTES = "api", "config", "plan", "drift", "relay-notes"
+API, PLAN, DRIFT, RELAY_NOTES = "api", "plan", "drift", "relay-notes"
 """In the status, next to the components: the way to the API, a configuration that was rejected, the decision
 itself, components whose drift is noticed late, and what about the relay is unreadable or unexpected."""
 PARTS = (API, CONFIG, PLAN, *sorted(COMPONENTS), DRIFT, RELAY_NOTES)

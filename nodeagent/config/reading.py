@@ -198,7 +198,7 @@ class ConfigFile:
     def __init__(
         self, file: Path | None, config: Config, fixed: FixedOptions, clock: Callable[[], float] = time.time
     ) -> None:
-        self._file = file
+        self.path = file
         self.config = config
         self._fixed = fixed
         self._clock = clock
@@ -216,7 +216,7 @@ class ConfigFile:
             return False
         fixed = self._fixed
         try:
-            config = read_config(self._file)
+            config = read_config(self.path)
         except ConfigError as error:
             said, self._unreadable = self._unreadable, isinstance(error.__cause__, OSError)
             if self._unreadable:
@@ -252,10 +252,10 @@ class ConfigFile:
         return True
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        if self._file is None:
+        if self.path is None:
             return None
         try:
-            found = os.stat(self._file)  # noqa: PTH116 - a stamp, no path's business
+            found = os.stat(self.path)  # noqa: PTH116 - a stamp, no path's business
         except OSError:
             return None
         return (found.st_ino, found.st_size, found.st_mtime_ns)

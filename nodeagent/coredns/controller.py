@@ -20,11 +20,11 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.errors import ConfigError, NodeagentError
+from nodeagent.errors import NodeagentError
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import Snapshot
 from nodeagent.observe.event_recorder import EventRecorder, name_events
-from nodeagent.observe.metrics import Metrics
+from nodeagent.observe.metrics import CONFIG, Metrics, reload_config
 from nodeagent.observe.status import Status
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog, say
@@ -35,7 +35,7 @@ from nodeagent.sources.kubernetes.fail_static import KindState
 
 _LOG = logging.getLogger("nodeagent")
 
-API, CONFIG, NAMES = "api", "config", "coredns"
+API, NAMES = "api", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
 _PENDING = KindState.PENDING
@@ -144,17 +144,8 @@ class Controller:
         return [*done.errors.values()]
 
     def _reload_config(self, *, at_once: bool) -> None:
-        try:
-            if not self._config_file.reload(at_once=at_once):
-                return
-        except ConfigError as error:
-            say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": str(error)})
-            self._metrics.config_reloads.labels("rejected").inc()
-            self._status.report(CONFIG, str(error))
+        if not reload_config(self._config_file, self._metrics, at_once=at_once):
             return
-        self._status.report(CONFIG, None)
-        _LOG.info("Reloaded the configuration")
-        self._metrics.config_reloads.labels("ok").inc()
         config = self._config_file.config
         self._verifier.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
         self._next_pass = self._clock()

@@ -4,12 +4,14 @@ The values of every label are known beforehand (a component, a resource) or limi
 balancer for which the relay has an address). A name, an address or an error's text is never one.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
+import msgspec
 import prometheus_client as client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -17,15 +19,20 @@ from prometheus_client.registry import Collector
 from nodeagent import __version__
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
+from nodeagent.config.reading import ConfigFile
+from nodeagent.errors import ConfigError
 from nodeagent.model.desired import Decision
 from nodeagent.model.facts import DnsOutcome
-from nodeagent.observe.status import Status
+from nodeagent.observe.status import RejectedConfig, Status
+from nodeagent.observe.transition_log import say
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
 
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+CONFIG = "config"
+"""In the status, next to the components: a configuration that was rejected."""
 Family = CounterMetricFamily | GaugeMetricFamily
 _Metric = TypeVar("_Metric", client.Counter, client.Histogram)
 
@@ -91,6 +98,24 @@ def _from_zero(metric: _Metric, labels: Mapping[str, Iterable[str]]) -> _Metric:
     for values in product(*labels.values()) if labels else ():
         metric.labels(*values)
     return metric
+
+
+def reload_config(file: ConfigFile, metrics: Metrics, *, at_once: bool) -> bool:
+    """Reload a configuration that has changed, or `at_once`, and report it; return whether it is active."""
+    status, rejected = metrics.status, ""
+    try:
+        if not file.reload(at_once=at_once):
+            return False
+    except ConfigError as error:
+        rejected = str(error)
+        say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": rejected})
+    else:
+        say(logging.INFO, "Reloaded the configuration", {})
+    metrics.config_reloads.labels("rejected" if rejected else "ok").inc()
+    status.report(CONFIG, rejected or None)
+    active = msgspec.json.encode(file.config, enc_hook=str).decode()
+    status.rejected = RejectedConfig(str(file.path), rejected, active) if rejected else None
+    return not rejected
 
 
 class AgentMetrics(Metrics):
