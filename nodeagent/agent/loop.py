@@ -301,10 +301,9 @@ class Agent:
             done = clean_up(self._components)
             for component, change in done.changes:
                 for line in change.text.splitlines():
-                    say(logging.INFO, "Cleaned up a component", {"component": component, "change": line})
+                    say(logging.INFO, "Cleaned up a component", component=component, change=line)
             for component, reason in done.errors.items():
-                fields = {"component": component, "reason": reason}
-                say(logging.ERROR, "Could not clean up a component", fields)
+                say(logging.ERROR, "Could not clean up a component", component=component, reason=reason)
         else:
             _LOG.info("Stopping; the node is left as it is")
         self._verifier.stop()
@@ -347,8 +346,8 @@ class Agent:
             going = is_going(self._connection, daemonset)
         except SourceError as error:
             text = "Could not check if the DaemonSet was deleted; the node is not cleaned up"
-            say(logging.WARNING, text, {"reason": str(error)})
+            say(logging.WARNING, text, reason=str(error))
             return False
         if going:
-            say(logging.INFO, "Cleaning up because the DaemonSet was deleted", {"daemonset": str(daemonset)})
+            say(logging.INFO, "Cleaning up because the DaemonSet was deleted", daemonset=str(daemonset))
         return going

@@ -51,13 +51,14 @@ class Reporter:
         )
         for component, repair in done.repairs.items():
             metrics.drift_repairs.labels(component).inc()
-            say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
+            say(logging.WARNING, "Repaired drift", component=component, found=repair.found)
             if repair.delay:
                 why = f"the next repair waits {repair.delay:.0f} s"
                 say(
                     logging.ERROR,
                     "Another program keeps reverting a component",
-                    {"component": component, "reason": why},
+                    component=component,
+                    reason=why,
                 )
         self._log.lines(
             (f"/{component}", "Applied a change", {"component": component, "change": line})
@@ -70,10 +71,10 @@ class Reporter:
             metrics.apply_seconds.labels(component).observe(done.seconds.get(component, 0.0))
             if error is not None:
                 metrics.apply_failures.labels(component).inc()
-                fields = {"component": component, "reason": error}
-                say(logging.ERROR, "Could not apply a component; it is tried again", fields)
+                text = "Could not apply a component; it is tried again"
+                say(logging.ERROR, text, component=component, reason=error)
             elif component in done.recovered:
-                say(logging.INFO, "Applied a component again", {"component": component})
+                say(logging.INFO, "Applied a component again", component=component)
         status.conflicts = reconciler.backoff.conflicting()
         if not done.errors and not reconciler.backoff.failing and not done.left_alone:
             status.synced()

@@ -64,14 +64,14 @@ def logging_to_stderr(log_format: LogFormat, level: LogLevel) -> Iterator[None]:
     except NodeagentError as error:
         if log_format == "text":
             raise
-        say(logging.ERROR, "Could not run", {"reason": str(error)})
+        say(logging.ERROR, "Could not run", reason=str(error))
         raise click.exceptions.Exit(1) from error
 
 
 def say_start(connection: Connection, fields: Mapping[str, str]) -> None:
     """Log that a daemon starts."""
     host, port = connection.server
-    say(logging.INFO, "Starting nodeagent", {"version": __version__, "server": f"{host}:{port}", **fields})
+    say(logging.INFO, "Starting nodeagent", version=__version__, server=f"{host}:{port}", **fields)
 
 
 def text_line(record: logging.LogRecord) -> str:

@@ -87,8 +87,8 @@ def _check_machine(connection: Connection, name: str, options: Config) -> None:
     try:
         found = read_list(connection, own_node(name)).items.values()
     except SourceError as error:
-        fields = {"node": name, "error": one_line(error)}
-        say(logging.WARNING, "Could not check whether this machine is the Node", fields)
+        text = "Could not check whether this machine is the Node"
+        say(logging.WARNING, text, node=name, error=one_line(error))
         return
     addresses = build_components(options, adopt=False).addresses.read().addresses
     node = next((item.value for item in found if isinstance(item.value, Node)), None)

@@ -178,14 +178,12 @@ class CoreDnsReporter:
         """Log the pass, and record its Events."""
         served = sum(decision.status is DecisionStatus.SERVED for decision in done.edits.decisions)
         for path in done.written:
-            say(
-                logging.INFO, "Wrote a ConfigMap", {"configmap": path, "names": served, "way": done.edits.way}
-            )
+            say(logging.INFO, "Wrote a ConfigMap", configmap=path, names=served, way=done.edits.way)
         decided = replace(done.desired, names=done.edits.decisions)
         self.log.decisions(decided)
         self._events.record((*done.conflicts, *name_events(decided, COREDNS_NAME_CODES)))
         for event in done.conflicts:
-            say(logging.WARNING, "Another program reverted the Corefile", {"reason": event.message})
+            say(logging.WARNING, "Another program reverted the Corefile", reason=event.message)
         self.failed((*done.edits.remarks, *done.errors.values()))
 
     def failed(self, errors: Iterable[str]) -> None:

@@ -108,9 +108,9 @@ def reload_config(file: ConfigFile, metrics: Metrics, *, at_once: bool) -> bool:
             return False
     except ConfigError as error:
         rejected = str(error)
-        say(logging.ERROR, "Rejected the configuration; the old one stays active", {"reason": rejected})
+        say(logging.ERROR, "Rejected the configuration; the old one stays active", reason=rejected)
     else:
-        say(logging.INFO, "Reloaded the configuration", {})
+        say(logging.INFO, "Reloaded the configuration")
     metrics.config_reloads.labels("rejected" if rejected else "ok").inc()
     status.report(CONFIG, rejected or None)
     active = msgspec.json.encode(file.config, enc_hook=str).decode()

@@ -78,11 +78,11 @@ class TransitionLog:
             if written < _MOST_LINES and self._used[whose] < _MOST_A_MINUTE:
                 self._used[whose] += 1
                 written += 1
-                say(level, message, fields)
+                say(level, message, **fields)
             else:
                 self._omitted += 1
         if self._omitted and self._omitted_in != minute:
-            say(logging.INFO, "Omitted more lines of the same kinds", {"count": self._omitted})
+            say(logging.INFO, "Omitted more lines of the same kinds", count=self._omitted)
             self._omitted, self._omitted_in = 0, minute
 
 
@@ -134,6 +134,6 @@ def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> lis
     return sorted(items, key=turn)
 
 
-def say(level: int, message: str, fields: Fields) -> None:
+def say(level: int, message: str, /, **fields: object) -> None:
     """Log one line with fields."""
     _LOG.log(level, message, extra={"fields": fields})
