@@ -1,6 +1,6 @@
 """The rules of legacy iptables on a node: read, restored, and kube-proxy's jumps before all others."""
 
-from tests.testbed.kube_proxy_iptables import JUMPS
+from tests.testbed.kube_proxy import JUMPS
 from tests.testbed.namespaces import Host
 
 

@@ -8,7 +8,6 @@ import pytest
 from tests.daemonset import image_root
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.image_root import ImageRoot
-from tests.daemonset.pods import Pod
 from tests.testbed.world import World
 
 
@@ -31,10 +30,3 @@ def deployment(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deplo
     """The DaemonSet known to an API server; its pods are the test's to start, and removed after it."""
     with Deployment(world, image, tmp_path / "deployment") as deployed:
         yield deployed
-
-
-@pytest.fixture(scope="module")
-def pod(world: World, image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
-    """One pod for all tests of a module, ready; work stealing may run some of them later, with another."""
-    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
-        yield deployed.ready_pod()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then four
-# words a mount: file or directory, source, place, ro or rw; then -- and the command.
+# $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then three
+# words a mount: source, place, ro or rw; then -- and the command.
 set -eu
 image=$1
 own=$2
@@ -12,15 +12,15 @@ mkdir "$own/upper" "$own/work" "$own/root"
 root=$own/root
 mount -t overlay -o "lowerdir=$image,upperdir=$own/upper,workdir=$own/work" overlay "$root"
 place() {
-    where=$root$(chroot "$root" realpath --canonicalize-missing "$3")
-    if [ "$1" = directory ]; then
+    where=$root$(chroot "$root" realpath --canonicalize-missing "$2")
+    if [ -d "$1" ]; then
         mkdir -p "$where"
     else
         mkdir -p "${where%/*}"
         [ -e "$where" ] || : >"$where"
     fi
-    mount --bind "$2" "$where"
-    [ "$4" = rw ] || mount -o remount,bind,ro "$where"
+    mount --bind "$1" "$where"
+    [ "$3" = rw ] || mount -o remount,bind,ro "$where"
 }
 mkdir -p "$root/proc" "$root/sys" "$root/dev"
 mount -t proc proc "$root/proc"
@@ -33,10 +33,10 @@ for device in null zero full random urandom tty; do
 done
 mkdir -m 1777 "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
-place file /etc/resolv.conf /etc/resolv.conf "$root_mode"
+place /etc/resolv.conf /etc/resolv.conf "$root_mode"
 while [ "$1" != -- ]; do
-    place "$1" "$2" "$3" "$4"
-    shift 4
+    place "$1" "$2" "$3"
+    shift 3
 done
 shift
 mount -o "remount,bind,$root_mode" "$root"

@@ -11,7 +11,7 @@ from tests.apiserver.access import rules_bound_to
 from tests.daemon.cluster_api import WHERE_IT_LISTENS, ClusterApi
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import Object
-from tests.daemonset.manifests import deployed, the
+from tests.daemonset.manifests import Workload, deployed, workload
 from tests.daemonset.pods import Pod
 from tests.testbed.agent import Agent
 from tests.testbed.errors import log_tail
@@ -19,7 +19,6 @@ from tests.testbed.namespaces import Host
 from tests.testbed.world import World
 
 NAMESPACE = "nodeagent"
-_DAEMON_SET = ("DaemonSet", NAMESPACE, "nodeagent")
 _LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
 """What the kubelet makes on the node because the pod's volumes name it: empty directories."""
 
@@ -40,7 +39,7 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
 class Deployment:
     """`kubectl apply -k daemonset/`: pods of a workload run on node1, or on the node that a test names.
 
-    The ServiceAccount of a workload (kind, namespace, name) has its name, `options` go to the configuration.
+    A workload's ServiceAccount has its name, `options` go to the configuration.
     """
 
     def __init__(  # noqa: PLR0913 - what an administrator chooses
@@ -50,15 +49,16 @@ class Deployment:
         directory: Path,
         objects: Sequence[Object] | None = None,
         *,
-        workload: tuple[str, str, str] = _DAEMON_SET,
+        name: str = "nodeagent",
         options: Mapping[str, Mapping[str, object]] = OPTIONS,
     ) -> None:
         self.node: Host = world.node1
         self._image = image
         self._directory = directory
         self._options = options
-        self._kind, self._namespace, self._name = workload
         self._objects = objects or deployed()
+        self._workload = workload(self._objects, name)
+        self._namespace: str = self._workload.object["metadata"]["namespace"]
         self._pods: list[Pod] = []
         self.relays: list[Pod] = []
         """The relay pods that were started and have not ended."""
@@ -67,10 +67,11 @@ class Deployment:
 
     def __enter__(self) -> Self:
         self.api.reset()
-        account = f"system:serviceaccount:{self._namespace}:{self._name}"
+        name = self._workload.name
+        account = f"system:serviceaccount:{self._namespace}:{name}"
         self.api.access.require_token(_TOKEN, account)
-        self.api.access.allow_only(rules_bound_to(self._objects, self._namespace, self._name), account)
-        self.api.store.apply(deepcopy(the(self._objects, self._kind, self._name)))
+        self.api.access.allow_only(rules_bound_to(self._objects, self._namespace, name), account)
+        self.api.store.apply(deepcopy(self._workload.object))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +88,7 @@ class Deployment:
     @property
     def template(self) -> Object:
         """A copy of the pods' template."""
-        return _template(the(self._objects, self._kind, self._name))
+        return pod_template(self._workload)
 
     def delete(self) -> None:
         """Delete the DaemonSet; the pods are the caller's."""
@@ -95,10 +96,9 @@ class Deployment:
 
     def pod(self, template: Object | None = None, node: Host | None = None) -> Pod:
         """Make a pod, not started; of another template, or on another node than node1, if one is given."""
-        template = template or self.template
         pod = Pod(
             node or self.node,
-            template,
+            template or self.template,
             self._directory,
             image=(self._image.path, self._image.environment),
             contents={
@@ -116,7 +116,7 @@ class Deployment:
 
     def relay_pod(self, node: Host | None = None, template: Object | None = None) -> Pod:
         """Start a pod of the relay's DaemonSet."""
-        made = template or _template(the(self._objects, "DaemonSet", "nodeagent-relay"))
+        made = template or pod_template(workload(self._objects, "nodeagent-relay"))
         pod = self.pod(made, node)
         pod.start()
         self.relays.append(pod)
@@ -142,22 +142,15 @@ class Deployment:
         return yaml.safe_dump(document)
 
 
-def pod_template(name: str = "nodeagent") -> Object:
-    """Read the template of a DaemonSet's pods."""
-    return _template(the(deployed(), "DaemonSet", name))
-
-
-def _template(workload: Object) -> Object:
+def pod_template(pods: Workload) -> Object:
     """Copy a pod's template as API server and kubelet see it: the user for each container, and the token."""
-    template: Object = deepcopy(workload["spec"]["template"])
+    template: Object = deepcopy(pods.template)
     spec = template["spec"]
     of_pod = {key: value for key, value in spec["securityContext"].items() if key.startswith("runAs")}
     of_pod.pop("runAsNonRoot", None)
-    for container in spec["containers"]:
-        container["securityContext"] = {**of_pod, **container["securityContext"]}
-        if spec["automountServiceAccountToken"]:
-            mount = {"name": "token", "mountPath": _TOKEN_PATH, "readOnly": True}
-            container["volumeMounts"].append(mount)
+    (container,) = spec["containers"]
+    container["securityContext"] = {**of_pod, **container["securityContext"]}
     if spec["automountServiceAccountToken"]:
+        container["volumeMounts"].append({"name": "token", "mountPath": _TOKEN_PATH, "readOnly": True})
         spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
     return template

@@ -2,21 +2,18 @@
 
 Everything is taken from the pod's spec: users, capabilities, mounts, variables, commands, probes, the way to
 end. A container gets a root of its own, of which only its volumes can be written if it says so; namespaces of
-its own for mounts and processes; and the node's network. A feature that is not known here is an error.
-
-Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor. docs/development.md
-says what was compared with a real kubelet's pod.
+its own for mounts and processes; and the node's network. A feature that is not known here is an error. Not
+imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor (docs/development.md).
 """
 
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
+from typing import Literal, TypeAlias
 
 from tests.daemonset.kustomize import Object
 from tests.testbed.agent import Answer
@@ -30,30 +27,9 @@ _NAMESPACES = (
     *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"),
     *("--", "sh", "-c", _SETUP, "sh"),
 )
-_REFERENCE = re.compile(r"\$\((\w+)\)")
 _numbers = count(1)
-_PROBED_EVERY_SECONDS = 0.1
-"""A probe starts four or five programs, where the agent that it waits for needs the processor."""
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A volume in a container."""
-
-    source: str
-    path: str
-    directory: bool
-    writable: bool
-
-    @property
-    def words(self) -> list[str]:
-        """The mount as the setup script takes it."""
-        return [
-            "directory" if self.directory else "file",
-            self.source,
-            self.path,
-            "rw" if self.writable else "ro",
-        ]
+Mount: TypeAlias = tuple[str | Path, str, Literal["ro", "rw"]]
+"""A file or directory of the node, and where and how a container sees it."""
 
 
 def privileges(spec: Object) -> list[str]:
@@ -92,7 +68,7 @@ class Container:
         self.name: str = spec["name"]
         self._environment = environment
         root_mode = "ro" if spec["securityContext"].get("readOnlyRootFilesystem") else "rw"
-        words = [word for mount in mounts for word in mount.words]
+        words = [word for mount in mounts for word in mount]
         command = [*spec["command"], *spec.get("args", [])]
         self.process: Process = node.popen(
             [*_NAMESPACES, image, own, root_mode, *words, "--", *self._dressed(command)], log=own.name
@@ -150,7 +126,7 @@ class Container:
             lambda: self.probe(kind).exit_code == 0,
             f"{self.name}: {kind}",
             seconds=seconds,
-            every=_PROBED_EVERY_SECONDS,
+            every=0.1,  # it starts programs, where the agent that it waits for needs the processor
         )
 
     def await_line(self, words: str, *, seconds: float = 20.0) -> None:
@@ -223,7 +199,7 @@ class Pod:
         self._directory = directory / self.name
         self._hosts = self._directory / "etc-hosts"
         self._mounted: list[Path] = []
-        self._volumes: dict[str, tuple[str, bool]] = {}
+        self._volumes: dict[str, str] = {}
         self.containers: dict[str, Container] = {}
 
     @property
@@ -241,9 +217,9 @@ class Pod:
         self._directory.mkdir()
         # As the kubelet has it on the node's network: what the node's file says when the pod starts.
         self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
-        volumes = self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
+        self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
         for spec in self.spec["containers"]:
-            self.containers[spec["name"]] = self._container(spec, volumes)
+            self.containers[spec["name"]] = self._container(spec)
 
     def await_ready(self) -> None:
         """Wait until every container's probes succeed."""
@@ -260,7 +236,7 @@ class Pod:
     def restart(self, name: str) -> Container:
         """Start a container that has ended: with the same volumes."""
         spec = next(one for one in self.spec["containers"] if one["name"] == name)
-        self.containers[name] = self._container(spec, self._volumes)
+        self.containers[name] = self._container(spec)
         return self.containers[name]
 
     def terminate(self) -> None:
@@ -281,44 +257,39 @@ class Pod:
             self.node.run(["umount", mounted])
         self._mounted.clear()
 
-    def _container(self, spec: Object, volumes: Mapping[str, tuple[str, bool]]) -> Container:
+    def _container(self, spec: Object) -> Container:
         root, from_image = self._image
-        mounts = []
+        given = {"HOME": "/root", "HOSTNAME": self.node.name, **from_image, **self._variables}
+        own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
+        variables = self._environment(spec)
+        mounts: list[Mount] = [(self._hosts, "/etc/hosts", "rw")]
         for mount in spec["volumeMounts"]:
             if unknown := mount.keys() - {"name", "mountPath", "readOnly", "subPathExpr"}:
                 raise WorldError(f"{spec['name']}: {sorted(unknown)} of a mount is not imitated")
-            source, directory = volumes[mount["name"]]
+            source = self._volumes[mount["name"]]
             if "subPathExpr" in mount:
-                variables = self._environment(spec)
-                below = _REFERENCE.sub(lambda match: variables[match[1]], mount["subPathExpr"])  # noqa: B023
-                source = f"{source}/{below}"
+                source = f"{source}/{_resolved(mount['subPathExpr'], variables)}"
                 self.node.run(["mkdir", "-p", "-m", "0755", source])
-            mounts.append(Mount(source, mount["mountPath"], directory, not mount.get("readOnly", False)))
-        mounts.append(Mount(str(self._hosts), "/etc/hosts", directory=False, writable=True))
-        own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
-        found = {"HOME": "/root", "HOSTNAME": self.node.name, **from_image, **self._variables}
-        environment = {**found, **self._environment(spec)}
-        return Container(self.node, spec, root, environment=environment, mounts=mounts, own=own)
+            mounts.append((source, mount["mountPath"], "ro" if mount.get("readOnly") else "rw"))
+        return Container(self.node, spec, root, environment=given | variables, mounts=mounts, own=own)
 
     def _environment(self, spec: Object) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for variable in spec.get("env", []):
-            if "valueFrom" in variable:
-                found[variable["name"]] = self._field(variable["valueFrom"]["fieldRef"]["fieldPath"])
-            else:
-                found[variable["name"]] = _REFERENCE.sub(lambda match: found[match[1]], variable["value"])
-        return found
-
-    def _field(self, path: str) -> str:
-        return {
+        fields = {
             "spec.nodeName": self.node.name,
             "metadata.namespace": "nodeagent",
             "metadata.name": self.name,
             "metadata.uid": self.name,
-        }[path]
+        }
+        found: dict[str, str] = {}
+        for variable in spec.get("env", []):
+            if "valueFrom" in variable:
+                found[variable["name"]] = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            else:
+                found[variable["name"]] = _resolved(variable["value"], found)
+        return found
 
-    def _make_volume(self, volume: Object) -> tuple[str, bool]:
-        """Make a volume; returns its path as the node sees it, and whether it is a directory."""
+    def _make_volume(self, volume: Object) -> str:
+        """Make a volume; returns its path as the node sees it."""
         name: str = volume["name"]
         if "hostPath" in volume:
             return self._host_path(volume["hostPath"])
@@ -334,17 +305,20 @@ class Pod:
             for file, text in self._contents[name].items():
                 (path / file).write_text(text, encoding="utf-8")
                 (path / file).chmod(mode)
-        return str(path), True
+        return str(path)
 
-    def _host_path(self, source: Object) -> tuple[str, bool]:
+    def _host_path(self, source: Object) -> str:
         path: str = source["path"]
-        match source["type"]:
-            case "Directory":
-                self.node.run(["test", "-d", path])
-            case "DirectoryOrCreate":
-                self.node.run(["mkdir", "-p", "-m", "0755", path])
-            case "FileOrCreate":
-                self.node.run(["sh", "-c", f"test -e {shlex.quote(path)} || : >{shlex.quote(path)}"])
-            case other:
-                raise WorldError(f"{path}: type {other} of a hostPath is not imitated")
-        return path, not source["type"].startswith("File")
+        made = {
+            "Directory": ["test", "-d", path],
+            "DirectoryOrCreate": ["mkdir", "-p", "-m", "0755", path],
+            "FileOrCreate": ["sh", "-c", 'test -e "$0" || : >"$0"', path],
+        }
+        if source["type"] not in made:
+            raise WorldError(f"{path}: type {source['type']} of a hostPath is not imitated")
+        self.node.run(made[source["type"]])
+        return path
+
+
+def _resolved(text: str, variables: Mapping[str, str]) -> str:
+    return re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], text)

@@ -7,15 +7,15 @@ import pytest
 from tests.daemon.managed_state import metadata_of, names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.kustomize import Object
+from tests.daemonset.manifests import deployed, workload, workloads
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.world import World
 
 _ADDED = [
-    (workload, name)
-    for workload in ("nodeagent", "nodeagent-relay")
-    for spec in pod_template(workload)["spec"]["containers"]
-    for name in spec["securityContext"]["capabilities"].get("add", [])
+    (name, capability)
+    for name, one in workloads(deployed()).items()
+    for capability in one.container["securityContext"]["capabilities"]["add"]
 ]
 _WITHOUT = {
     "NET_ADMIN": "Operation not permitted; it needs root or CAP_NET_ADMIN",
@@ -24,13 +24,11 @@ _WITHOUT = {
 """What the agent says when a capability is missing."""
 
 
-@pytest.mark.parametrize(("workload", "capability"), _ADDED)
-def test_each_capability_is_needed(
-    world: World, deployment: Deployment, workload: str, capability: str
-) -> None:
-    template = pod_template(workload)
+@pytest.mark.parametrize(("name", "capability"), _ADDED)
+def test_each_capability_is_needed(world: World, deployment: Deployment, name: str, capability: str) -> None:
+    template = pod_template(workload(deployed(), name))
     _capabilities(template).remove(capability)
-    lacking = workload == "nodeagent-relay"
+    lacking = name == "nodeagent-relay"
     relay = deployment.relay_pod(template=template if lacking else None)
     pod = _started(deployment, deployment.template if lacking else template)
     pod.agent.await_line(_WITHOUT[capability])

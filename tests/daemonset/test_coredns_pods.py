@@ -17,7 +17,6 @@ from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
-_WORKLOAD = ("Deployment", "nodeagent", "nodeagent-coredns")
 _SECONDS = 40.0
 _COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN\n    }\n    reload\n}\n"
 """A CoreDNS with nothing that answers other names fails (SERVFAIL) until the controller has written."""
@@ -27,7 +26,7 @@ _COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN
 def component(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
     """It is known to an API server that has CoreDNS's ConfigMap, with the rights of its manifests alone."""
     with Deployment(
-        world, image, tmp_path / "deployment", deployed("../coredns"), workload=_WORKLOAD
+        world, image, tmp_path / "deployment", deployed("../coredns"), name="nodeagent-coredns"
     ) as started:
         started.api.store.create(objects.config_map("coredns", "kube-system", {"Corefile": _COREFILE}))
         yield started

@@ -34,9 +34,8 @@ def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
     world: World, image: ImageRoot, tmp_path: Path
 ) -> None:
     """As a container of the image, the user nobody, with its manifest's rights and no capability."""
-    directory, workload = tmp_path / "deployment", ("Job", "nodeagent-doctor", "doctor")
-    objects = deployed("doctor")
-    with Deployment(world, image, directory, objects, workload=workload, options={}) as deployment:
+    directory, objects = tmp_path / "deployment", deployed("doctor")
+    with Deployment(world, image, directory, objects, name="doctor", options={}) as deployment:
         api = deployment.api
         api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
         before, revision = read_state(world.node1), api.store.revision

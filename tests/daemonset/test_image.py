@@ -17,10 +17,9 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.daemonset.image_root import DOCKERFILE, ImageRoot
-from tests.daemonset.pods import Container, Mount, Pod
+from tests.daemonset.pods import Container, Mount
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Answer
-from tests.testbed.waiting import wait_until
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
 _LINES = re.sub(r"\s*\\\n\s*", " ", re.sub(r"(?m)^\s*#.*\n", "", DOCKERFILE.read_text("utf-8"))).splitlines()
@@ -113,8 +112,8 @@ def test_a_plan_needs_no_root(once: Once) -> None:
         ["nodeagent", "plan", "--manifests", "/objects", "--config", "/config.yaml", "--node", "node2"],
         user=_NOBODY,
         mounts=[
-            Mount(str(MANIFESTS), "/objects", directory=True, writable=False),
-            Mount(str(NODEAGENT_CONFIG), "/config.yaml", directory=False, writable=False),
+            (MANIFESTS, "/objects", "ro"),
+            (NODEAGENT_CONFIG, "/config.yaml", "ro"),
         ],
     )
     assert answer.exit_code == 2, answer
@@ -170,23 +169,3 @@ def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot)
     assert [file.name for file in (packages / "kubernetes/client/models").glob("*.py")] == ["__init__.py"]
     foreign = [file for file in image.path.rglob("opt/**/*") if file.lstat().st_uid != 0]
     assert foreign == [], "what the agent runs on is root's alone"
-
-
-def test_the_agent_starts_in_it(pod: Pod) -> None:
-    """That it serves is shown by test_security_context.py."""
-    assert Path(f"/proc/{pod.agent.pid}/exe").readlink().name.startswith("python3")
-    assert pod.agent.execute(["python", "-c", "import sys; print(sys.prefix)"]).stdout == "/opt/nodeagent\n"
-
-
-def test_the_doctor_can_be_asked_in_the_agents_own_pod(pod: Pod) -> None:
-    """By `kubectl exec`, with the agent's rights; the node's /etc is /host/etc there."""
-    doctor = ["nodeagent", "doctor", "-o", "json"]
-    wait_until(lambda: pod.agent.execute(doctor).exit_code == 0, "a healthy node", seconds=20)
-    answer = pod.agent.execute(doctor)
-    findings = answer.document["findings"]
-    assert [finding for finding in findings if finding["status"] == "affected"] == []
-    assert answer.exit_code == 0
-    found = {finding["code"]: finding for finding in findings}
-    assert answer.document["onNode"] is True
-    assert {"LoadBalancerRemedied", "RemediedByDnat", "AgentInSync", "DataPlaneKnown"} <= set(found)
-    assert found["NameAtRelay"]["evidence"][0].startswith("this host's resolver: 169.254.66.")

@@ -40,6 +40,9 @@ def test_it_suffices_to_serve_and_to_repair(world: World, containers: Mapping[st
     assert stands.addresses == {relay}
     assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
     assert agent.probe("livenessProbe").exit_code == 0
+    # It runs on the image's Python, not on another one.
+    assert Path(f"/proc/{agent.pid}/exe").readlink().name.startswith("python3")
+    assert agent.execute(["python", "-c", "import sys; print(sys.prefix)"]).stdout == "/opt/nodeagent\n"
     assert '"level": "ERROR"' not in agent.log()
     assert '"level": "WARNING"' not in agent.log()
     # The directory is mounted and not the file: the agent replaces it; and sees that a tool of the node did.
@@ -76,3 +79,15 @@ def test_a_container_can_write_to_its_volumes_alone(containers: Mapping[str, Con
         answer = container.execute(["touch", place])
         assert (answer.exit_code == 0) is not mount.get("readOnly", False), answer
         container.execute(["rm", "-f", place])
+
+
+def test_the_doctor_can_be_asked_in_the_agents_own_pod(containers: Mapping[str, Container]) -> None:
+    """By `kubectl exec`, with the agent's rights; the node's /etc is /host/etc there."""
+    doctor, agent = ["nodeagent", "doctor", "-o", "json"], containers["agent"]
+    wait_until(lambda: agent.execute(doctor).exit_code == 0, "a healthy node", seconds=20)
+    answer = agent.execute(doctor)
+    findings = {finding["code"]: finding for finding in answer.document["findings"]}
+    assert "affected" not in {finding["status"] for finding in findings.values()}
+    assert (answer.exit_code, answer.document["onNode"]) == (0, True)
+    assert {"LoadBalancerRemedied", "RemediedByDnat", "AgentInSync", "DataPlaneKnown"} <= set(findings)
+    assert findings["NameAtRelay"]["evidence"][0].startswith("this host's resolver: 169.254.66.")

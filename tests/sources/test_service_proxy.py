@@ -13,7 +13,7 @@ from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import ServiceRules as KernelRules
 from nodeagent.sources.node import caught_addresses
 from tests.components.relay.namespace import isolated
-from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
+from tests.testbed.kube_proxy import iptables_rules, nftables_rules
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 
 CAUGHT, CAUGHT_6 = (INGRESS_SERVICE.within((family,)).load_balancer_ips[0] for family in (4, 6))
@@ -32,12 +32,12 @@ def run(command: str, script: str = "") -> None:
 def nftables_mode(made: ServiceRules = INGRESS_SERVICE) -> None:
     for family, node, pods in FAMILIES:
         service = made.within((family,))
-        run("nft -f -", kube_proxy_nftables.render([service], ip_address(node), ip_network(pods)))
+        run("nft -f -", nftables_rules([service], ip_address(node), ip_network(pods)))
 
 
 def iptables_mode(variant: str, made: ServiceRules = INGRESS_SERVICE) -> None:
     for family, _, pods in FAMILIES:
-        text = kube_proxy_iptables.render([made.within((family,))], ip_network(pods), "")
+        text = iptables_rules([made.within((family,))], ip_network(pods), "")
         run(f"ip{'6' if family == 6 else ''}tables-{variant}-restore --noflush", text)
 
 
