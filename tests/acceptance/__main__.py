@@ -18,7 +18,7 @@ from tests.acceptance.place import PATIENCE, ClusterPlace, Said, Setting
 from tests.testbed.addresses import SITE, Address
 from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.http import CurlResult
-from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
+from tests.testbed.ingress import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Screen, Step, end_as_by_ctrl_c, play, tell
 from tests.testbed.waiting import wait_until
 

@@ -4,13 +4,12 @@ The objects in the API decide who may do what, at each moment. The test takes th
 runs the Job's command, lets the workloads' pods end, and completes the Job.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,12 +27,7 @@ from tests.charts.rendering import IMAGE, helm
 from tests.coredns import cluster
 from tests.testbed.waiting import wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
 NAMESPACE = "nodeagent"
-ADMINISTRATOR = "system:admin"
 _RBAC = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 _MADE = (*_RBAC, "serviceaccounts", "configmaps", "daemonsets", "deployments", "jobs")
 
@@ -44,7 +38,7 @@ class Cluster:
     def __init__(self, api: ApiServer, folder: Path) -> None:
         self.api = api
         self._folder = folder
-        api.access.require_token("admin", ADMINISTRATOR)
+        api.access.require_token("admin", "system:admin")
         self._kubeconfig = api.write_kubeconfig(folder / "admin", "admin")
         self._helm = helm.Config(
             kubeconfig_path=str(self._kubeconfig), namespace=NAMESPACE, storage_driver="memory"
@@ -139,11 +133,6 @@ class Cluster:
         uninstalled.result(timeout=60)
         assert self.names() == set()
 
-    def an_agent_knows_that_it_leaves(self) -> bool:
-        """Ask what an agent asks when it is terminated; after a ForbiddenError it changes nothing."""
-        with connect(self.kubeconfig_of("nodeagent")) as connection:
-            return is_going(connection, ObjectRef("DaemonSet", NAMESPACE, "nodeagent"))
-
 
 @pytest.fixture
 def release(tmp_path: Path) -> Iterator[Cluster]:
@@ -152,16 +141,6 @@ def release(tmp_path: Path) -> Iterator[Cluster]:
         found = Cluster(api, tmp_path)
         yield found
         found.close()
-
-
-@pytest.mark.long
-def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: Cluster) -> None:
-    release.install({})
-    done = release.begin_uninstall()
-    job = release.job_process()
-    release.await_deletion("daemonsets", "nodeagent")
-    assert release.an_agent_knows_that_it_leaves()
-    release.end_well(job, done)
 
 
 @pytest.mark.long
@@ -180,8 +159,8 @@ def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster)
 
 
 @pytest.mark.long
-def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
-    """Pods would be sent to relays that no longer run."""
+def test_coredns_is_cleaned_up_before_the_agents_end_which_still_have_their_rights(release: Cluster) -> None:
+    """Otherwise, pods would be sent to relays that no longer run."""
     api = release.api
     cluster.fill(api)
     original = cluster.corefile(api)
@@ -199,4 +178,7 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     release.let_pods_end("deployments", "nodeagent-coredns")
     release.await_deletion("daemonsets", "nodeagent")
     assert cluster.corefile(api) == original
+    # What an agent asks when it is terminated; after a ForbiddenError it changes nothing.
+    with connect(release.kubeconfig_of("nodeagent")) as connection:
+        assert is_going(connection, ObjectRef("DaemonSet", NAMESPACE, "nodeagent"))
     release.end_well(job, done)

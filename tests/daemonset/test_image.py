@@ -111,10 +111,7 @@ def test_a_plan_needs_no_root(once: Once) -> None:
     answer = once(
         ["nodeagent", "plan", "--manifests", "/objects", "--config", "/config.yaml", "--node", "node2"],
         user=_NOBODY,
-        mounts=[
-            (MANIFESTS, "/objects", "ro"),
-            (NODEAGENT_CONFIG, "/config.yaml", "ro"),
-        ],
+        mounts=[(MANIFESTS, "/objects", "ro"), (NODEAGENT_CONFIG, "/config.yaml", "ro")],
     )
     assert answer.exit_code == 2, answer
     assert "ingress-nginx/ingress-nginx-controller: 203.0.113.10 -> 169.254.66." in answer.text

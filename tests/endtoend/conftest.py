@@ -8,7 +8,6 @@ import pytest
 
 from tests.endtoend.configuration import agent_on, leaving_no_trace
 from tests.endtoend.matrix import Combination
-from tests.endtoend.second_service import SECOND_SERVICE, write_manifest
 from tests.testbed.agent import Agent
 from tests.testbed.world import World
 
@@ -46,11 +45,3 @@ def kept_agent(
 def _on_node1(world: World, combination: Combination, directory: Path) -> AbstractContextManager[Agent]:
     options = {"backend": combination.backend}
     return leaving_no_trace(agent_on(world.node1, world.manifests, directory, dnat=options))
-
-
-@pytest.fixture
-def second_service(world: World, agent: Agent) -> Iterator[Path]:
-    """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: yields that file."""
-    world.node1.kube_proxy.add(SECOND_SERVICE)
-    yield write_manifest(agent, world.families)
-    world.node1.kube_proxy.remove(SECOND_SERVICE.key)

@@ -13,9 +13,8 @@ from tests.root import needs_root
 from tests.testbed import addresses
 from tests.testbed.addresses import Address, Family, Stack
 from tests.testbed.agent import Agent
-from tests.testbed.cluster_objects import write_manifests
 from tests.testbed.node_state import read_state
-from tests.testbed.world import World
+from tests.testbed.world import World, write_manifests
 
 pytestmark = [needs_root, pytest.mark.parametrize("backend", BACKENDS)]
 

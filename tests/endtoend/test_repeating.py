@@ -2,21 +2,60 @@
 
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+import pytest
+import yaml
+
 from nodeagent.agent.status_file import status_path
+from tests.apiserver import objects
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
+from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_two
-from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
 from tests.testbed.agent import RUN_DIRECTORY, Agent
 from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.services import INGRESS_SERVICE, ServicePort
 from tests.testbed.world import World
 
 pytestmark = in_two
 
 _NOTHING_TO_DO = "node node1: in sync, nothing to do\n"
+_NAME = "second.example.test"
+_SERVICE = replace(
+    INGRESS_SERVICE,
+    namespace="second",
+    cluster_ips=(IPv4Address("10.96.0.20"), IPv6Address("fd00:10:96::20")),
+    load_balancer_ips=(IPv4Address("203.0.113.20"), IPv6Address("2001:db8:3::20")),
+    ports=(ServicePort("http", 80, 31080, 80),),
+)
+
+
+@pytest.fixture
+def second_service(world: World, agent: Agent) -> Iterator[Path]:
+    """A second LoadBalancer Service with an Ingress behind it: yields the manifest, which makes both."""
+    world.node1.kube_proxy.add(_SERVICE)
+    known = _SERVICE.within(world.families)
+    addresses = [str(each) for each in known.load_balancer_ips]
+    service = objects.service(
+        known.name,
+        known.namespace,
+        kind="LoadBalancer",
+        cluster_ips=[str(each) for each in known.cluster_ips],
+        ports=[objects.Port(each.name, each.port, each.port) for each in known.ports],
+        addresses=addresses,
+    )
+    ingress = objects.ingress("web", known.namespace, hosts=[_NAME], addresses=addresses)
+    file = agent.manifests / "second.yaml"
+    file.write_text(yaml.safe_dump_all([service, ingress]), encoding="utf-8")
+    listed = [{"namespace": each.namespace, "name": each.name} for each in (INGRESS_SERVICE, _SERVICE)]
+    configure(agent, loadBalancers={"services": listed})
+    yield file
+    world.node1.kube_proxy.remove(_SERVICE.key)
 
 
 def test_plan_status_and_a_second_apply_agree_with_the_first(world: World, agent: Agent) -> None:
@@ -76,13 +115,11 @@ def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     without = read_state(agent.host)
     second_service.write_text(manifest, encoding="utf-8")
     assert agent.apply().exit_code == 0
-    by_address = [
-        f"http://{bracketed(ip)}/" for ip in SECOND_SERVICE.within(world.families).load_balancer_ips
-    ]
+    by_address = [f"http://{bracketed(ip)}/" for ip in _SERVICE.within(world.families).load_balancer_ips]
     for host in (world.node1, world.pod1):
         assert_served(world, host, *by_address)
-    assert_served(world, world.node1, f"http://{SECOND_NAME}/")
-    assert SECOND_NAME in world.node1.read_hosts().decode()
+    assert_served(world, world.node1, f"http://{_NAME}/")
+    assert _NAME in world.node1.read_hosts().decode()
     second_service.unlink()
     answer = agent.apply()
     assert answer.exit_code == 0, answer

@@ -84,6 +84,10 @@ POD_CIDR1 = IPv4Network("10.244.1.0/24")
 POD_CIDR2 = IPv4Network("10.244.2.0/24")
 POD_CIDR1_6 = IPv6Network("fd00:10:244:1::/64")
 POD_CIDR2_6 = IPv6Network("fd00:10:244:2::/64")
+POD_CIDRS: dict[str, tuple[Network, ...]] = {
+    "node1": (POD_CIDR1, POD_CIDR1_6),
+    "node2": (POD_CIDR2, POD_CIDR2_6),
+}
 CLUSTER_CIDRS: tuple[Network, ...] = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/48"))
 
 SERVICE_CIDRS: tuple[Network, ...] = (IPv4Network("10.96.0.0/16"), IPv6Network("fd00:10:96::/112"))
@@ -122,21 +126,9 @@ PLACES: tuple[Place, ...] = (
         _interfaces(LB, LB_6, _LB_OUTSIDE, _LB_OUTSIDE_6),
         ((POD_CIDR1, NODE1), (POD_CIDR2, NODE2), (POD_CIDR1_6, NODE1_6), (POD_CIDR2_6, NODE2_6)),
     ),
-    Place(
-        "client",
-        _interfaces(CLIENT, CLIENT_6),
-        ((EVERYWHERE, _LB_OUTSIDE), (EVERYWHERE6, _LB_OUTSIDE_6)),
-    ),
-    Place(
-        "node1",
-        _interfaces(NODE1, NODE1_6),
-        (*_OF_EACH_NODE, (POD_CIDR2, NODE2), (POD_CIDR2_6, NODE2_6)),
-    ),
-    Place(
-        "node2",
-        _interfaces(NODE2, NODE2_6),
-        (*_OF_EACH_NODE, (POD_CIDR1, NODE1), (POD_CIDR1_6, NODE1_6)),
-    ),
+    Place("client", _interfaces(CLIENT, CLIENT_6), ((EVERYWHERE, _LB_OUTSIDE), (EVERYWHERE6, _LB_OUTSIDE_6))),
+    Place("node1", _interfaces(NODE1, NODE1_6), (*_OF_EACH_NODE, (POD_CIDR2, NODE2), (POD_CIDR2_6, NODE2_6))),
+    Place("node2", _interfaces(NODE2, NODE2_6), (*_OF_EACH_NODE, (POD_CIDR1, NODE1), (POD_CIDR1_6, NODE1_6))),
     Place(
         "pod1",
         _interfaces(POD1, POD1_6),

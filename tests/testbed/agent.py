@@ -55,12 +55,7 @@ class Agent:
     """nodeagent for one node of the world; the fork server starts its commands, unless that is not wanted."""
 
     def __init__(
-        self,
-        host: Host,
-        manifests: Path = MANIFESTS,
-        config: Path = NODEAGENT_CONFIG,
-        *,
-        forked: bool = True,
+        self, host: Host, manifests: Path = MANIFESTS, config: Path = NODEAGENT_CONFIG, *, forked: bool = True
     ) -> None:
         self.host = host
         self.manifests = manifests
@@ -84,11 +79,7 @@ class Agent:
         return self.run("cleanup")
 
     def run(
-        self,
-        command: str,
-        *options: str,
-        without: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
+        self, command: str, *options: str, without: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> Answer:
         """Run a command of nodeagent, which does not find the programs `without`.
 

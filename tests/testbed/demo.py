@@ -31,11 +31,7 @@ client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, s
                 +-- node2 -- pod2    pods: nginx as the ingress controller, requires the header;
                                      a registry behind it
                                      nodes: containerd, and kube-proxy's rules"""
-URLS = (
-    f"http://{addresses.SITE}/",
-    f"https://{addresses.SITE}/",
-    f"https://{addresses.SITE}:8443/",
-)
+URLS = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/", f"https://{addresses.SITE}:8443/")
 _PENDING = _AFFECTED = 2
 _EXCERPT = 100
 

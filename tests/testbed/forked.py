@@ -99,11 +99,7 @@ class Forked:
 
 
 def _start(
-    host: int,
-    command: list[str],
-    env: dict[str, str],
-    outputs: list[str],
-    reporting: "Connection[int, int]",
+    host: int, command: list[str], env: dict[str, str], outputs: list[str], reporting: "Connection[int, int]"
 ) -> None:
     """Run a module in a host as `python -m` does, and report its process id and its exit code."""
     streams = [os.open(path, os.O_WRONLY | os.O_APPEND) for path in outputs]

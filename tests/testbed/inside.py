@@ -12,17 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.isolation import (
-    MS_BIND,
-    MS_REC,
-    NEWNET,
-    NEWNS,
-    NEWPID,
-    NEWUTS,
-    bind,
-    in_network,
-    mount,
-)
+from tests.isolation import MS_BIND, MS_REC, NEWNET, NEWNS, NEWPID, NEWUTS, bind, in_network, mount
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:

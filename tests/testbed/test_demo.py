@@ -30,12 +30,7 @@ _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
 )
 def test_everything_is_observed(kind: str) -> None:
     done = subprocess.run(
-        [*_COMMAND, "--kube-proxy", kind],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [*_COMMAND, "--kube-proxy", kind], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

@@ -12,19 +12,29 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+
+import yaml
 
 from tests.isolation import missing_rights
 from tests.testbed import addresses
-from tests.testbed.addresses import DNS_PORT, PLACES, Address, Family, Network, Place, Stack, within
+from tests.testbed.addresses import (
+    DNS_PORT,
+    PLACES,
+    Address,
+    Family,
+    Network,
+    Place,
+    Stack,
+    address_of,
+    within,
+)
 from tests.testbed.certificates import Certificates, make_certificates
-from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime, PullResult
 from tests.testbed.errors import WorldError
-from tests.testbed.ingress_nginx import IngressController
+from tests.testbed.ingress import IngressController, start_haproxy
 from tests.testbed.inside import fill_etc, run_ip
 from tests.testbed.kube_proxy import KubeProxy, KubeProxyKind
-from tests.testbed.load_balancer import LoadBalancer
 from tests.testbed.namespaces import Host
 from tests.testbed.registry import Image, Registry
 from tests.testbed.services import INGRESS_SERVICE
@@ -91,12 +101,12 @@ class DnsServer:
 
 KindOfHost = TypeVar("KindOfHost", bound=Host)
 
-__all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "Node", "World"]
-
 _PREFIX = "nodeagent-world-"
 _BRIDGE = "fabric"
 NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 """A configuration of nodeagent for this world."""
+MANIFESTS = Path(__file__).parent / "manifests"
+"""An IPv4 world as the Kubernetes API would describe it."""
 
 
 class Node(Host):
@@ -128,7 +138,6 @@ class World:
     pod1: Host
     pod2: Host
     dns: DnsServer
-    load_balancer: LoadBalancer
     registry: Registry
     ingress: tuple[IngressController, ...]
 
@@ -181,7 +190,7 @@ class World:
 
     def address(self, host: Host, family: Family | None = None) -> Address:
         """A host's address in a family; without one, that by which others know it."""
-        return addresses.address_of(host.name, family or self.families[0])
+        return address_of(host.name, family or self.families[0])
 
     @contextmanager
     def client_through(self, node: Node) -> Iterator[None]:
@@ -225,9 +234,9 @@ class World:
         _lay_cables(fabric, {host.name: host for host in self.hosts}, self.families)
 
     def _host(self, kind: type[KindOfHost], name: str) -> KindOfHost:
-        own = () if name == "fabric" else tuple(addresses.address_of(name, each) for each in self.families)
+        own = () if name == "fabric" else tuple(address_of(name, each) for each in self.families)
         etc = self.tmp / f"etc-{name}"
-        nameserver = addresses.address_of("lb", self.families[0])
+        nameserver = address_of("lb", self.families[0])
         fill_etc(etc, name, own, nameserver, self.certificates.ca)
         return kind(name, etc, self.logs, ipv6=6 in self.families)
 
@@ -250,13 +259,15 @@ class World:
             )
             node.kube_proxy = KubeProxy(node, self.kind, own, cluster_cidrs, (self.service,))
             node.kube_proxy.sync()
-        for controller in self.ingress:
-            controller.await_ready()
+        for pod, controller in zip((self.pod1, self.pod2), self.ingress, strict=True):
+            for port in self.service.ports:
+                pod.await_port(port.target_port, controller.process)
         # Last: a server whose first health check fails is down for some seconds.
         named = {node.name: own for node, own in nodes.items()}
-        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
-        for server in (self.dns, self.load_balancer):
-            server.await_ready()
+        balancer = start_haproxy(self.lb, self.tmp / "haproxy", self.service, named)
+        self.dns.await_ready()
+        for port in self.service.ports:
+            self.lb.await_port(port.port, balancer)
 
 
 def _lay_cables(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...]) -> None:
@@ -281,7 +292,7 @@ def _lay_cables(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family,
                     lines.append(_add_address(f"{via}/{24 if to.version == 4 else 64}", pod.host))
                 lines.append(f"link set {pod.host} up")
         if place.host == "lb":
-            in_front = within(addresses.EVERY_LOAD_BALANCER_IP, families)
+            in_front = within(INGRESS_SERVICE.load_balancer_ips, families)
             lines += [f"address add {address}/{address.max_prefixlen} dev lo" for address in in_front]
         run_ip(hosts[place.host], lines)
 
@@ -293,6 +304,42 @@ def _routes(place: Place, families: tuple[Family, ...]) -> list[tuple[Network, A
 def _add_address(address: object, device: str) -> str:
     # No other host is on the cable, so an IPv6 address needs no second of duplicate detection first.
     return f"address add {address} dev {device}" + (" nodad" if ":" in str(address) else "")
+
+
+def write_manifests(
+    directory: Path, families: Sequence[Family], cluster_ips: Sequence[Address] | None = None
+) -> None:
+    """Write the objects of manifests/ with the addresses of these families.
+
+    A Service may have ClusterIPs of one family where its load balancer has two.
+    """
+    directory.mkdir(exist_ok=True)
+    for source in MANIFESTS.glob("*.yaml"):
+        objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
+        for found in objects:
+            _readdress(found, families, cluster_ips or INGRESS_SERVICE.within(families).cluster_ips)
+        (directory / source.name).write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+
+
+def _readdress(found: dict[str, Any], families: Sequence[Family], cluster_ips: Sequence[Address]) -> None:
+    in_front = INGRESS_SERVICE.within(families).load_balancer_ips
+    mode = {"ipMode": "VIP"} if found["kind"] == "Service" else {}
+    if found["kind"] == "Node":
+        name = found["metadata"]["name"]
+        ranges = [str(network) for network in within(addresses.POD_CIDRS[name], families)]
+        found["spec"] |= {"podCIDR": ranges[0], "podCIDRs": ranges}
+        others = [each for each in found["status"]["addresses"] if each["type"] != "InternalIP"]
+        own = [{"type": "InternalIP", "address": str(address_of(name, each))} for each in families]
+        found["status"]["addresses"] = [*own, *others]
+    elif found["kind"] in {"Service", "Ingress"}:
+        found["status"] = {"loadBalancer": {"ingress": [{"ip": str(each), **mode} for each in in_front]}}
+    if found["kind"] == "Service":
+        found["spec"] |= {
+            "clusterIP": str(cluster_ips[0]),
+            "clusterIPs": [str(address) for address in cluster_ips],
+            "ipFamilies": [f"IPv{address.version}" for address in cluster_ips],
+            "ipFamilyPolicy": "SingleStack" if len(cluster_ips) == 1 else "PreferDualStack",
+        }
 
 
 @contextmanager

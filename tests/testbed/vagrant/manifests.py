@@ -19,7 +19,7 @@ import yaml
 
 from tests.testbed.addresses import REGISTRY_PORT
 from tests.testbed.certificates import Certificates
-from tests.testbed.ingress_nginx import nginx_configuration
+from tests.testbed.ingress import nginx_configuration
 from tests.testbed.registry import registry_configuration
 from tests.testbed.vagrant.render import settings
 
