@@ -34,7 +34,6 @@ class Remains:
 
 
 def look(place: ClusterPlace, node: str) -> Remains:
-    """Look at a node."""
     hosts, _, traces = place.on_node(node, ["sh", "-c", _LOOK]).done.stdout.partition("---\n")
     return Remains(hosts, traces)
 
@@ -104,7 +103,6 @@ def all_are_served(scene: Scene) -> None:
 
 
 def pulls_succeed(scene: Scene) -> None:
-    """Every node pulls the image."""
     for node in scene.place.nodes:
         pulled = scene.place.pull(node)
         if not pulled.ok:

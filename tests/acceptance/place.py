@@ -72,7 +72,6 @@ class ClusterPlace:
         self.nodes, self.load_balancer, self.image = setting.nodes, setting.load_balancer, setting.image
 
     def on_node(self, node: str, command: Sequence[str], *, seconds: float = 30.0) -> Said:
-        """Run a command on a node."""
         done = run_on_node(self._setting.node_command, node, command, seconds)
         return Said(done, self._addresses[node])
 
@@ -112,12 +111,10 @@ class ClusterPlace:
         return PullResult(ok=False, reason=state["waiting"].get("message", ""))
 
     def install(self) -> None:
-        """Apply the kustomization, and wait until every pod is ready."""
         self._kubectl("apply", "--kustomize", str(self._setting.kustomization))
         self._await_rollout()
 
     def upgrade(self) -> None:
-        """Have every pod recreated, with another image if one is given."""
         image = self._setting.upgrade_to
         change = ("set", "image", *_DAEMONSET, f"*={image}") if image else ("rollout", "restart", *_DAEMONSET)
         self._kubectl(*change)

@@ -30,7 +30,6 @@ IMAGE = {"repository": "nodeagent"}
 
 @cache
 def chart() -> Any:  # noqa: ANN401 - the SDK's Chart
-    """Load the chart; once."""
     return helm.Chart.load(CHART)
 
 
@@ -58,7 +57,6 @@ def objects(values: Mapping[str, Any] | None = None, namespace: str = "nodeagent
 
 
 def annotations_of(found: Object) -> Mapping[str, str]:
-    """Return an object's annotations."""
     return found["metadata"].get("annotations") or {}
 
 

@@ -47,7 +47,6 @@ class Cluster:
         self._jobs: list[subprocess.Popen[str]] = []
 
     def close(self) -> None:
-        """End Helm's thread, and what a test that failed has left."""
         for job in self._jobs:
             with job:
                 job.kill()
@@ -55,15 +54,12 @@ class Cluster:
         self._helm.close()
 
     def install(self, values: dict[str, Any]) -> None:
-        """Run `helm install`."""
         self._helm.install(str(CHART), "nodeagent", {"image": IMAGE, **values}, timeout=60)
 
     def begin_uninstall(self) -> Future[Any]:
-        """Run `helm uninstall`, and let it wait for its hooks."""
         return self._thread.submit(self._helm.uninstall, "nodeagent", timeout=60)
 
     def names(self) -> set[tuple[str, str]]:
-        """Return the kinds and names of all objects of a release."""
         return {
             (plural, one["metadata"]["name"])
             for plural in _MADE
@@ -80,7 +76,6 @@ class Cluster:
         return self.api.write_kubeconfig(self._folder / account, account)
 
     def has_new_job(self) -> bool:
-        """Say whether there is a Job that is not finished."""
         return any("status" not in one for one in self.api.store.all("jobs"))
 
     def job_process(self) -> subprocess.Popen[str]:

@@ -87,7 +87,6 @@ class Deployment:
 
     @property
     def template(self) -> Object:
-        """A copy of the pods' template."""
         return pod_template(self._workload)
 
     def delete(self) -> None:
@@ -115,7 +114,6 @@ class Deployment:
         return pod
 
     def relay_pod(self, node: Host | None = None, template: Object | None = None) -> Pod:
-        """Start a pod of the relay's DaemonSet."""
         made = template or pod_template(workload(self._objects, "nodeagent-relay"))
         pod = self.pod(made, node)
         pod.start()

@@ -30,12 +30,10 @@ class ImageRoot:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables that a container of it starts with."""
         return dict(variable.split("=", 1) for variable in self.config["Env"])
 
     @property
     def megabytes(self) -> float:
-        """What its files take, in units of 1,000,000 bytes."""
         du = ["du", "--summarize", "--block-size=1", "--one-file-system", str(self.path)]
         return int(subprocess.run(du, capture_output=True, text=True, check=True).stdout.split()[0]) / 1e6
 

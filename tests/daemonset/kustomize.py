@@ -50,7 +50,6 @@ def render(directory: Path) -> list[Object]:
 
 
 def text(directory: Path) -> str:
-    """The same as one YAML file."""
     documents = [
         yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=False)
         for found in render(directory)

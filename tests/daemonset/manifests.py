@@ -31,8 +31,6 @@ def deployed(name: str = "base", *components: str) -> list[Object]:
 
 
 def with_components(directory: Path, deployment: str, *components: str) -> Path:
-    """Write a kustomization of a deployment with components, as a user's own; returns its directory."""
-
     def relative(path: Path) -> str:
         return os.path.relpath(path, directory.resolve())
 
@@ -43,13 +41,11 @@ def with_components(directory: Path, deployment: str, *components: str) -> Path:
 
 
 def the(objects: Sequence[Object], kind: str, name: str = "nodeagent") -> Object:
-    """The one object of that kind and name."""
     (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
     return found
 
 
 def configuration(objects: Sequence[Object]) -> str:
-    """The text of the agent's configuration."""
     return str(the(objects, "ConfigMap")["data"]["nodeagent.yaml"])
 
 
@@ -61,22 +57,18 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.object["metadata"]["name"])
 
     @property
     def template(self) -> Object:
-        """The template of its pods."""
         return dict(self.object["spec"]["template"])
 
     @property
     def spec(self) -> Object:
-        """The specification of its pods."""
         return dict(self.template["spec"])
 
     @property
     def container(self) -> Object:
-        """The container."""
         (only,) = self.spec["containers"]
         return dict(only)
 
@@ -87,17 +79,14 @@ class Workload:
 
     @property
     def host_paths(self) -> dict[str, str]:
-        """The paths of the host by the names of their volumes."""
         return {one["name"]: one["hostPath"]["path"] for one in self.spec["volumes"] if "hostPath" in one}
 
 
 def workloads(objects: Sequence[Object]) -> dict[str, Workload]:
-    """All that runs pods, by name."""
     return {one["metadata"]["name"]: Workload(one) for one in objects if "template" in one.get("spec", {})}
 
 
 def workload(objects: Sequence[Object], name: str = "nodeagent") -> Workload:
-    """One that runs pods, by default the agents."""
     return workloads(objects)[name]
 
 

@@ -88,7 +88,6 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
         return self.process.running
 
     def execute(self, command: Sequence[str]) -> Answer:
@@ -121,7 +120,6 @@ class Container:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def await_probe(self, kind: str, *, seconds: float = 30.0) -> None:
-        """Wait until a probe succeeds."""
         self.process.await_that(
             lambda: self.probe(kind).exit_code == 0,
             f"{self.name}: {kind}",
@@ -130,15 +128,12 @@ class Container:
         )
 
     def await_line(self, words: str, *, seconds: float = 20.0) -> None:
-        """Wait until it has said something."""
         self.process.await_that(lambda: words in self.log(), f"saying {words!r}", seconds=seconds)
 
     def log(self) -> str:
-        """Everything it said so far."""
         return self.process.said()
 
     def signal(self, number: Signals) -> None:
-        """Send a signal to its process 1."""
         os.kill(self.pid, number)
 
     def end_early(self) -> int:
@@ -162,7 +157,6 @@ class Container:
             self.process.wait()
 
     def wait(self, *, seconds: float = 10.0) -> int:
-        """Wait for its end by itself; returns the exit code."""
         wait_until(lambda: not self.running, f"the end of {self.name}", seconds=seconds)
         return self.process.wait()
 
@@ -204,16 +198,13 @@ class Pod:
 
     @property
     def agent(self) -> Container:
-        """The container `agent`."""
         return self.containers["agent"]
 
     @property
     def relay(self) -> Container:
-        """The container `relay`."""
         return self.containers["relay"]
 
     def start(self) -> None:
-        """Make its volumes and start its containers."""
         self._directory.mkdir()
         # As the kubelet has it on the node's network: what the node's file says when the pod starts.
         self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
@@ -222,14 +213,12 @@ class Pod:
             self.containers[spec["name"]] = self._container(spec)
 
     def await_ready(self) -> None:
-        """Wait until every container's probes succeed."""
         for container in self.containers.values():
             for kind in ("startupProbe", "readinessProbe"):
                 if kind in container.spec:
                     container.await_probe(kind)
 
     def check_running(self) -> None:
-        """Raise a `WorldError` with the end of its log when a container has ended."""
         for container in self.containers.values():
             container.process.check_running()
 
@@ -289,7 +278,6 @@ class Pod:
         return found
 
     def _make_volume(self, volume: Object) -> str:
-        """Make a volume; returns its path as the node sees it."""
         name: str = volume["name"]
         if "hostPath" in volume:
             return self._host_path(volume["hostPath"])

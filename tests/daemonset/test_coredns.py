@@ -27,7 +27,6 @@ NAME = "nodeagent-coredns"
 
 @pytest.fixture
 def objects() -> list[Object]:
-    """What the base with the component makes."""
     return deployed("../coredns")
 
 
@@ -103,7 +102,6 @@ def test_the_rights_suffice(api: ApiServer, objects: list[Object], tmp_path: Pat
 
 
 def _own_rules(objects: list[Object]) -> list[int]:
-    """The rules that it has beyond the agents'."""
     agents = rules_bound_to(objects, "nodeagent", "nodeagent")
     return [number for number, rule in enumerate(_rules(objects)) if rule not in agents]
 

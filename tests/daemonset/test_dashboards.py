@@ -71,7 +71,6 @@ QUERIES = list(_queries())
 
 
 def parts(expression: Expr) -> Iterator[Expr]:
-    """Yield an expression of a query, and all those in it."""
     yield expression
     inner = [getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "param", "vector_selector")]
     for part in (*inner, *getattr(expression, "args", ())):

@@ -68,7 +68,6 @@ def test_kubectl_renders_the_same(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_knows_every_field(version: str) -> None:
-    """Strictly: no field that this version would drop or refuse."""
     for found in all_objects().values():
         validate(found, version)
 

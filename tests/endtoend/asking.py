@@ -14,7 +14,6 @@ NAMED = (f"http://{SITE}/", f"https://{SITE}/", f"https://{SITE}:8443/")
 
 
 def by_address(world: World) -> tuple[str, ...]:
-    """The load balancer's pages without a name."""
     return tuple(f"http://{bracketed(address)}/" for address in world.service.load_balancer_ips)
 
 

@@ -21,7 +21,6 @@ def combination(request: pytest.FixtureRequest) -> Combination:
 
 @pytest.fixture(scope="module")
 def world(as_root: None, combination: Combination) -> Iterator[World]:
-    """One world a module and combination; tests leave it as they found it."""
     with World(kube_proxy=combination.kube_proxy, family=combination.family) as standing:
         yield standing
 

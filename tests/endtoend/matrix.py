@@ -32,7 +32,6 @@ class Combination:
     kube_proxy: KubeProxyKind
 
     def __str__(self) -> str:
-        """As it is written in a test's name."""
         return f"{self.backend}-{self.family}-kube-proxy-{self.kube_proxy}"
 
 

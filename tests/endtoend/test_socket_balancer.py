@@ -81,7 +81,6 @@ def _translations(service: ServiceRules) -> str:
 
 
 def _own_group() -> Path:
-    """Return the control group (version 2) of this process."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines()]
     unified = next((words[4] for words in mounts if words[words.index("-") + 1] == "cgroup2"), None)
     if unified is None:
@@ -115,7 +114,6 @@ def world(as_root: None) -> Iterator[World]:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
-    """Nodeagent on node1."""
     # What the fork server starts is in the control group of the server.
     made = agent_on(world.node1, world.manifests, tmp_path, forked=False)
     yield made
@@ -143,7 +141,6 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
 
 @contextmanager
 def _unseen(world: World) -> Iterator[None]:
-    """The node's bpffs is out of sight."""
     world.node1.run(["mount", "-t", "tmpfs", "none", "/sys/fs"])
     world.node1.run(["mkdir", "/sys/fs/bpf"])
     try:

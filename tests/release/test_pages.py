@@ -115,7 +115,6 @@ def _pointers() -> Iterator[tuple[Path, str, str, str]]:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return a page's anchors, as GitHub makes them from its headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

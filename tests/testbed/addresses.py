@@ -27,7 +27,6 @@ STACKS: tuple[Stack, ...] = get_args(Stack)
 
 
 def families_of(stack: Stack) -> tuple[Family, ...]:
-    """The families of a stack, IPv4 first."""
     return (4, 6) if stack == "dual" else (stack,)
 
 
@@ -145,7 +144,6 @@ PLACES: tuple[Place, ...] = (
 
 
 def bracketed(address: Address) -> str:
-    """An address as it is written before a port."""
     return f"[{address}]" if address.version == 6 else str(address)
 
 

@@ -31,12 +31,10 @@ class Answer:
     stderr: str
 
     def __str__(self) -> str:
-        """Show it whole: this is what a failed assertion prints."""
         return f"exit code {self.exit_code}\n{self.stdout}{self.stderr}"
 
     @property
     def text(self) -> str:
-        """Everything that was said."""
         return self.stdout + self.stderr
 
     @property
@@ -46,7 +44,6 @@ class Answer:
 
     @property
     def document(self) -> dict[str, Any]:
-        """What was said, as `-o json` says it."""
         found: dict[str, Any] = json.loads(self.stdout)
         return found
 
@@ -63,19 +60,15 @@ class Agent:
         self._forked = forked
 
     def plan(self, *options: str) -> Answer:
-        """Run `nodeagent plan`."""
         return self.run("plan", *options)
 
     def apply(self, *options: str, without: Sequence[str] = ()) -> Answer:
-        """Run `nodeagent apply`, if wanted on a node that lacks some programs."""
         return self.run("apply", *options, without=without)
 
     def status(self, *options: str) -> Answer:
-        """Run `nodeagent status`."""
         return self.run("status", *options)
 
     def cleanup(self) -> Answer:
-        """Run `nodeagent cleanup`."""
         return self.run("cleanup")
 
     def run(
@@ -99,7 +92,6 @@ class Agent:
 
     @contextmanager
     def _hidden(self, programs: Sequence[str]) -> Iterator[None]:
-        """Have no program of these names on the host, as long as this lasts."""
         paths = []
         for program in programs:
             path = shutil.which(program, path=_SEARCH)

@@ -44,7 +44,6 @@ class ContainerRuntime:
 
     @cached_property
     def process(self) -> Process:
-        """The running containerd, which serves."""
         started = self.host.popen(
             [
                 *("containerd", "--config", self._configuration, "--root", self._root),
@@ -66,7 +65,6 @@ class ContainerRuntime:
         return PullResult(ok=True, reason=done.stderr)
 
     def pull_command(self, image: Image) -> list[str | Path]:
-        """Return the command that pulls an image, on the node."""
         return self._ctr("content", "fetch", "--hosts-dir", "/etc/containerd/certs.d", image.reference)
 
     def remove(self, image: Image) -> None:

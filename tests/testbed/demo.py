@@ -48,7 +48,6 @@ class Scene:
 
 
 def outside_works(scene: Scene) -> None:
-    """A client beyond the load balancer gets its page, and nginx knows who it is."""
     _served(scene, scene.world.client, addresses.CLIENT)
 
 
@@ -59,7 +58,6 @@ def inside_is_cut(scene: Scene) -> None:
 
 
 def pull_is_cut(scene: Scene) -> None:
-    """The kubelet's container runtime fares no better."""
     _pull_fails(scene, scene.world.node1)
 
 
@@ -84,7 +82,6 @@ def _verdict(answer: Answer) -> str:
 
 
 def plan_shows(scene: Scene) -> None:
-    """The dry run shows all that is to change, and changes nothing."""
     answer = _nodeagent(scene, "plan", expected_code=_PENDING)
     proof = f"verified: DNS answers {addresses.LOAD_BALANCER_IP}"
     for word in (str(addresses.LOAD_BALANCER_IP), addresses.SITE, addresses.REGISTRY, proof):
@@ -94,7 +91,6 @@ def plan_shows(scene: Scene) -> None:
 
 
 def apply_does(scene: Scene) -> None:
-    """What was planned is done; done again, nothing is left to do."""
     _nodeagent(scene, "apply", expected_code=0)
     answer = _nodeagent(scene, "apply", expected_code=0)
     if "nothing to do" not in answer.stdout:
@@ -103,13 +99,11 @@ def apply_does(scene: Scene) -> None:
 
 
 def inside_works(scene: Scene) -> None:
-    """The node and its pod get their pages, and nginx sees their own addresses."""
     _served(scene, scene.world.node1, addresses.NODE1)
     _served(scene, scene.world.pod1, addresses.POD1)
 
 
 def pull_works(scene: Scene) -> None:
-    """The container runtime pulls the image, and it arrives whole."""
     node = scene.world.node1
     scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
     result = node.pull(scene.image)
@@ -127,7 +121,6 @@ def others_still_fail(scene: Scene) -> None:
 
 
 def cleanup_removes(scene: Scene) -> None:
-    """The agent takes back everything it did."""
     _nodeagent(scene, "cleanup", expected_code=0)
     left = living_processes(scene.world.node1, "haproxy")
     if left:
@@ -244,7 +237,6 @@ def _error_logs(scene: Scene) -> list[Path]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Show the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.testbed.demo", description=__doc__)
     parser.add_argument(
         "--kube-proxy",

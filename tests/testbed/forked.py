@@ -84,7 +84,6 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        """Kill the program."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 

@@ -28,12 +28,10 @@ class CurlResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the answer was 200."""
         return self.exit_code == 0 and self.status == HTTPStatus.OK
 
     @property
     def cut(self) -> bool:
-        """Whether the connection was cut before any answer."""
         return self.exit_code in CUT and self.status == 0
 
 
@@ -59,7 +57,6 @@ def curl_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) 
 
 
 def curl_results(stdout: str) -> list[CurlResult]:
-    """Read what such a curl said, in the order of its requests."""
     results = []
     for said in stdout.split(_END)[:-1]:
         body, status, code, error = said.split(_SEPARATOR)

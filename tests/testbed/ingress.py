@@ -47,7 +47,6 @@ def start_haproxy(
 
 
 def haproxy_configuration(service: ServiceRules, nodes: Mapping[str, Sequence[Address]]) -> str:
-    """Write the haproxy.cfg of a Service's load balancer."""
     lines = [_HEAD]
     for port in service.ports:
         for address in service.load_balancer_ips:

@@ -55,7 +55,6 @@ class Host:
         self.stop()
 
     def launch(self) -> None:
-        """Begin to start, without waiting: `await_ready` does that."""
         self._starter = ThreadPoolExecutor(1, self.name)
         self._ready = self._starter.submit(self._make)
 
@@ -83,7 +82,6 @@ class Host:
             raise WorldError(f"{self.name}: no namespaces: {error}") from error
 
     def stop(self) -> None:
-        """End the host and everything in it; quiet when it never started."""
         if self._starter is None:
             return
         # It waits for what was begun, and leaves the namespaces.
@@ -196,7 +194,6 @@ class Host:
         return started
 
     def log_file(self, program: str) -> Path:
-        """Say where a program's log is."""
         return self._logs / f"{self.name}-{program}.log"
 
     def await_port(self, port: int, process: Process, *, protocol: str = "tcp") -> None:
@@ -242,18 +239,14 @@ class Host:
         return answers
 
     def connect(self, address: Address, port: int) -> socket.socket:
-        """Open a connection from this host."""
         with inside(self):
             return socket.create_connection((str(address), port), timeout=20)
 
     def read_hosts(self) -> bytes:
-        """Read this host's /etc/hosts."""
         return (self.etc / "hosts").read_bytes()
 
     def write_hosts(self, content: bytes) -> None:
-        """Overwrite this host's /etc/hosts in place."""
         (self.etc / "hosts").write_bytes(content)
 
     def network_namespace(self) -> int:
-        """Return the number that identifies this host's network namespace."""
         return Path(f"/proc/{self.pid}/ns/net").stat().st_ino

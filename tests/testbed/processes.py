@@ -91,7 +91,6 @@ class Process:
             raise WorldError(f"{self.what} ended with exit code {code}{log_tail(self.log)}")
 
     def said(self) -> str:
-        """Everything that the program wrote so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def await_that(
@@ -110,11 +109,9 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the program still runs."""
         return self._started.poll() is None
 
     def signal(self, number: Signals) -> None:
-        """Send a signal to the program."""
         os.kill(self.pid, number)
 
     def stop(self, number: Signals = SIGTERM) -> int:

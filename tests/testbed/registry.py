@@ -58,7 +58,6 @@ def random_layer(size_mib: int) -> bytes:
 
 
 def read_blob(path: Path) -> Blob:
-    """Measure a file: its digest and its size."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Blob(digest, path.stat().st_size)
@@ -81,7 +80,6 @@ class Registry:
 
     @cached_property
     def process(self) -> Process:
-        """The running registry, which listens."""
         started = self.host.popen(["docker-registry", "serve", self._configuration])
         self.host.await_port(self._port, started)
         return started

@@ -47,7 +47,6 @@ class ServiceRules:
 
     @property
     def key(self) -> str:
-        """The Service as Kubernetes writes it: namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     def within(self, families: Iterable[Family]) -> "ServiceRules":

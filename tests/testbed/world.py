@@ -67,7 +67,6 @@ class DnsServer:
         )
 
     def await_ready(self) -> None:
-        """Wait until it listens."""
         self.host.await_port(DNS_PORT, self.process, protocol="udp")
 
     def set_records(self, records: Mapping[str, Sequence[Address]]) -> None:
@@ -79,7 +78,6 @@ class DnsServer:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Answer no one as long as this lasts."""
         self.process.signal(signal.SIGSTOP)
         try:
             yield
@@ -171,12 +169,10 @@ class World:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Every host of the address plan."""
         return (self.lb, self.client, self.node1, self.node2, self.pod1, self.pod2)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes."""
         return (self.node1, self.node2)
 
     def push_image(self, size_mib: int) -> Image:
@@ -185,7 +181,6 @@ class World:
         return self.registry.push(f"image{self._images}", size_mib)
 
     def broken_headers(self) -> list[str]:
-        """List what the ingress controller said about connections without a PROXY header."""
         return [line for controller in self.ingress for line in controller.broken_headers()]
 
     def address(self, host: Host, family: Family | None = None) -> Address:

@@ -39,7 +39,6 @@ def main() -> None:
 
 
 def give_address(address: str) -> list[str]:
-    """Write the address into each status that lacks it."""
     wanted = {"ingress": [{"ip": address}]}
     done = []
     for base, plural, query in _RESOURCES:

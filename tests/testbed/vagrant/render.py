@@ -34,7 +34,6 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write what the command line asks for."""
     pinned = settings()
     match sys.argv[1:]:
         case ["names"]:

@@ -25,7 +25,6 @@ _AGENT = _HERE / "nodeagent"
 
 @pytest.fixture
 def objects(tmp_path: Path) -> list[Object]:
-    """All of them."""
     make_certificates(tmp_path / "certificates", NAMES)
     return manifests(tmp_path / "certificates", "192.168.56.10")
 
