@@ -218,10 +218,6 @@ class Pod:
                 if kind in container.spec:
                     container.await_probe(kind)
 
-    def check_running(self) -> None:
-        for container in self.containers.values():
-            container.process.check_running()
-
     def restart(self, name: str) -> Container:
         """Start a container that has ended: with the same volumes."""
         spec = next(one for one in self.spec["containers"] if one["name"] == name)

@@ -2,7 +2,6 @@
 
 import time
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.daemonset.deployment import OPTIONS, Deployment
 from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -53,7 +53,8 @@ def test_rollouts_lose_no_connection_and_no_download(
                 assert pod.agent.wait(seconds=20) == 0
                 pod.remove()
                 pod = deployment.ready_pod()
-                _read_all(downloads)
+                for download in downloads:
+                    download.check()
             assert '"message": "Applied a change"' not in pod.agent.log()
             assert [line.split()[0] for line in living_processes(world.node1, "haproxy")] == [
                 line.split()[0] for line in kept
@@ -63,7 +64,8 @@ def test_rollouts_lose_no_connection_and_no_download(
             old.terminate()
             for load in loads:
                 load.await_more(2 * _PER_SECOND)
-            _read_all(downloads)
+            for download in downloads:
+                download.check()
             assert old.relay.running
             for download in downloads:
                 download.finish()
@@ -120,9 +122,7 @@ def test_kubectl_delete_takes_the_agents_rights_first_and_leaves_nothing(
     for each in (pod, *deployment.relays):
         each.terminate()
     assert pod.agent.wait(seconds=50) == 0
-    assert names(world.node1) == {}
-    assert relay_addresses(world.node1) == frozenset()
-    assert "nodeagent" not in world.node1.run(["nft", "list", "tables"]).stdout
+    _assert_nothing_leads_to_a_relay(world.node1)
 
 
 def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,12 @@ def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixt
         pod = deployment.pod()
         began = time.monotonic()
         pod.start()
-        wait_until(partial(_is_served, pod), "the name being served again", seconds=30, every=0.1)
+        pod.agent.process.await_that(
+            lambda: node.curl(f"https://{SITE}/", timeout=5).ok,
+            "serving the name again",
+            seconds=30,
+            every=0.1,
+        )
         served = time.monotonic() - began
         with capsys.disabled():
             print(
@@ -184,11 +189,6 @@ def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing
         resolv_conf.write_text(as_found, encoding="ascii")
 
 
-def _is_served(pod: Pod) -> bool:
-    pod.check_running()
-    return pod.node.curl(f"https://{SITE}/", timeout=5).ok
-
-
 def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
     """Cut the power of a node that a pod serves; returns the state before. The hosts file stays."""
     node = pod.node
@@ -203,9 +203,9 @@ def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
     return before
 
 
-def _read_all(downloads: list[SlowDownload]) -> None:
-    for download in downloads:
-        download.check()
+def _assert_nothing_leads_to_a_relay(node: Host) -> None:
+    assert (names(node), relay_addresses(node)) == ({}, frozenset())
+    assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout
 
 
 def _check_served(world: World) -> None:
@@ -226,9 +226,7 @@ def _uninstall(deployment: Deployment, pod: Pod) -> None:
         relay.remove()
     pod.remove()
     assert "Could not clean up a component" not in pod.agent.log()
-    assert names(node) == {}
-    assert relay_addresses(node) == frozenset()
-    assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout
+    _assert_nothing_leads_to_a_relay(node)
     assert living_processes(node, "haproxy") == []
     # The next boot removes what the relay pods left.
     node.run(["rm", "-r", "/run/nodeagent/relay"])

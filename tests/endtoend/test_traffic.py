@@ -45,7 +45,7 @@ def test_a_large_layer_is_pulled_whole(world: World, kept_agent: Agent, combinat
     # How much can matter to HAProxy alone, and to it in one combination as in all.
     image = world.push_image(_LAYER_MIB if combination == USUAL else _SMALL_LAYER_MIB)
     _apply(kept_agent, combination, _BOTH)
-    pulled = world.node1.pull(image)
+    pulled = world.node1.containers.pull(image)
     assert pulled.ok, pulled.reason
     world.node1.containers.remove(image)
 

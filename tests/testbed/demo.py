@@ -106,7 +106,7 @@ def inside_works(scene: Scene) -> None:
 def pull_works(scene: Scene) -> None:
     node = scene.world.node1
     scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
-    result = node.pull(scene.image)
+    result = node.containers.pull(scene.image)
     if not result.ok:
         raise NotObservedError("the image pulled whole", result.reason, node.containers.process.log)
     node.containers.remove(scene.image)
@@ -186,7 +186,7 @@ def _cut(scene: Scene, host: Host) -> None:
 
 def _pull_fails(scene: Scene, node: Node) -> None:
     scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
-    result = node.pull(scene.image)
+    result = node.containers.pull(scene.image)
     if result.ok:
         raise NotObservedError("a pull that fails", "the image was pulled", node.containers.process.log)
     reason = result.reason.rstrip().splitlines()[-1] if result.reason.strip() else "(silence)"

@@ -30,7 +30,7 @@ from tests.testbed.addresses import (
     within,
 )
 from tests.testbed.certificates import Certificates, make_certificates
-from tests.testbed.container_runtime import ContainerRuntime, PullResult
+from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.errors import WorldError
 from tests.testbed.ingress import IngressController, start_haproxy
 from tests.testbed.inside import fill_etc, run_ip
@@ -112,10 +112,6 @@ class Node(Host):
 
     kube_proxy: KubeProxy
     containers: ContainerRuntime
-
-    def pull(self, image: Image) -> PullResult:
-        """Pull an image with containerd; `ok` only when its layer arrived whole."""
-        return self.containers.pull(image)
 
 
 class World:
