@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -108,10 +109,10 @@ def soak(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the machine's own cluster and proxies out."""
-    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+    """Keep the machine's own cluster, proxies and settings of nodeagent out."""
+    for name in [*os.environ]:
+        if re.match("KUBERNETES_SERVICE_HOST|KUBECONFIG|NODEAGENT_|.*_proxy$", name, re.IGNORECASE):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -128,22 +129,14 @@ def without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> CommandLine:
-    """One Service that is served and one Ingress behind it; the caller's own environment says nothing."""
-    for name in [name for name in os.environ if name.startswith("NODEAGENT_")]:
-        monkeypatch.delenv(name)
+def command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """One Service that is served and one Ingress behind it."""
     return CommandLine(tmp_path, capsys)
 
 
 @pytest.fixture
-def ask(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Ask:
+def ask(api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Call `nodeagent COMMAND ...` in this process, with a kubeconfig for the simulated API server."""
-    for name in [name for name in os.environ if name.startswith("NODEAGENT_") or "proxy" in name.lower()]:
-        monkeypatch.delenv(name)
 
     def call(command: str, *options: str) -> Answer:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")

@@ -1,17 +1,20 @@
-"""The chart is one that Helm and Kubernetes take; bad values are rejected before anything is sent."""
+"""The chart is one that Helm and Kubernetes take, and makes what daemonset/ makes; its values: cases.yaml."""
 
 import json
+import re
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from nodeagent import __version__
+from nodeagent.config.reading import parse_config
 from release.schemas import CHART, VALUES_SCHEMA
 from tests.charts.rendering import (
+    CASES,
     HOOK,
     IMAGE,
     annotations_of,
@@ -22,18 +25,30 @@ from tests.charts.rendering import (
     normal,
     objects,
 )
-from tests.charts.test_same_as_kustomization import VALUES
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
-from tests.daemonset.kustomize import DAEMONSET
-from tests.daemonset.manifests import assert_sound, configuration, the, workload, workloads
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import (
+    COMPONENTS,
+    DEPLOYMENTS,
+    Workload,
+    assert_sound,
+    configuration,
+    deployed,
+    the,
+    workload,
+    workloads,
+)
 from tests.daemonset.test_manifests import all_objects
 
 Values = dict[str, Any]
 
-DIGEST = f"sha256:{'1' * 64}"
 EVERYTHING: Values = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text("utf-8"))
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
-_MATRIX = {**VALUES, "everything": EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
+_MATRIX = {
+    **{str(values): values for _, values in CASES["same"]},
+    "everything": EVERYTHING,
+    "no clean-up": _WITHOUT_CLEAN_UP,
+}
 
 
 def test_the_linter_finds_no_error_and_no_warning() -> None:
@@ -62,85 +77,24 @@ def test_everything_has_least_privilege_and_means_something(name: str, namespace
     assert_sound(everything(_MATRIX[name], namespace))
 
 
-def _at(found: Any, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """What is at a path of keys and indices, divided by dots."""
-    for key in filter(None, path.split(".")):
+def _at(objects: list[Object], where: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """What is in an object (KIND/NAME) at a path, as cases.yaml has both."""
+    kind, _, name = where.partition("/")
+    found: Any = the(objects, kind, name)
+    if path.startswith(("pod.", "container.")):
+        found = {"pod": Workload(found).spec, "container": Workload(found).container}
+    for key in path.split("."):
         found = found[int(key) if key.isdigit() else key]
     return found
 
 
-_AGENTS, _RELAYS, _COREDNS = (
-    "DaemonSet/nodeagent",
-    "DaemonSet/nodeagent-relay",
-    "Deployment/nodeagent-coredns",
-)
-_POD, _CONTAINER = "spec.template.spec", "spec.template.spec.containers.0"
-_HAPROXY = {"repository": "docker.io/library/haproxy", "tag": "3.0-alpine"}
-_OF_ITS_OWN: Values = {
-    "relay": {"image": _HAPROXY, "drainSeconds": 600, "updateStrategy": {"type": "OnDelete"}}
-}
-_IN_PART: Values = {"relay": {"resources": {"limits": {"memory": "2Gi"}}}, "tolerations": []}
-_METRICS: Values = {
-    "metrics": {
-        "enabled": True,
-        "rules": True,
-        "podMonitor": True,
-        "interval": "1m",
-        "severities": {"NodeagentVanished": "none", "NodeagentRelayDown": "page"},
-        "alertLabels": {"team": "edge"},
+@pytest.mark.parametrize("case", CASES["effects"], ids=lambda case: str(case["values"])[:40])
+def test_values_have_their_effects(case: dict[str, Any]) -> None:
+    made = objects(EVERYTHING if case["values"] == "everything" else case["values"])
+    wanted = {
+        (where, path): value for where in case.keys() - {"values"} for path, value in case[where].items()
     }
-}
-# Values, an object, a path in it, what is there.
-_EFFECTS: list[tuple[Values, str, str, Any]] = [
-    (EVERYTHING, _AGENTS, f"{_CONTAINER}.image", f"images.example.com/nodeagent@{DIGEST}"),
-    (EVERYTHING, _RELAYS, f"{_CONTAINER}.image", f"images.example.com/haproxy@{DIGEST}"),
-    (EVERYTHING, _AGENTS, f"{_CONTAINER}.imagePullPolicy", "Always"),
-    (EVERYTHING, _RELAYS, f"{_CONTAINER}.imagePullPolicy", "Always"),
-    (EVERYTHING, _AGENTS, f"{_CONTAINER}.resources", EVERYTHING["agent"]["resources"]),
-    (EVERYTHING, _RELAYS, f"{_CONTAINER}.resources", EVERYTHING["relay"]["resources"]),
-    (EVERYTHING, _AGENTS, "spec.updateStrategy", {"type": "OnDelete"}),
-    (EVERYTHING, _AGENTS, f"{_POD}.nodeSelector", {"kubernetes.io/os": "linux", "pool": "edge"}),
-    (EVERYTHING, _AGENTS, f"{_POD}.tolerations", EVERYTHING["tolerations"]),
-    (EVERYTHING, _AGENTS, f"{_POD}.affinity", EVERYTHING["affinity"]),
-    (EVERYTHING, _AGENTS, f"{_POD}.priorityClassName", "edge-critical"),
-    (EVERYTHING, _COREDNS, f"{_CONTAINER}.resources.limits", {"memory": "300Mi"}),
-    (EVERYTHING, _COREDNS, f"{_POD}.nodeSelector", {"kubernetes.io/os": "linux", "pool": "dns"}),
-    (EVERYTHING, _COREDNS, f"{_POD}.affinity", {"podAntiAffinity": {}}),
-    (EVERYTHING, _COREDNS, f"{_POD}.priorityClassName", "system-cluster-critical"),
-    # What is set in part leaves the rest.
-    (_IN_PART, _RELAYS, f"{_CONTAINER}.resources.requests", {"cpu": "10m", "memory": "32Mi"}),
-    (_IN_PART, _RELAYS, f"{_CONTAINER}.resources.limits", {"memory": "2Gi"}),
-    (_IN_PART, _RELAYS, f"{_POD}.tolerations", []),
-    # The relay has values of its own.
-    (_OF_ITS_OWN, _RELAYS, f"{_POD}.terminationGracePeriodSeconds", 600),
-    (_OF_ITS_OWN, _RELAYS, f"{_CONTAINER}.image", "docker.io/library/haproxy:3.0-alpine"),
-    (_OF_ITS_OWN, _RELAYS, "spec.updateStrategy", {"type": "OnDelete"}),
-    (_OF_ITS_OWN, _AGENTS, f"{_CONTAINER}.image", f"nodeagent:{__version__}"),
-    (_OF_ITS_OWN, _AGENTS, "spec.updateStrategy.type", "RollingUpdate"),
-    # A tag alone, or a repository alone, names an image that the release knows nothing about.
-    ({"image": {"tag": "0.2.0"}}, _AGENTS, f"{_CONTAINER}.image", "nodeagent:0.2.0"),
-    (
-        {"image": {"repository": "images.example.com/na"}},
-        *(_AGENTS, f"{_CONTAINER}.image", f"images.example.com/na:{__version__}"),
-    ),
-    # GKE rejects pods of system-node-critical outside of kube-system without a quota.
-    (
-        {"resourceQuota": True},
-        *("ResourceQuota/nodeagent", "spec.scopeSelector.matchExpressions"),
-        [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}],
-    ),
-    (_METRICS, "PodMonitor/nodeagent", "spec.podMetricsEndpoints.0.interval", "1m"),
-    (_METRICS, "PodMonitor/nodeagent-coredns", "spec.podMetricsEndpoints.0.interval", "1m"),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "where", "path", "wanted"),
-    [pytest.param(*row, id=f"{number}-{row[1]}") for number, row in enumerate(_EFFECTS)],
-)
-def test_a_value_has_its_effect(values: Values, where: str, path: str, wanted: object) -> None:
-    kind, _, name = where.partition("/")
-    assert _at(the(objects(values), kind, name), path) == wanted
+    assert {place: _at(made, *place) for place in wanted} == wanted
 
 
 def test_every_object_and_pod_has_what_all_have() -> None:
@@ -162,7 +116,9 @@ def test_every_object_and_pod_has_what_all_have() -> None:
 
 
 def test_alerts_can_be_left_out_and_routed() -> None:
-    (group,) = the(objects(_METRICS), "PrometheusRule")["spec"]["groups"]
+    severities = {"NodeagentVanished": "none", "NodeagentRelayDown": "page"}
+    metrics = {"enabled": True, "rules": True, "severities": severities, "alertLabels": {"team": "edge"}}
+    (group,) = the(objects({"metrics": metrics}), "PrometheusRule")["spec"]["groups"]
     labels = {rule["alert"]: rule["labels"] for rule in group["rules"]}
     assert labels["NodeagentRelayDown"] == {"severity": "page", "team": "edge"}
     assert labels["NodeagentDown"] == {"severity": "warning", "team": "edge"}
@@ -179,42 +135,7 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("values", "complaint"),
-    [
-        ({"config": {"hosts": {"alow": []}}}, "'alow' not allowed"),
-        ({"config": {"hosts": {"file": "/etc/hosts"}}}, "'file' not allowed"),
-        ({"config": {"relay": {"runDir": "/var/run"}}}, "'runDir' not allowed"),
-        ({"config": {"dnat": {"backend": "ipvs"}}}, "/config/dnat/backend"),
-        ({"config": {"loadBalancers": {"services": [{"name": "x"}]}}}, "missing property 'namespace'"),
-        ({"config": {"dnat": {"podCIDRs": ["10.0.0.0/99"]}}}, "/config/dnat/podCIDRs/0"),
-        ({"config": {"relay": {"ipv4": "999.0.0.0/24"}}}, "/config/relay/ipv4"),
-        ({"relay": {"resources": {"limit": {"memory": "2Gi"}}}}, "'limit' not allowed"),
-        ({"image": {"repository": ""}}, "image.repository is empty"),
-        ({"image": {"digest": "latest"}}, "/image/digest"),
-        ({"image": {"repository": "registry.example.com/nodeagent:0.1.0"}}, "/image/repository"),
-        ({"image": {"repository": f"nodeagent@sha256:{'0' * 64}"}}, "/image/repository"),
-        ({"image": {"repository": "oci://registry.example.com/nodeagent"}}, "/image/repository"),
-        ({"relay": {"image": {"repository": "haproxy:3.0"}}}, "/relay/image/repository"),
-        ({"cordns": {"enabled": True}}, "'cordns' not allowed"),
-        ({"dataPlane": "ovn"}, "/dataPlane"),
-        (
-            {"dataPlane": "cilium", "config": {"dnat": {"backend": "auto"}}},
-            "cilium contradicts .*backend: auto",
-        ),
-        ({"dataPlane": "calico-ebpf", "coredns": {"enabled": False}}, "contradicts .*enabled: false"),
-        ({"dataPlane": "cilium", "config": {"coredns": {"servesPods": False}}}, "servesPods: false"),
-        ({"dataPlane": "kube-proxy", "config": {"dnat": {"backend": "none"}}}, "leave out dataPlane"),
-        ({"dataPlane": "kube-proxy", "coredns": {"enabled": True}}, "contradicts .*enabled: true"),
-        ({"metrics": {"rules": True}}, "need metrics.enabled: true"),
-        ({"metrics": {"podMonitor": True}}, "need metrics.enabled: true"),
-        (
-            {"metrics": {"enabled": True, "rules": True, "severities": {"RelayDown": "page"}}},
-            "there is no alert RelayDown",
-        ),
-        ({"metrics": {"runbookURL": "docs/runbook.md"}}, "/metrics/runbookURL"),
-    ],
-)
+@pytest.mark.parametrize(("values", "complaint"), CASES["rejected"])
 def test_bad_values_are_rejected_with_their_place(values: Values, complaint: str) -> None:
     with pytest.raises(helm.HelmError, match=complaint):
         objects(values)
@@ -252,9 +173,6 @@ def test_a_change_of_the_configuration_alone_replaces_no_pod() -> None:
     assert "corp.example.com" in configuration(changed)
 
 
-_ROLLOUT = "rollout status daemonset/nodeagent"
-
-
 def _known_to_one(schema: Values, values: Values, *path: str) -> set[tuple[str, ...]]:
     """What values.yaml or the schema alone knows, down to `config` and Kubernetes' own objects."""
     properties = schema.get("properties", {})
@@ -273,43 +191,7 @@ def test_values_and_schema_know_the_same() -> None:
     assert _known_to_one(schema, values) == {("global",)}
 
 
-@pytest.mark.parametrize(
-    ("values", "said", "unsaid"),
-    [
-        ({}, ["Pods: served by DNAT", "set dataPlane", "resourceQuota: true"], "cluster-pool"),
-        ({}, [f"kubectl -n edge {_ROLLOUT}", "-- nodeagent doctor"], "nodeagent uninstall"),
-        (_WITHOUT_CLEAN_UP, ["nodeagent uninstall"], "cluster-pool"),
-        ({"dataPlane": "kube-proxy"}, ["Pods: served by DNAT"], "set dataPlane"),
-        ({"dataPlane": "cilium"}, ["served by lines", "Pods: served by CoreDNS", "cluster-pool"], "DNAT"),
-        ({"dataPlane": "calico-ebpf"}, ["deployment/nodeagent-coredns"], "cluster-pool"),
-        (
-            {"dataPlane": "cilium", "config": {"dnat": {"podCIDRs": ["10.0.0.0/8"]}}},
-            ["served by CoreDNS"],
-            "cluster-pool",
-        ),
-        (
-            {"config": {"dnat": {"backend": "none"}}},
-            ["Pods: NOT served (config.dnat.backend)"],
-            "served by DNAT",
-        ),
-        ({"config": {"hosts": {"enabled": False}}}, ["Nodes: served by DNAT."], "/etc/hosts."),
-        (
-            {"config": {"dnat": {"backend": "none"}, "hosts": {"enabled": False}}},
-            ["Nodes: NOT", "Pods: NOT"],
-            ": served",
-        ),
-        (
-            {"config": {"dnat": {"pods": False}}},
-            ["Nodes: served by DNAT", "NOT served (config.dnat.pods)"],
-            "Pods: served",
-        ),
-        (
-            {"config": {"dnat": {"backend": "none"}, "coredns": {"servesPods": True}}},
-            ["starts no controller"],
-            "NOT served",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("values", "said", "unsaid"), CASES["notes"])
 def test_the_notes_speak_of_the_clusters_own_case(values: Values, said: list[str], unsaid: str) -> None:
     notes = files(values, "edge")["NOTES.txt"]
     assert [part for part in said if part not in notes] == []
@@ -340,3 +222,55 @@ def test_nothing_stays_behind_and_nothing_is_made_first() -> None:
     assert not any("helm.sh/resource-policy" in annotations_of(one) for one in everything(EVERYTHING))
     without = everything(_WITHOUT_CLEAN_UP)
     assert [one for one in without if HOOK in annotations_of(one)] == []
+
+
+def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
+    """Each object by its kind and name; the text of the configuration is replaced by what it says."""
+    result = {}
+    for one in map(normal, found):
+        if one["kind"] == "ConfigMap" and "nodeagent.yaml" in one["data"]:
+            one["data"] = parse_config(one["data"]["nodeagent.yaml"], "nodeagent.yaml")
+        result[one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]] = one
+    # Helm makes the namespace of a release by itself, or it exists.
+    result.pop(("Namespace", "", "nodeagent"), None)
+    return result
+
+
+def test_every_overlay_and_component_can_be_had_by_values() -> None:
+    assert {name for name, _ in CASES["same"]} == {*DEPLOYMENTS, *COMPONENTS}
+
+
+@pytest.mark.parametrize(("name", "values"), CASES["same"])
+def test_these_values_make_what_the_kustomization_makes(name: str, values: Values) -> None:
+    assert _by_identity(objects(values)) == _by_identity(deployed(name))
+
+
+def test_monitoring_is_the_same() -> None:
+    wanted = dict.fromkeys(("enabled", "podMonitor", "rules", "dashboard"), True)
+    # By itself, the chart leaves out a link that leads nowhere.
+    linked = objects({"metrics": {**wanted, "runbookURL": "https://example.com/runbook.md"}})
+    ours = json.loads(json.dumps(linked).replace("https://example.com/runbook.md#", "docs/runbook.md#"))
+    kinds = {"PodMonitor", "PrometheusRule"}
+    assert _by_identity([one for one in ours if one["kind"] in kinds]) == _by_identity(
+        render(DAEMONSET / "monitoring")
+    )
+    (dashboard,) = [one for one in ours if one["metadata"]["name"] == "nodeagent-dashboard"]
+    assert dashboard["data"] == {
+        "nodeagent.json": (DAEMONSET / "monitoring" / "dashboard.json").read_text("utf-8")
+    }
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_in_another_namespace_everything_is_there() -> None:
+    """Nothing refers to the namespace `nodeagent` any more, except what is in no namespace."""
+    values = {"coredns": {"enabled": True}, "metrics": {"enabled": True, "podMonitor": True, "rules": True}}
+    found = objects(values, namespace="edge")
+    assert {one["metadata"].get("namespace") for one in found} == {"edge", "kube-system", None}
+    for one in found:
+        assert {subject["namespace"] for subject in one.get("subjects", [])} <= {"edge"}
+    (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
+    assert set(re.findall(r"-n (\S+)", json.dumps(rules))) == {"edge"}
+    assert 'job="edge/nodeagent"' in yaml.safe_dump(rules)
+    assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)
+    assert 'namespace="edge",daemonset="nodeagent"' in yaml.safe_dump(rules, width=1000)
+    assert 'namespace="nodeagent"' not in yaml.safe_dump(rules, width=1000)

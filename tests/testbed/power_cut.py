@@ -144,16 +144,8 @@ def _running_agent() -> Iterator[ApiServer]:
             api.store.create(obj)
         kubeconfig = api.write_kubeconfig(Path(name, "kubeconfig"))
         config = write_config(Path(name, "nodeagent.yaml"))
-        options = (
-            "--config",
-            config,
-            "--kubeconfig",
-            kubeconfig,
-            "--node",
-            "node1",
-            "--log-level",
-            "warning",
-        )
+        files = ("--config", config, "--kubeconfig", kubeconfig)
+        options = (*files, "--node", "node1", "--log-level", "warning")
         with subprocess.Popen([*PYTHON, "nodeagent", "run", *options]) as agent:
             try:
                 yield api
