@@ -27,43 +27,34 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """The time since the demo began."""
         return time.monotonic() - self._started
 
     def step(self, title: str) -> None:
-        """Begin the next step."""
         self._shown += 1
         head = click.style(f"[{self._shown:2}/{self._steps}] {title}", fg="cyan", bold=True)
         self._write(f"\n{head}  {self.seconds:.1f} s")
 
     def command(self, host: str, command: str) -> None:
-        """Show a command before it runs."""
         self._write(f"        {host}# {click.style(command, bold=True)}")
 
     def said(self, text: str) -> None:
-        """Show what a command said."""
         for line in text.rstrip().splitlines():
             self._write(f"        | {line}".rstrip())
 
     def observed(self, what: str) -> None:
-        """Print that something was seen as expected."""
         self._write(f"     {click.style('ok', fg='green')} {what}")
 
     def note(self, text: str) -> None:
-        """Print something that is neither a command nor an observation."""
         self._write(f"        {text}")
 
-    def failure(self, expected: str, seen: str, logs: str) -> None:
-        """Print that something was not seen as expected."""
+    def failure(self, expected: str, seen: str, logs: str = "") -> None:
         self._write(f"{click.style('NOT OK', fg='red', bold=True)} expected: {expected}")
-        self._write(
-            "           seen: " + "\n                 ".join(seen.rstrip().splitlines() or ["nothing"])
-        )
+        shown = "\n                 ".join(seen.rstrip().splitlines() or ["nothing"])
+        self._write(f"           seen: {shown}")
         if logs:
             self._write(logs.rstrip())
 
     def end(self, text: str, colour: str) -> None:
-        """Write the summary line."""
         self._write("\n" + click.style(text, fg=colour, bold=True))
 
     def _write(self, text: str) -> None:
@@ -79,7 +70,6 @@ class Step(Generic[SceneT]):
 
 
 def play(steps: Sequence[Step[SceneT]], scene: SceneT, screen: Screen) -> None:
-    """Play steps one after the other."""
     for step in steps:
         screen.step(step.title)
         step.play(scene)
@@ -92,7 +82,7 @@ def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
     except NotObservedError as error:
         screen.failure(error.expected, error.seen, error.logs)
     except WorldError as error:
-        screen.failure("the testbed doing its part", str(error), "")
+        screen.failure("the testbed doing its part", str(error))
     except KeyboardInterrupt:
         screen.end(f"Interrupted after {screen.seconds:.1f} s; {what_is_left}.", "yellow")
         return INTERRUPTED
