@@ -14,7 +14,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.node_facts import read_facts
 from nodeagent.agent.node_lock import NodeLock
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import PARTS, PLAN, Reporter
@@ -37,6 +36,7 @@ from nodeagent.sources.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
+from nodeagent.sources.node import read_facts
 
 _LOG = logging.getLogger("nodeagent")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nodeagent.agent.convergence import ALL, NodePass, Repair, apply_plan
-from nodeagent.agent.node_facts import with_hosts_file
 from nodeagent.backoff import SubjectBackoff
 from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Components
@@ -17,6 +16,7 @@ from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.balancers.eligibility import doubtful_endpoints, lacks_family
 from nodeagent.plan.planner import Planner
+from nodeagent.sources.node import with_hosts_file
 
 _FACTS_SECONDS = 600.0
 """How long the facts that no event reports hold."""

@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
-from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.status_file import read_rejected
 from nodeagent.cli.terminal import show_error
 from nodeagent.components.node import ActualState, build_components
@@ -31,7 +30,7 @@ from nodeagent.plan.planner import plan
 from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_standard_input
-from nodeagent.sources.node import default_node_name
+from nodeagent.sources.node import default_node_name, read_facts, with_hosts_file
 
 if TYPE_CHECKING:
     from nodeagent.sources.kubernetes.connection import Connection

@@ -8,10 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from nodeagent.agent import node_facts
 from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.loop import Pace
-from nodeagent.agent.node_facts import read_facts, with_hosts_file
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS, Component
 from nodeagent.components.node import ActualState, Components, build_components
@@ -23,8 +21,9 @@ from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLin
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.planner import Planner
+from nodeagent.sources import node
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.node import ServiceRules
+from nodeagent.sources.node import ServiceRules, read_facts, with_hosts_file
 from tests.plan.made_up import point, service
 
 _ADDRESS = "203.0.113.10"
@@ -318,7 +317,7 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
     """Until they can be read again: fail static."""
     caught = frozenset({ip_address(_ADDRESS)})
     rules = iter([ServiceRules(caught), ServiceRules(notes=("nft: busy",)), ServiceRules()])
-    monkeypatch.setattr(node_facts, "caught_addresses", lambda *_: next(rules))
+    monkeypatch.setattr(node, "caught_addresses", lambda *_: next(rules))
     seen: list[object] = []
 
     def plan(_: Planner, __: Snapshot, facts: Facts) -> Desired:

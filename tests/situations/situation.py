@@ -17,7 +17,6 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from nodeagent.agent.node_facts import with_hosts_file
 from nodeagent.cli.main import run
 from nodeagent.cli.report import edit_lines
 from nodeagent.components.node import ActualState, build_components
@@ -31,6 +30,7 @@ from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, Interf
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.manifests import read_manifests
+from nodeagent.sources.node import with_hosts_file
 from tests.apiserver import ApiServer
 from tests.apiserver.objects import objects_under
 from tests.dns.made_up_server import MadeUpServer, Message, Transport, answer
