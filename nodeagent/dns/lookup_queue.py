@@ -70,10 +70,11 @@ class LookupQueue:
     def __init__(self, spread_seconds: float = 0.0, at_once: float = math.inf) -> None:
         self._spread_seconds = spread_seconds
         self._at_once = at_once
-        # Each wanted hostname with its namespace, how many each namespace has, and what is being looked up.
+        # Each wanted hostname with its namespace, and what is being looked up; how many each namespace has of
+        # both.
         self._wanted: Mapping[str, str] = {}
-        self._counts: Counter[str] = Counter()
         self._asking: dict[str, str] = {}
+        self._counts, self._running = Counter[str](), Counter[str]()
         # When each hostname is due that is not being looked up; an entry of the heap counts if it says the
         # same. Those whose time has come wait in `_ready` for their namespace's turn, the next one first.
         self._due: dict[str, float] = {}
@@ -93,7 +94,10 @@ class LookupQueue:
         self._ready = {}
         heapq.heapify(self._heap)
         for name in new:
-            self._put(name, now + _chance(self._spread_seconds))
+            if name in self._asking:  # for what it was before
+                self._overtaken.add(name)
+            else:
+                self._put(name, now + _chance(self._spread_seconds))
 
     def hasten(self, names: Iterable[str], now: float, within: float | None = None) -> None:
         """Have these looked up within so many seconds, at random; by default as if they were new."""
@@ -115,6 +119,7 @@ class LookupQueue:
         if waiting:
             self._ready[namespace] = waiting  # It had its turn: the others come first.
         self._asking[name] = namespace
+        self._running[namespace] += 1
         # After a rest, as many as a second has are looked up at once.
         self._next_at = max(self._next_at, now - 1) + 1 / _PER_SECOND
         return name
@@ -134,7 +139,8 @@ class LookupQueue:
 
     def asked(self, name: str, due: float) -> None:
         """Note that it was looked up; if wanted, it is due again then, or at once if it changed meanwhile."""
-        self._asking.pop(name, None)
+        if (namespace := self._asking.pop(name, None)) is not None:
+            self._running -= Counter([namespace])
         if name in self._wanted and name not in self._due:
             self._put(name, -math.inf if name in self._overtaken else due)
         self._overtaken.discard(name)
@@ -145,9 +151,8 @@ class LookupQueue:
             due, name = heapq.heappop(self._heap)
             if self._due.get(name) == due:
                 self._ready.setdefault(self._wanted[name], {})[name] = None
-        running = Counter(self._asking.values())
-        free = self._at_once - running.total()
-        return next((namespace for namespace in self._ready if running[namespace] < free), None)
+        free = self._at_once - len(self._asking)
+        return next((namespace for namespace in self._ready if self._running[namespace] < free), None)
 
     def _put(self, name: str, due: float) -> None:
         self._due[name] = due

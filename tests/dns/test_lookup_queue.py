@@ -134,6 +134,7 @@ _A, _NONE = {"a"}, set[str]()
 # No longer wanted while it is asked; and back, before its old question is answered.
 @example([("want", {*"abc"}), ("take", _NONE), ("asked", _A), ("want", _NONE), ("asked", {*"bc"})])
 @example([("want", _A), ("take", _NONE), *[("want", _NONE), ("want", _A)] * 2, ("asked", _A)])
+@example([("want", _A), ("take", _NONE), ("want", _NONE), ("want", _A), ("take", _NONE)])
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
     """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
     queue, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
@@ -143,7 +144,9 @@ def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[s
             wanted = chosen
             queue.want(of_one(*chosen), NOW)
         elif step == "take":
-            asking.update(taken(queue, now))
+            found = taken(queue, now)
+            assert not asking.intersection(found)
+            asking.update(found)
         elif step == "hasten":
             queue.hasten(chosen, now)
         else:
