@@ -121,17 +121,15 @@ def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_I
         return dict(zip(wanted, pool.map(ask, wanted), strict=True))
 
 
-def ask_all(
-    probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
-) -> dict[Probe, ProbeOutcome]:
+def ask_all(probes: Iterable[Probe], all_seconds: float = _ALL_SECONDS) -> dict[Probe, ProbeOutcome]:
     """Make every connection once, 24 at the same time, and return how each ended.
 
-    One may take `seconds`. After `all_seconds`, no further one is begun.
+    After `all_seconds`, no further one is begun.
     """
     over = time.monotonic() + all_seconds
 
     def one(probe: Probe) -> ProbeOutcome:
-        return ask(probe, seconds) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)
+        return ask(probe) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)
 
     return ask_each(probes, one)
 
@@ -153,13 +151,13 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
             return _request(handshake, probe, b"", deadline)
 
 
-def arrives_at(target: Endpoint, local: Endpoint, seconds: float = PROBE_SECONDS) -> bool | None:
+def arrives_at(target: Endpoint, local: Endpoint) -> bool | None:
     """Connect to `target`, and see in the kernel whether the connection arrived at the socket `local` here.
 
     DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past. None if
     there was no connection, or the kernel's list of sockets can't be read.
     """
-    connected = _connect(target, time.monotonic() + seconds)
+    connected = _connect(target, time.monotonic() + PROBE_SECONDS)
     if isinstance(connected, ProbeOutcome):
         return None
     with connected:

@@ -31,7 +31,6 @@ from nodeagent.sources.kubernetes.resources import (
     assembled,
     discover,
     not_covered,
-    optional_kinds,
     optional_names,
     watched,
 )
@@ -169,7 +168,7 @@ class Cluster:
         """Return the state of each resource that is wanted, served or not, in a fixed order."""
         reflectors = {each.resource.name: each for each in self._now()}
         rows = watched(*self._node, hostnames=self._hostnames)
-        names = optional_names(optional_kinds(hostnames=self._hostnames))
+        names = optional_names(hostnames=self._hostnames)
         return (
             *(self._of(row.name, reflectors.get(row.name), optional=row.optional) for row in rows),
             self._of_discovery(),
@@ -218,7 +217,7 @@ class Cluster:
         backoff = Backoff(self._timing.backoff[0], self._timing.discovery[1])
         while not self._stopping.is_set():
             try:
-                self._take_over(discover(self._connection, optional_kinds(hostnames=self._hostnames)))
+                self._take_over(discover(self._connection, hostnames=self._hostnames))
                 pause = self._until_next_look(backoff)
             except Exception:  # noqa: BLE001 - a bug in nodeagent must not end the thread
                 _LOG.exception("Discovery failed unexpectedly; what is known stays")
@@ -259,7 +258,7 @@ class Cluster:
 
     def _serve(self, found: Mapping[str, Resource | SourceError]) -> None:
         """Watch what is wanted and served, and no longer what is not; idempotent."""
-        kinds = optional_names(optional_kinds(hostnames=self._hostnames))
+        kinds = optional_names(hostnames=self._hostnames)
         rows = [*watched(*self._node, hostnames=self._hostnames)]
         rows += [row for row in found.values() if isinstance(row, Resource) and row.name in kinds]
         wanted = {*kinds, *(row.name for row in rows)}
@@ -316,7 +315,7 @@ def read_cluster(
     once = _SingleRead(connection)
     for row in watched(node_name, relay, hostnames=hostnames):
         once.read(row)
-    for name, answer in discover(connection, optional_kinds(hostnames=hostnames)).items():
+    for name, answer in discover(connection, hostnames=hostnames).items():
         if isinstance(answer, SourceError):
             once.leave_out(name, DISCOVERY, answer)
         else:

@@ -149,15 +149,12 @@ def not_covered(name: str, reason: str) -> str:
     return f"{name} not covered: {reason}"
 
 
-def optional_names(kinds: Iterable[OptionalKind]) -> tuple[str, ...]:
-    """Return the names of what is read if it is served: the kinds, and namespaces for Gateways."""
-    names = tuple(kind.name for kind in kinds)
-    return (NAMESPACES.name, *names) if GATEWAYS.name in names else names
+def optional_names(*, hostnames: bool) -> tuple[str, ...]:
+    """Return the names of what is read if it is served; without `hostnames`, of nothing that claims them.
 
-
-def optional_kinds(*, hostnames: bool) -> tuple[OptionalKind, ...]:
-    """Return the optional kinds to read; without `hostnames`, none that matters to these alone."""
-    return OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
+    Namespaces are read for the sake of Gateways: by their labels, listeners choose whom they serve.
+    """
+    return (NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS)) if hostnames else (SERVICE_RANGES.name,)
 
 
 def own_node(node_name: str) -> Resource:
@@ -218,10 +215,8 @@ class _ServedKinds(Struct):
 _Answer = TypeVar("_Answer")
 
 
-def discover(
-    connection: "Connection", kinds: Iterable[OptionalKind] = OPTIONAL_KINDS
-) -> dict[str, Resource | SourceError]:
-    """Ask group by group which of the kinds are served; raises nothing.
+def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource | SourceError]:
+    """Ask group by group which optional kinds are served; raises nothing.
 
     Returns:
         By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
@@ -232,7 +227,7 @@ def discover(
     except SourceError as error:
         # No API server lacks this path: whatever said so knows nothing of kinds.
         failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
-        return dict.fromkeys(optional_names(kinds), failure)
+        return dict.fromkeys(optional_names(hostnames=hostnames), failure)
     groups = {group.name: {one.version for one in group.versions} for group in answer}
 
     @cache
@@ -244,10 +239,11 @@ def discover(
         except SourceError as error:
             return error
 
+    kinds = OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
     found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in kinds}
-    if GATEWAYS.name in found:  # By the labels of namespaces, listeners choose whom they serve.
-        of_gateways = found[GATEWAYS.name]
-        found[NAMESPACES.name] = NAMESPACES if isinstance(of_gateways, Resource) else of_gateways
+    if hostnames:
+        gateways = found[GATEWAYS.name]
+        found[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
     return found
 
 
