@@ -10,16 +10,15 @@ What it imitates, and where that is written down, is written at the head of each
 sends here, such as one that makes no sense, is none of it: it fails the test, when the server closes.
 """
 
-from . import access, faults, objects
+from . import faults, objects
 from .access import Rule
-from .resources import GATEWAY_API, RESOURCES, ApiError, Object, Resource, custom
+from .resources import GATEWAY_API, ApiError, Object, Resource, custom
 from .server import ApiServer, Tls
 from .store import Store
 from .traffic import Ending
 
 __all__ = [
     "GATEWAY_API",
-    "RESOURCES",
     "ApiError",
     "ApiServer",
     "Ending",
@@ -28,7 +27,6 @@ __all__ = [
     "Rule",
     "Store",
     "Tls",
-    "access",
     "custom",
     "faults",
     "objects",

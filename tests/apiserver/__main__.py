@@ -1,11 +1,7 @@
-"""The simulated API server as a process, for benchmarks: `python -m tests.apiserver --objects DIR`.
-
-Prints one line with its URL when it listens. SIGTERM and SIGINT end it.
-"""
+"""The simulated API server as a process, for benchmarks: it ends by a signal."""
 
 import argparse
 import signal
-import sys
 from pathlib import Path
 
 from .objects import objects_under
@@ -13,27 +9,19 @@ from .server import ApiServer, Tls
 
 
 def main() -> None:
-    """Serve until a signal says to end."""
+    """Serve the objects of a directory; the interval of bookmarks is in seconds."""
     parser = argparse.ArgumentParser(prog="python -m tests.apiserver", description=__doc__)
-    parser.add_argument("--address", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 for a free one")
-    parser.add_argument("--objects", type=Path, action="append", default=[], help="YAML file or directory")
-    parser.add_argument("--tls-cert", type=Path, help="PEM file with the certificate")
-    parser.add_argument("--tls-key", type=Path, help="PEM file with its key")
-    parser.add_argument("--bookmarks", type=float, default=0.5, help="seconds between bookmarks")
-    arguments = parser.parse_args()
-    signals = {signal.SIGTERM, signal.SIGINT}
-    # Blocked here, before any thread is there to inherit another mask: sigwait is the only one to see them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    tls = Tls(arguments.tls_cert, arguments.tls_key, arguments.tls_cert) if arguments.tls_cert else None
-    with ApiServer(arguments.address, arguments.port, tls=tls) as api:
-        api.bookmark_interval = arguments.bookmarks
-        for path in arguments.objects:
-            for obj in objects_under(path):
-                api.store.create(obj)
-        sys.stdout.write(f"listening on {api.url}\n")
-        sys.stdout.flush()
-        signal.sigwait(signals)
+    parser.add_argument("address")
+    parser.add_argument("port", type=int)
+    for path in ("objects", "certificate", "key"):
+        parser.add_argument(path, type=Path)
+    parser.add_argument("bookmarks", type=float)
+    told = parser.parse_args()
+    tls = Tls(told.certificate, told.key, told.certificate)
+    with ApiServer(told.address, told.port, tls=tls) as api:
+        api.bookmark_interval = told.bookmarks
+        api.store.create_many(objects_under(told.objects))
+        signal.pause()
 
 
 if __name__ == "__main__":

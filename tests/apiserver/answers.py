@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from email.message import Message
 from functools import partial
@@ -35,7 +35,7 @@ class Reply:
     body: bytes = b""
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
-    lines: Callable[[OpenWatch], Iterator[bytes]] | None = None
+    lines: Callable[[OpenWatch], Generator[bytes, None, None]] | None = None
 
 
 _NOTHING = Reply(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -137,9 +137,8 @@ class Answers:
         first = int(start or 0)
         if token:
             revision, versions = self._lists[token]
-            if self.store.is_forgotten(revision):
-                text = "The provided continue parameter is too old to display a consistent list result."
-                raise ApiError(410, "Expired", text)
+            text = "The provided continue parameter is too old to display a consistent list result."
+            self.store.check(revision, text)
         else:
             shown = _shown(resource, asked)
             revision, versions = self.store.snapshot(resource)
@@ -172,14 +171,16 @@ class Answers:
 
     def _lines(
         self, resource: Resource, asked: Asked, shown: Callable[[Version], bool], watch: OpenWatch
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes, None, None]:
         """See "API concepts: Efficient detection of changes" and KEP-956 (bookmarks)."""
         since, changes = int(asked.query.get("resourceVersion") or 0), list[Change]()
         if not since:
             since, versions = self.store.snapshot(resource)
             changes = [Change(since, None, version) for version in versions]
-        elif self.store.is_forgotten(since):
-            yield error_line(self.store.expired(since))
+        try:
+            self.store.check(since)
+        except ApiError as error:
+            yield error_line(error)
             return
         interval = self.bookmark_interval if asked.asks("allowWatchBookmarks") else inf
         now = time.monotonic()

@@ -8,7 +8,7 @@ import struct
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, cast
@@ -185,9 +185,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, front: "Front", asked: Asked, reply: Reply) -> None:
         assert reply.lines is not None, "a watch"
-        with front.traffic.watching(asked, self.connection) as watch:
+        with front.traffic.watching(asked, self.connection) as watch, closing(reply.lines(watch)) as lines:
             self._head(200, [("Content-Type", reply.content_type), ("Transfer-Encoding", "chunked")])
-            for line in reply.lines(watch):
+            for line in lines:
                 if watch.ending is not None:
                     break
                 kinds = (Silence,) if b'"BOOKMARK"' in line[:20] else (Silence, ErrorLine, CutLine)

@@ -3,11 +3,11 @@
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPResponse
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self
@@ -168,19 +168,18 @@ class Proxy(Front):
     def __init__(self, server: Peer) -> None:
         super().__init__()
         self._server = server
-        self._streams: list[socket.socket] = []
+        self._connections: list[HTTPConnection] = []
 
     def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
         """Hand the request on, with its credentials."""
         connection, _ = opened(self._server)
-        connection.connect()
-        stream = connection.sock
+        self._connections.append(connection)
         headers = {key: value for key, value in request.headers.items() if key not in _OF_THE_CONNECTION}
         connection.request(request.command, request.path, body or None, headers)
+        stream = connection.sock
         found = connection.getresponse()
         if asked.verb == "watch" and found.status == HTTPStatus.OK:
             stream.settimeout(None)
-            self._streams.append(stream)
             return Reply(200, lines=lambda _: self._lines(found))
         with closing(connection), found:
             packed = found.headers.get("Content-Encoding")
@@ -188,15 +187,22 @@ class Proxy(Front):
             return Reply(found.status, found.read(), found.headers["Content-Type"], encoding)
 
     @staticmethod
-    def _lines(found: HTTPResponse) -> Iterator[bytes]:
-        with found, suppress(OSError):
+    def _lines(found: HTTPResponse) -> Generator[bytes, None, None]:
+        with suppress(OSError):
             yield from iter(found.readline, b"")
 
     def wake(self) -> None:
         """End what the other server streams."""
-        for stream in self._streams:
-            with suppress(OSError):
-                socket.socket.shutdown(stream, socket.SHUT_RDWR)
+        for connection in self._connections:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connections to the other server as well."""
+        super().close()
+        for connection in self._connections:
+            connection.close()
 
 
 def write_kubeconfig(path: Path, cluster: Mapping[str, object], token: str | None) -> Path:

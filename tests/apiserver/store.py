@@ -122,13 +122,11 @@ class Store:
             current = self._current[resource.qualified]
             return self.revision, [current[key] for key in sorted(current)]
 
-    def is_forgotten(self, revision: int) -> bool:
-        """Whether the history after a revision was compacted."""
-        return revision < self._compacted
-
-    def expired(self, revision: int) -> ApiError:
-        """Return the refusal of a revision whose history is gone."""
-        return ApiError(410, "Expired", f"too old resource version: {revision} ({self._compacted})")
+    def check(self, revision: int, words: str = "") -> None:
+        """Raise ApiError 410 if the history after a revision was compacted."""
+        if revision < self._compacted:
+            told = words or f"too old resource version: {revision} ({self._compacted})"
+            raise ApiError(410, "Expired", told)
 
     def changes(
         self, resource: Resource, since: int, seconds: float, is_over: Callable[[], bool]

@@ -14,6 +14,7 @@ from nodeagent.sources.kubernetes.fail_static import KindState, Lasting
 from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, Name
 from tests.apiserver import ApiServer, Object
+from tests.apiserver.server import Front
 from tests.testbed.waiting import wait_until
 
 NODE = "n1"
@@ -48,9 +49,9 @@ def unordered(snapshot: Snapshot) -> Snapshot:
 
 @dataclass
 class Watched:
-    """A running Cluster against a simulated API server."""
+    """A running Cluster against an API server, or a proxy before one."""
 
-    api: ApiServer
+    api: Front
     connection: Connection
     relay: Name | None = None
     timing: Timing = QUICK
@@ -120,7 +121,7 @@ class Watched:
 
 @contextmanager
 def watching(
-    api: ApiServer,
+    api: Front,
     connection: Connection,
     relay: Name | None = None,
     timing: Timing = QUICK,
