@@ -99,7 +99,7 @@ def fleet_document(rows: list[NodeRow]) -> FleetDocument:
 def fleet_lines(rows: list[NodeRow]) -> list[Line]:
     """Return the table, and a line that sums it up."""
     titles = [Styled(title, bold=True) for title in _TITLES]
-    return [*table([titles, *map(_cells, rows)]), "", _sum(rows)]
+    return [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [_sum(rows)]
 
 
 def _age(seconds: float | None) -> str:

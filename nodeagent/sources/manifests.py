@@ -95,7 +95,9 @@ def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
         try:
             files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
         except OSError as error:
-            raise SourceError(f"{source}: can't be read: {error.strerror}; nothing was changed") from error
+            raise SourceError(
+                f"{source}: can't be read: {error.strerror}; nothing was changed. Check --manifests"
+            ) from error
     if not files:
         raise SourceError(
             f"{source}: no .yaml, .yml or .json file is in it; nothing was changed. Pass the exported objects"

@@ -19,14 +19,6 @@ _INCOMPLETE = 1
 """What could be read is shown; whether more is to do is unknown."""
 
 
-def test_a_tab_is_called_a_tab(command_line: CommandLine) -> None:
-    for file in (command_line.manifests / "tab.yaml", command_line.config):
-        file.write_text("kind: Service\nspec:\n\ttype: x\n", encoding="ascii")
-        reply = command_line("plan")
-        assert reply.exit_code == 1
-        assert f"{file}:3: not YAML: a tab is used for indentation: use spaces" in reply.words
-
-
 def test_unusable_input_is_no_reason_to_apply_anything(command_line: CommandLine) -> None:
     (command_line.manifests / "broken.yaml").write_text("a: [b", encoding="ascii")
     for command in ("plan", "status"):
@@ -142,64 +134,6 @@ def _process(
         env={**os.environ, "PYTHONIOENCODING": encoding},
         check=False,
     )
-
-
-@pytest.mark.parametrize("command", ["plan", "status", "apply"])
-def test_without_any_objects_nothing_is_done(command_line: CommandLine, command: str) -> None:
-    for manifest in command_line.manifests.iterdir():
-        manifest.unlink()
-    reply = command_line(command)
-    assert reply.exit_code == 1
-    assert reply.stdout == ""
-    where = command_line.manifests
-    assert reply.stderr == (
-        f"nodeagent: {where}: no .yaml, .yml or .json file is in it; nothing was changed. "
-        "Pass the exported objects\n"
-    )
-    # What a command wrote that failed: taken for an empty cluster, it would remove everything.
-    empty = command_line.manifests / "empty.yaml"
-    empty.write_text("---\n# nothing\n", encoding="ascii")
-    reply = command_line(command)
-    assert reply.exit_code == 1
-    assert reply.stderr.startswith(f"nodeagent: {where}: 0 Services, 0 Nodes read: is the export complete? ")
-    empty.unlink()
-    command_line.manifests.rmdir()
-    reply = command_line(command)
-    assert reply.exit_code == 1
-    assert reply.stderr == (
-        f"nodeagent: {where}: can't be read: No such file or directory; nothing was changed\n"
-    )
-    assert command_line.hosts_file.read_text(encoding="ascii") == HOSTS_FILE
-    assert not command_line.run_directory.exists()
-
-
-def test_every_problem_of_a_configuration_is_reported_with_its_line_and_key(
-    command_line: CommandLine,
-) -> None:
-    command_line.config.write_text(
-        "relay:\n  launch: perhaps\n  interfaces: x\nhosts:\n  allow: ['*.example.test']\n", encoding="ascii"
-    )
-    for command in ("plan", "status", "apply", "cleanup"):
-        reply = command_line(command)
-        assert reply.exit_code == 1
-        assert reply.stdout == ""
-        file = command_line.config
-        lines = reply.stderr.splitlines()
-        assert len(lines) == 4, reply.stderr
-        assert lines[0].removeprefix("nodeagent: ").startswith(f"{file}:2: relay.launch: ")
-        assert lines[1] == f"{file}:3: relay.interfaces: unknown key; did you mean 'interface'?"
-        assert lines[2].startswith(f"{file}:5: hosts.allow[0]: '*.example.test': write it without")
-
-
-def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine) -> None:
-    victim = command_line.hosts_file.with_name("passwd")
-    victim.write_text("root", encoding="ascii")
-    command_line.configure(hosts={"file": str(victim)})
-    for command in ("plan", "apply", "cleanup"):
-        reply = command_line(command)
-        assert reply.exit_code == 1
-        assert "only writes to a file named hosts" in reply.stderr
-    assert victim.read_text(encoding="ascii") == "root"
 
 
 @pytest.mark.usefixtures("without_a_table")

@@ -60,12 +60,18 @@ class Scene:
         self.path("kubeconfig").write_text(yaml.safe_dump({**document, **fields}), encoding="utf-8")
         return self
 
+    def without(self, *kinds: str) -> None:
+        """Remove all objects of these kinds."""
+        for kind in kinds:
+            self.api.store.replace_all(kind, ())
+
     def fault(self, fault: faults.Answer | faults.Hold | faults.Disconnect, path: str = "*") -> "Scene":
         """Arm a fault for all requests."""
         self.api.faults.add(fault, path=path, times=None)
         return self
 
 
+_NODES = ("worker-1", "worker-2", "worker-10", "control-plane-1", "edge", "far-away-1", "far-away-2")
 _ONLINE = ("status", "fleet", "uninstall")
 _FILES = ("plan", "apply", "status", "doctor", "cleanup")
 _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
@@ -81,12 +87,17 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
     "a list for a mapping": (lambda it: it.config("- hosts\n"), ("apply",)),
     "a range without host bits": (lambda it: it.config("relay: {ipv4: 10.0.0.1/8}\n"), ("plan",)),
     "another file than hosts": (
-        lambda it: it.line.configure(hosts={"file": "/etc/passwd"}),
-        ("plan", "apply"),
+        lambda it: it.line.configure(hosts={"file": str(it.path("nodeagent.yaml"))}),
+        ("plan", "apply", "cleanup"),
+    ),
+    "several mistakes": (
+        lambda it: it.config("relay:\n  interfaces: x\nhosts:\n  allow: ['*.example.test']\n"),
+        ("plan",),
     ),
     # Manifests.
     "no manifests": (lambda it: it.without_manifests().line.manifests.rmdir(), ("plan", "apply", "doctor")),
-    "an empty directory": (lambda it: it.without_manifests(), ("plan", "doctor")),
+    "an empty directory": (lambda it: it.without_manifests(), ("plan", "apply", "doctor")),
+    "a manifest with a tab": (lambda it: it.manifest("kind: Service\nspec:\n\ttype: x\n"), ("plan",)),
     "only what is not YAML": (
         lambda it: it.without_manifests().manifest("a: [b"),
         ("plan",),
@@ -105,7 +116,7 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         ("plan",),
     ),
     "no Node of that name": (
-        lambda it: it.line.write(node=objects.node("node7")),
+        lambda it: it.line.write(nodes={"kind": "List", "items": [objects.node(name) for name in _NODES]}),
         ("plan", "apply", "doctor --from node"),
     ),
     "another machine's Node": (
@@ -162,7 +173,25 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         lambda it: it.kubeconfig().fault(faults.Answer(403), "*/daemonsets/*"),
         ("uninstall",),
     ),
+    "a DaemonSet without pods": (
+        lambda it: it.kubeconfig().without("pods"),
+        ("fleet",),
+    ),
+    "a cluster without nodes": (
+        lambda it: it.kubeconfig().without("pods", "nodes"),
+        ("fleet",),
+    ),
     # Options.
+    "options of the doctor": (
+        lambda _: None,
+        (
+            "doctor --host site.example.test",
+            "doctor --host 203.0.113.1",
+            "doctor --host a_b..c",
+            "doctor --from here",
+            "doctor --kubeconfig DIR/kubeconfig",
+        ),
+    ),
     "options": (
         lambda it: it.kubeconfig(),
         (
@@ -170,6 +199,10 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
             "version",
             "-V",
             "statsu",
+            "xyzzy",
+            "cleanup -o json",
+            "cleanup --kubeconfig x",
+            "plan --node",
             "fleet --timeout abc",
             "fleet --timeout 0",
             "fleet --tiemout 3",
@@ -178,8 +211,6 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
             "uninstall --daemonset nodeagent",
             "bundle --node node9",
             "bundle -o /nowhere/report.tar.gz",
-            "doctor --host a_b..c",
-            "doctor --from here",
             "run --telemetry-listen 9467",
         ),
     ),
@@ -242,7 +273,7 @@ def _said(scene: Scene, case: str, command: str) -> str:
         "bundle": ["--kubeconfig", str(scene.path("kubeconfig"))],
     }.get(name, [])
     kube = list(_CASES).index(case) >= list(_CASES).index("no kubeconfig")
-    if kube and name in {"status", "doctor"}:
+    if kube and "options" not in case and name in {"status", "doctor"}:
         options = ["--node", "n0", "--kubeconfig", str(scene.path("kubeconfig")), *options[2:4]]
     answer = scene.line.bare(
         *filter(None, (name, *more)), *(options if case != "options" or "-" in command else [])

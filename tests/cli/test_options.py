@@ -38,13 +38,6 @@ def test_every_command_has_help(command_line: CommandLine, command: str, option:
     assert reply.stderr == ""
 
 
-def test_an_unknown_command_has_a_suggestion(command_line: CommandLine) -> None:
-    reply = command_line.bare("statsu")
-    assert reply.exit_code == 1
-    assert "No such command 'statsu': did you mean 'status'?" in reply.stderr
-    assert "the commands are apply, " in command_line.bare("xyzzy").stderr
-
-
 def test_an_error_names_what_was_typed(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = command_line("plan", "--output", "yam").stderr
     assert "Invalid value for '--output' / '-o': 'yam'" in stderr
@@ -104,29 +97,6 @@ def test_variables_replace_options(command_line: CommandLine, monkeypatch: pytes
     assert command_line.bare("plan") == expected
     monkeypatch.setenv("NODEAGENT_NODE", "another")
     assert command_line.bare("plan", "--node", NODE) == expected, "an option goes before its variable"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["plan", "--nodes", "x"], "No such option.*--nodes"),
-        (["plan", "-o", "xml"], "'xml' is not one of 'text', 'json'"),
-        (["plan", "surplus"], r"Got unexpected extra argument \(surplus\)"),
-        (["plan", "--node"], "Option '--node' requires an argument"),
-        (["plans"], "No such command 'plans'"),
-        (["cleanup", "-o", "json"], "No such option.*-o"),
-        (["cleanup", "--manifests", "x"], "No such option.*--manifests"),
-        (["cleanup", "--kubeconfig", "x"], "No such option.*--kubeconfig"),
-    ],
-)
-def test_a_usage_error_is_1_for_2_means_changes(
-    command_line: CommandLine, arguments: list[str], words: str
-) -> None:
-    reply = command_line.bare(*arguments)
-    assert reply.exit_code == 1
-    assert reply.stdout == ""
-    assert re.search(words, reply.stderr), reply.stderr
-    assert "Traceback" not in reply.stderr
 
 
 def test_no_command_shows_the_help(command_line: CommandLine) -> None:

@@ -13,7 +13,7 @@ from nodeagent.cli.doctor import GROUPS, DoctorDocument
 from nodeagent.cli.main import run
 from nodeagent.doctor.findings import Code
 from release.schemas import schema_of
-from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
+from tests.cli.command_line import ADDRESS, CommandLine, service
 
 _SCHEMA = schema_of(DoctorDocument)
 
@@ -45,25 +45,6 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     (known,) = (finding for finding in document["findings"] if finding["subject"] == "ingress/controller")
     assert any(ADDRESS in line for line in known["evidence"])
     assert known["remedy"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--host", HOST), "a hostname is requested from a node"),
-        (("--kubeconfig", "/dev/null"), "are read from one of them"),
-        (("--host", "203.0.113.1"), "looks like an address"),
-        (("--host", "a b"), "not a DNS name"),
-        (("--from", "mars"), "'mars' is not one of"),
-    ],
-)
-def test_bad_options_are_errors_of_usage(
-    command_line: CommandLine, arguments: tuple[str, str], words: str
-) -> None:
-    reply = command_line("doctor", *arguments)
-    assert reply.exit_code == 1
-    assert words in reply.stderr
-    assert reply.stdout == ""
 
 
 @pytest.mark.parametrize(

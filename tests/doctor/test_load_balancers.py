@@ -73,26 +73,6 @@ def test_one_that_sends_no_line_is_troubled_only_if_its_controller_demands_it() 
     assert _code(VIP, Code.ShortCircuitedAndCut, detected=ignored) is Code.Ignored
 
 
-@pytest.mark.parametrize(
-    ("found", "detected", "code"),
-    [
-        (VIP, PROXIED, Code.ShortCircuitedByObject),
-        (VIP, PLAIN, Code.NotProxy),
-        (VIP, UNSTATED, Code.ProxyUnknown),
-        (VIP, Identity(refused("Contradiction", "said so")), Code.ProxyUnknown),
-        (NAMED, UNSTATED, Code.HostnameOnly),
-        (PROXY, PROXIED, Code.IPModeProxy),
-        (NAMED, PROXIED, Code.HostnameOnly),
-    ],
-)
-def test_off_the_node_the_objects_are_believed_as_far_as_they_go(
-    found: Service, detected: Identity, code: Code
-) -> None:
-    assert _code(found, detected=detected, off_node=True) is code
-    if code is Code.ShortCircuitedByObject:
-        assert _code(found, detected=detected, off_node=True, by_fleet=True) is Code.LoadBalancerRemedied
-
-
 def _remedy_off_the_node(found: Service, detected: Identity = PROXIED) -> tuple[str, ...]:
     nodes = frozenset({ip_address("192.0.2.1")})
     seen = LoadBalancerObservation(found, replace(detected, provider=_BY_NAME["Hetzner"]), None, nodes)
@@ -119,15 +99,6 @@ def test_one_that_terminates_tls_needs_the_detour_and_no_relay() -> None:
     behind = replace(found, points=(point("192.0.2.9", mode="Proxy"),))
     assert _code(behind, detected=identity) is Code.NotProxy
     assert _code(behind, detected=identity, off_node=True) is Code.IPModeProxy
-
-
-def test_an_address_of_a_node_is_not_the_load_balancers() -> None:
-    step, advice = _remedy_off_the_node(VIP)
-    assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in step
-    assert "--disable servicelb" in advice
-    assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in _remedy_off_the_node(VIP, UNSTATED)[0]
-    listed = Identity(served("Listed", "said so"), proxy=True)
-    assert any("install nodeagent" in step for step in _remedy_off_the_node(VIP, listed))
 
 
 def test_off_the_node_traefik_may_need_no_fix() -> None:
@@ -187,20 +158,6 @@ def test_the_annotations_that_the_docs_do_not_repeat() -> None:
         "cloudscale.ch": 'k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
         "Outscale": 'service.beta.kubernetes.io/osc-load-balancer-ingress-address: "hostname"',
     }
-
-
-def test_where_nothing_says_what_it_sends_the_configuration_is_printed() -> None:
-    seen = LoadBalancerObservation(VIP, UNSTATED, None)
-    finding = load_balancer_finding(seen, "v1.33.2")
-    assert finding.code == Code.ProxyUnknown
-    assert finding.remedy[1] == "$ nodeagent doctor"
-    lines = [line.strip() for line in finding.remedy if line.startswith("  ")]
-    assert lines == [
-        "loadBalancers:",
-        "services:",
-        f"- namespace: {VIP.ref.namespace}",
-        f"name: {VIP.ref.name}",
-    ]
 
 
 def test_of_annotations_that_contradict_themselves_there_is_one_truth() -> None:

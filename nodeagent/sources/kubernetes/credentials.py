@@ -64,21 +64,29 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
         return new_client(made, _impersonation(user))
 
 
+class _UnusableError(ValueError):
+    """What is wrong with a kubeconfig, and what to do about just that."""
+
+    def __init__(self, why: str, advice: str) -> None:
+        super().__init__(why)
+        self.advice = advice
+
+
 def _check_context(merged: ConfigNode, context: str) -> None:
-    """Raise ValueError, which says what to choose from, if there is no such context or none is chosen."""
+    """Raise an error, which says what to choose from, if there is no such context or none is chosen."""
     known = [str(one["name"]) for one in merged.safe_get("contexts") or () if "name" in one]
     chosen = context or merged.safe_get("current-context")
     if chosen not in known:
         why = f"it has no context {chosen!r}" if chosen else "it has no current-context"
-        raise ValueError(f"{why}; choose one by --context: {', '.join(known) or 'it has none'}")
+        raise _UnusableError(why, f"Choose one by --context: {', '.join(known) or 'it has none'}")
 
 
 @contextmanager
 def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
-    """Raise ValueError for a plugin that is missing or fails: the client only logs that, and asks without."""
+    """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without."""
     command = (user.get("exec") or {}).get("command")
     if command and not shutil.which(command):
-        raise ValueError(f"its user needs {command}, which is not in PATH: install it")
+        raise _UnusableError(f"its user needs {command}, which is not in PATH", "Install it")
     said: list[str] = []
 
     def noted(record: logging.LogRecord) -> bool:
@@ -91,7 +99,7 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
     finally:
         logging.getLogger().removeFilter(noted)
     if command and said:
-        raise ValueError(f"its user's plugin {command} failed: {said[0]}")
+        raise _UnusableError(f"its user's plugin {command} failed: {said[0]}", "Run it to see why, or log in")
 
 
 @contextmanager
@@ -114,6 +122,7 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
             words = f"line {line}: not YAML: {words}"
         if isinstance(error, TypeError | AttributeError):  # Python's words, for a text in a mapping's place
             words = "it does not have the form of a kubeconfig"
+        advice = error.advice if isinstance(error, _UnusableError) else advice
         raise SourceError(
             f"{what}: can't be used to reach the API server: {words}; nothing was changed. {advice}"
         ) from error

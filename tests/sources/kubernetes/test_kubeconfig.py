@@ -280,5 +280,5 @@ def test_another_context_is_another_server_and_another_user(api: ApiServer, tmp_
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     with connect(file, context="mine") as connection:
         assert connection.get_json(SERVICES)
-    with pytest.raises(SourceError, match=r"it has no context .other.; choose one by --context: "):
+    with pytest.raises(SourceError, match=r"it has no context .other.; .*Choose one by --context: "):
         connect(file, context="other")
