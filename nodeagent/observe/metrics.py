@@ -195,21 +195,13 @@ class AgentMetrics(Metrics):
             "Total number of bytes read in answers of the API server.",
             {(): self.bytes_read()},
         )
-        numbers: tuple[tuple[str, str, Callable[[ResourceState], int]], ...] = (
-            ("objects", "Number of objects of the cluster in memory.", lambda one: one.objects),
-            (
-                "watch_restarts_total",
-                "Total number of watches that ended and were restarted.",
-                lambda one: one.restarts,
-            ),
-            (
-                "relists_total",
-                "Total number of complete lists read after the first one.",
-                lambda one: one.relists,
-            ),
-        )
-        for name, meaning, value in numbers:
-            yield self.family(name, meaning, {(state.name,): value(state) for state in states}, "resource")
+        for name, meaning, field in (
+            ("objects", "Number of objects of the cluster in memory.", "objects"),
+            ("watch_restarts_total", "Total number of watches that ended and were restarted.", "restarts"),
+            ("relists_total", "Total number of complete lists read after the first one.", "relists"),
+        ):
+            samples = {(state.name,): getattr(state, field) for state in states}
+            yield self.family(name, meaning, samples, "resource")
         yield self.family(
             "resource_coverage",
             "1 for what is known of a resource, otherwise 0.",
