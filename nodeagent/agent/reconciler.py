@@ -68,8 +68,8 @@ class Reconciler:
         self._desired: Desired | None = None
         self._services: tuple[Service, ...] = ()
         self._listed = {service.path for service in config.load_balancers.services}
-        # By namespace. A change is up to two reloads, and of some of them HAProxy's oldest process ends, whose
-        # connections may live for hours.
+        # By namespace. A change is up to two reloads, and after 13 to 96 HAProxy's oldest process ends, with
+        # connections of others.
         self._reloads: SubjectBackoff[str] = SubjectBackoff(
             clock, window=3600.0, first=10.0, longest=600.0, forget=3600.0
         )
