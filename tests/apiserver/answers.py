@@ -149,9 +149,6 @@ class Answers:
             token = token or uuid.uuid4().hex
             self._lists[token] = revision, versions
             metadata["continue"] = f"{token}.{end}"
-            # With a selector the server cannot know, and says nothing.
-            if not query.keys() & {"fieldSelector", "labelSelector"}:
-                metadata["remainingItemCount"] = len(versions) - end
         head = msgspec.json.encode(
             {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
         )
@@ -161,12 +158,7 @@ class Answers:
     def _watch(self, resource: Resource, asked: Asked) -> Reply:
         if "sendInitialEvents" in asked.query:
             # Helm's client asks for a list as a stream; after this answer it lists, as before 1.34.
-            field = "sendInitialEvents"
-            what = f"Forbidden: {field} is forbidden for watch unless WatchList is enabled"
-            cause = {"reason": "FieldValueForbidden", "message": what, "field": field}
-            details = {"group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause]}
-            text = f'ListOptions.meta.k8s.io "" is invalid: {field}: {what}'
-            raise ApiError(422, "Invalid", text, details)
+            raise ApiError(422, "Invalid", "sendInitialEvents is forbidden unless WatchList is enabled")
         return Reply(200, lines=partial(self._lines, resource, asked, _shown(resource, asked)))
 
     def _lines(
