@@ -38,10 +38,7 @@ DeviceStep = Literal["keep", "create", "set up", "delete"]
 
 
 class AddressState(Struct, frozen=True):
-    """All addresses of the node, and the device for the relay's.
-
-    `made_by_us`: the device has nodeagent's alias. Cleanup deletes such a device, and only empties any other.
-    """
+    """All addresses of the node, and the device for the relay's; `made_by_us`: it has nodeagent's alias."""
 
     addresses: tuple[InterfaceAddress, ...]
     device: str
@@ -59,10 +56,7 @@ class AddressState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AddressDiff(Diff):
-    """What is done with the relay addresses; those of `add` are added on the device `home`.
-
-    `refused` says for each desired address that is not available why not; it alone is no difference.
-    """
+    """What is done; `refused` says for each desired address that is not available why not: no difference."""
 
     before: AddressState = field(repr=False)
     home: str
@@ -177,10 +171,7 @@ def _marked(found: KernelAddress, device: str) -> bool:
 
 
 class AddressWatch(Notifications):
-    """Implements `component.Watch`: addresses in the ranges, and the device.
-
-    A notification about another interface or address, of which each pod causes about 13, costs its decoding.
-    """
+    """Implements `component.Watch`: addresses in the ranges, and the device."""
 
     def __init__(self, interface: str, ranges: Ranges) -> None:
         super().__init__(address_socket(), ADDRESS_GROUPS)
@@ -216,13 +207,7 @@ class AddressWatch(Notifications):
 
 
 class Addresses(Component[AddressState, AddressDiff]):
-    """Implements `component.Component`. One address's failure does not affect the others.
-
-    Args:
-        interface: The device's name.
-        ranges: The IPv4 and the IPv6 range of relay addresses.
-        kind: The kind of device to make and to accept, by the kernel's name.
-    """
+    """Implements `component.Component`; each address can fail for itself."""
 
     def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
         self._interface = interface
@@ -245,8 +230,7 @@ class Addresses(Component[AddressState, AddressDiff]):
         """See `component.Component`.
 
         An address that is on `lo` although the device exists is moved: added to the device, then removed from
-        `lo`. If the addresses are on `lo` and there is no device, they stay: that is correct. A device that
-        nodeagent made is deleted if no address is desired.
+        `lo`. A device that nodeagent made is deleted if no address is desired, any other is only emptied.
         """
         addresses = desired.addresses
         if not addresses and actual.made_by_us and not keep:

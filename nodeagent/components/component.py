@@ -117,10 +117,7 @@ class Component(Protocol[StateT, DiffT]):
         """Return notifications of what other programs do to it. Raises OSError if the kernel gives none."""
 
     def reserve(self, desired: Desired) -> None:  # noqa: ARG002 - for one that has something to keep
-        """Keep for this process what the desired state needs and another program could take. Idempotent.
-
-        Raises ApplyError if that is not possible; nothing was changed.
-        """
+        """Keep for this process what the desired state needs and another program could take. Idempotent."""
         return
 
     def ready(self, actual: StateT, desired: Desired) -> Mapping[Endpoint, str]:  # noqa: ARG002 - see `PROVIDERS`
@@ -128,8 +125,5 @@ class Component(Protocol[StateT, DiffT]):
         return dict.fromkeys((listener.bind for listener in desired.listeners), "")
 
     def leave(self) -> None:
-        """Remove what is left when nothing is desired any more, and release what is reserved. Idempotent.
-
-        Raises ApplyError if something is left; the text says what.
-        """
+        """Remove what is left when nothing is desired any more, and release what is reserved. Idempotent."""
         return

@@ -26,11 +26,8 @@ _ACL = "system.posix_acl_access"
 def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
     """Make `content` the file's content. After a failure, the file is as it was. Idempotent.
 
-    Args:
-        path: The file; if it is a symbolic link, the link is replaced, not its target.
-        content: Its new content.
-        durable: Whether it must survive a power failure; costs a few milliseconds on a disk.
-        mode: Its mode, whatever the umask.
+    If it is a symbolic link, the link is replaced. `durable`: it must survive a power failure, which costs a
+    few milliseconds on a disk. It has this mode, whatever the umask.
     """
     with drafted(path, content, durable=durable, mode=mode) as draft:
         draft.rename(path)

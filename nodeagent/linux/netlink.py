@@ -101,10 +101,7 @@ class Netlink:
         )
 
     def addresses(self) -> list[KernelAddress]:
-        """Return all addresses of both families, as they were at one moment.
-
-        A change during the listing makes it useless, as the kernel reports: then it is repeated.
-        """
+        """Return all addresses of both families, as they were at one moment."""
         for _ in range(_LISTINGS):
             with _explained("list the addresses"):
                 found = list(self._route.addr("dump"))
@@ -115,10 +112,7 @@ class Netlink:
         raise NetlinkRefusedError(EINTR, "the kernel did not list the addresses")
 
     def make(self, name: str, kind: str, alias: str) -> None:
-        """Make a device with this alias and set it up; a half-made one is deleted again.
-
-        Raises NetlinkRefusedError with EOPNOTSUPP if the kernel has no such kind.
-        """
+        """Make a device with this alias and set it up, or nothing. EOPNOTSUPP: there is no such kind."""
         with _explained(f"make the {kind} device {name}"):
             self._route.link("add", ifname=name, kind=kind)
         try:
@@ -171,10 +165,7 @@ def opened() -> Iterator[Netlink]:
 
 
 def tcp_sockets(states: Iterable[int]) -> list[Any]:
-    """Return the TCP sockets of both families in these states, as sock_diag(7) has them; needs no privilege.
-
-    Each is pyroute2's `inet_diag_msg`. A kernel without tcp_diag shows none.
-    """
+    """Return the TCP sockets in these states as pyroute2's `inet_diag_msg`; none without tcp_diag."""
     from pyroute2.netlink.diag import DiagSocket  # noqa: PLC0415 - see `opened`
 
     mask = sum(1 << state for state in states)
@@ -185,7 +176,7 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 
 def end_tcp(sockets: Sequence[Any]) -> None:
-    """Abort these connections: what was not sent yet is dropped. One that has ended meanwhile is no error.
+    """Abort these connections. One that has ended meanwhile is no error.
 
     Raises OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.
     """
@@ -255,10 +246,7 @@ class Notifications:
         self._source.close()
 
     def messages(self) -> Iterator[Any]:
-        """Return what has arrived, without waiting, as pyroute2 decodes it.
-
-        Raises OSError: ENOBUFS if more came than the socket can hold; then some are missing.
-        """
+        """Return what has arrived, without waiting, as pyroute2 decodes it. ENOBUFS: some is lost."""
         while (datagram := _waiting(self._source)) is not None:
             if self._relevant(datagram):
                 yield from self._source.marshal.parse(datagram)

@@ -23,15 +23,12 @@ def run_program(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end, in the root directory; `command` begins with its path.
 
-    Raises OSError if it could not be started, TimeoutExpired after `seconds`.
+    Its standard input is a file in memory, complete before it starts: with a pipe, an agent that is killed
+    while it writes would leave nft a shorter script, and nft would run it. `output` is an open file that
+    takes what it prints, for a program that leaves processes behind: a pipe would stay open as long as any of
+    them.
 
-    Args:
-        command: Its path, as `find_program` returns it, and its arguments.
-        seconds: After that it is killed.
-        text: Its standard input: a file in memory, complete before it starts. With a pipe, an agent that is
-            killed while it writes would leave nft a shorter script, and nft would run it.
-        output: An open file that takes what it prints. For a program that leaves processes behind: a pipe
-            would stay open as long as any of them.
+    Raises OSError if it could not be started, TimeoutExpired after `seconds`.
     """
     with os.fdopen(os.memfd_create("stdin"), "w+b") as standard_input:
         standard_input.write(text.encode())

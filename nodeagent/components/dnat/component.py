@@ -37,10 +37,9 @@ Option = Literal["auto", "nftables", "iptables", "none"]
 class Dnat(Component[DnatState, DnatChange]):
     """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
-    Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
-    found, every reading raises ApplyError with what is missing. If there was no nft program, each reading
-    looks for it, and the backend is chosen again once there is one. A kernel that can't limit the connections
-    of local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules, and is asked again later.
+    Each reading looks again for a backend that is not available, and for nft if there was none: a module may
+    be loaded, a package installed. A kernel that can't limit the connections of local users (nft_connlimit;
+    xt_owner, xt_connlimit) gets all other rules, and is asked again later.
     """
 
     def __init__(self, option: Option) -> None:
@@ -73,11 +72,7 @@ class Dnat(Component[DnatState, DnatChange]):
         return replace(change, text=text, how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:
-        """See `component.Component`.
-
-        If rules move from one backend to the other, both are active for a moment: see
-        docs/decisions/0011-iptables-backend.md.
-        """
+        """See `component.Component`. If it changes, both backends are active for a moment: decision 11."""
         try:
             return self._run(diff)
         except ApplyError as error:

@@ -157,10 +157,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def missing_table(family: Family, table: TableName) -> str:
-    """Return what the family's table lacks, for a person; empty if the table exists, or if that is unknown.
-
-    Unlike the other queries, this one creates the table, if the kernel can.
-    """
+    """Return what the family's table lacks, for a person; empty if nothing is known. It makes the table."""
     try:
         _info(family, table)
     except PermissionError:

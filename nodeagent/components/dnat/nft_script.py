@@ -86,13 +86,12 @@ def structure(desired: DnatRules) -> str:
     `users` sees the node's own connections after their translation.
 
     The last rules of `output` and `prerouting` keep what is sent to the relay from all later chains. A pod's
-    hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local address, the
-    relay's among them: anyone who can create a pod or a Service could answer in its place. A translation to
-    the packet's own address counts as one, so no later chain makes another.
+    hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local address:
+    anyone who can create a pod or a Service could answer in the relay's place. A translation to the packet's
+    own address counts as one, so no later chain makes another.
 
-    The sets of ranges have `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of
-    the namespace has a set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types
-    do no harm.
+    The sets of ranges have `typeof`: nft 1.0.6 crashes when it lists tables while any table of the namespace
+    has a set of a single `type` that nft 1.1.3 made (observed).
     """
     lines: list[str] = []
     rules: dict[str, list[tuple[str, str]]] = {chain: [] for chain in CHAINS}

@@ -228,10 +228,7 @@ class NftablesBackend:
         return nft_script(change)
 
     def run(self, change: DnatChange) -> str:
-        """See `DnatBackend.run`.
-
-        A new table gets its mark by a second transaction; one without it is replaced in the next pass.
-        """
+        """See `DnatBackend.run`. A new table that gets no mark is replaced next time."""
         script = nft_script(change)
         if change.action in ("create", "repair"):
             _, made = _parsed(self.execute(script, "-j", "-n", "--echo"))
@@ -245,10 +242,7 @@ class NftablesBackend:
         return NftablesWatch()
 
     def execute(self, script: str, *options: str) -> bytes:
-        """Run `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
-
-        Returns what nft prints. Raises NftError, of a kind that says more if one fits, or NftMissingError.
-        """
+        """Run `script`, all of it or nothing; return what nft prints. Raises NftError, NftMissingError."""
         done = self._start([*options, "-f", "-"], script)
         if done.returncode != 0:
             message, lines = _message(done), script.splitlines()

@@ -18,11 +18,9 @@ from nodeagent.model.objects import ObjectRef
 class DnatState:
     """The actual state of the kernel.
 
-    `rules` has the elements that were read: redirects, with a `load_balancer` from the comment, and ranges as
-    the kernel has them, uncollapsed; no options. What else a backend reads, it adds in a class of its own.
-    `damage` says, one phrase each, what of it is not as nodeagent makes it. `displaced` is true if that is
-    only other programs' rules that were inserted before nodeagent's. `leftover` is what an earlier
-    configuration left of the other backend, by its name.
+    `rules` has the elements that were read, ranges as the kernel has them; no options. `damage` says, one
+    phrase each, what else is not as nodeagent makes it; `displaced`: only by other programs' rules before
+    nodeagent's. `leftover` is what an earlier configuration left of the other backend, by its name.
     """
 
     rules: DnatRules = NO_RULES
@@ -43,10 +41,7 @@ Action = Literal["none", "create", "alter", "repair", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class DnatChange(Diff):
-    """One step from the actual state to the desired rules; what the other backend left is removed as well.
-
-    An entry that gets another relay address, or another Service's comment, is in `removed` and in `added`.
-    """
+    """One step from the actual state to the desired rules; what the other backend left is removed as well."""
 
     before: DnatState = field(default_factory=DnatState, repr=False)
     desired: DnatRules = field(default=NO_RULES, repr=False)
@@ -133,15 +128,11 @@ def normalised(rules: DnatRules) -> DnatRules:
 def difference(
     backend: "DnatBackend", before: DnatState, desired: DnatRules, *, keep: bool = False
 ) -> DnatChange:
-    """Return the change from `before` to `desired`; false if both are the same. Pure.
+    """Return the change from `before`, as this backend has read it, to `desired` in any order. Pure.
 
-    A missing, other or additional comment counts as a change. Raises ApplyError; see `normalised`.
-
-    Args:
-        backend: The one that has read `before`.
-        before: The actual state. If it could not be read, it counts as absent.
-        desired: The rules, in any order.
-        keep: Remove nothing, nor what the other backend left: its redirects hold until this one's are made.
+    A state that could not be read counts as absent; a missing, other or additional comment is a difference.
+    With `keep`, nothing is removed, nor what the other backend left: its redirects hold until this one's are
+    made. Raises ApplyError; see `normalised`.
     """
     if desired.leaving:
         desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
@@ -227,10 +218,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
 
 
 def comment_of(owner: ObjectRef) -> str:
-    """Return `namespace/name` of any object, even one whose names no API server would admit.
-
-    It is 1 to 128 characters of `A-Z a-z 0-9 . _ / -`; every other character becomes `_`.
-    """
+    """Return `namespace/name` in 1 to 128 characters of `A-Z a-z 0-9 . _ / -`; any other becomes `_`."""
     return _UNSAFE.sub("_", owner.path)[:COMMENT_LIMIT] or "unnamed"
 
 
@@ -248,25 +236,18 @@ class DnatBackend(Protocol):
         """As in the option `dnat.backend`."""
 
     def read(self) -> DnatState:
-        """Read the actual state; a missing permission is a state with `unreadable` set, not an error.
-
-        Raises ApplyError if the machinery is missing or does not answer.
-        """
+        """Read the actual state; a missing permission is a state with `unreadable` set. Raises ApplyError."""
 
     def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """Return the state with its damage: what of its structure is not as rendered for `desired`. Pure.
-
-        Elements do not count: what of them differs is changed one by one.
-        """
+        """Return the state with its damage: what but its elements is not as rendered for `desired`. Pure."""
 
     def script(self, change: DnatChange) -> str:
         """Return the change as the backend runs it; empty for no change. Pure."""
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change, all of it or nothing. Idempotent in effect.
+        """Apply the change, all of it or nothing. Idempotent in effect. Raises ApplyError if it was rejected.
 
         Returns why one address family can't be served on this node, which then has none of nodeagent's rules.
-        Raises ApplyError if it was rejected; everything is as before.
         """
 
     def watch(self) -> Watch:

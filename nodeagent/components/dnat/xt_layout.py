@@ -38,10 +38,7 @@ OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """nodeagent's part of one table: its chains, and the rules of the kernel's own chains that lead there.
-
-    The place 1 of such a jump is the top.
-    """
+    """nodeagent's part of one table: its chains, and with their places (from 1) the rules that lead there."""
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
     jumps: Mapping[str, tuple[tuple[int, XtRule], ...]] = field(default_factory=dict)

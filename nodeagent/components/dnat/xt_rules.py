@@ -172,11 +172,7 @@ def _interface(name: str) -> tuple[bytes, bytes]:
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """Return the rule that the kernel's bytes mean: an entry with its matches and its target.
-
-    `target` is the latter's name, for a jump that of the chain. If these are not the bytes that `encode`
-    makes, the rule is `foreign`.
-    """
+    """Return the rule that an entry's bytes mean; `foreign` if `encode` would make others of it."""
     try:
         head, extensions = _meaning(family, entry)
     except struct.error:

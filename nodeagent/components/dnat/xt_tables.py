@@ -63,10 +63,7 @@ class XtTable:
             return self._state(handle)
 
     def change(self, wanted: Table) -> None:
-        """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held. Idempotent.
-
-        Raises XtError; the table is as before.
-        """
+        """Change nodeagent's part in one commit, with the xtables lock held. Idempotent. Raises XtError."""
         for _ in range(_ATTEMPTS):
             try:
                 with self._open() as handle:

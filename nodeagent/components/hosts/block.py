@@ -142,11 +142,9 @@ class Problem(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HostsFile:
-    """A parsed hosts file.
+    """A parsed hosts file: the user's bytes, with each line's number, and nodeagent's block.
 
-    `user` is all that is not nodeagent's, in its order; `line_numbers` has the number of each of its lines.
-    `block` is what was between the markers, None without any. `absent` is true if nodeagent made the file and
-    no other program wrote to it.
+    `absent` is true if nodeagent made the file and no other program wrote to it.
     """
 
     user: bytes
@@ -189,13 +187,7 @@ def assemble(
     """Return the content of a file with the user's bytes and, last, the block; and what `parse` makes of it.
 
     Without lines there is no block: the result is `user` itself. If all of the user's lines end in CRLF,
-    nodeagent's do.
-
-    Args:
-        user: As `parse` returns it: without markers.
-        block: As `BlockLines.content` returns it.
-        adopt: Leave out the lines of hairpin-proxy.
-        absent: There was no file before nodeagent's.
+    nodeagent's do. `adopt` leaves out the lines of hairpin-proxy; `absent`: there was no file before.
     """
     kept = without_legacy_lines(user) if adopt else user
     count = kept.count(b"\n") + (not kept.endswith(b"\n") and bool(kept))

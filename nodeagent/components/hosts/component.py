@@ -51,11 +51,10 @@ How = Literal["rename", "in place"]
 
 @dataclass(frozen=True)
 class HostsState:
-    """A hosts file: its bytes, parsed, and how it has to be written.
+    """A hosts file: its bytes, parsed as they will be after an interrupted write is finished.
 
-    `file` is parsed from the bytes as they will be after an interrupted write is finished. `lines` are those
-    for which the block was written, if the bytes are those that nodeagent left. `journal` is true if that of
-    an earlier write is left.
+    `lines` are those for which the block was written, if the bytes are those that nodeagent left. `journal`:
+    that of an earlier write is left.
     """
 
     path: Path
@@ -93,11 +92,7 @@ class HostsState:
 
 @dataclass(frozen=True, slots=True)
 class HostsDiff(Diff):
-    """The file as it would be written; `after` is None for no file, `file` is what it is, parsed.
-
-    `added` and `removed` are the numbers of lines. `lines` are the desired ones, so that the difference can
-    be computed again from a file that was edited meanwhile.
-    """
+    """The file as it would be written; `after` is None for no file, `added` and `removed` are counts."""
 
     before: HostsState
     after: bytes | None = field(repr=False)
@@ -141,13 +136,8 @@ class HostsDiff(Diff):
 class Hosts(Component[HostsState, HostsDiff]):
     """Implements `component.Component`: the managed block of one hosts file.
 
-    Args:
-        path: The file; its name must be `hosts`, or RefusedPathError is raised.
-        own_networks: Those of nodeagent's addresses, by which its lines are recognized.
-        state_dir: nodeagent's directory for the journal of in-place writes; made if needed.
-        adopt: Remove lines that hairpin-proxy left.
-        enabled: Whether hosts lines are ever desired. If not, a file that nodeagent never writes (a link, a
-            device) has nothing of it, and is no error.
+    Its lines are recognized by `own_networks`. `adopt` removes those that hairpin-proxy left. If not
+    `enabled`, no lines are ever desired: a file that nodeagent never writes (a link, a device) is no error.
     """
 
     def __init__(
@@ -189,11 +179,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
     def apply(self, diff: HostsDiff) -> str:
-        """See `component.Component`.
-
-        If another program edited the file since it was read, the difference is computed again from the edited
-        file, so that the edit stays.
-        """
+        """See `component.Component`. If the file was edited since it was read, the edit stays."""
         for _ in range(_TRIES):
             try:
                 self._write(diff)
@@ -207,10 +193,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         )
 
     def watch(self) -> FileEvents:
-        """Return notifications: a program ended its write, a replacement, deletion, new times or rights.
-
-        The file that `program >/etc/hosts` has truncated counts only once the program has written it.
-        """
+        """See `component.Component`. A file that is truncated counts once it is written."""
         return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
 
     def _state(self, reading: Reading, how: How) -> HostsState:

@@ -92,11 +92,7 @@ def guard_path(path: Path) -> None:
 
 
 def read(path: Path) -> Reading:
-    """Read the file with its stamp.
-
-    Raises RefusedPathError if it is not a plain file named hosts, ApplyError if the kernel denies reading it,
-    or it is a mount whose source was replaced on the host.
-    """
+    """Read the file with its stamp. Raises RefusedPathError for what is no plain file, or ApplyError."""
     guard_path(path)
     try:
         for _ in range(_OPEN_TRIES):
@@ -209,10 +205,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def is_mount_point(path: Path) -> bool:
-    """Return whether something is mounted on the file itself, in this process's mount namespace.
-
-    Without /proc, that is unknown: the result is False, and the rename's EBUSY shows it later.
-    """
+    """Return whether something is mounted on the file itself; False without /proc."""
     try:
         return _mount_of(path) != _mount_of(path.parent.resolve())
     except FileNotFoundError:
@@ -294,8 +287,7 @@ class Journal(Struct, frozen=True):
 def torn(old: bytes, new: bytes, current: bytes) -> bool:
     """Return whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
 
-    That is: for some k, the first k bytes of `new`, then `old` from byte k on. The kernel copies a write page
-    by page in order and may stop between pages on SIGKILL (generic_perform_write).
+    That is: for some k, the first k bytes of `new`, then `old` from byte k on (generic_perform_write()).
     """
     if len(current) > len(old):
         return new.startswith(current)
@@ -306,10 +298,7 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
 
 
 def load_journal(state_dir: Path, path: Path) -> Journal | None:
-    """Read the journal of a write to `path`; None if there is none.
-
-    An ordinary user at a dry run may not read the directory and sees none.
-    """
+    """Read the journal of a write to `path`; None if there is none, or it is not visible."""
     try:
         data = (state_dir / _NAME).read_bytes()
     except (FileNotFoundError, NotADirectoryError, PermissionError):

@@ -39,10 +39,7 @@ _PAUSE_SECONDS = 0.002
 
 
 class Activation:
-    """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches.
-
-    When it is stopped, connections may continue for `drain_seconds`.
-    """
+    """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches."""
 
     def __init__(self, directory: RunDirectory, drain_seconds: float, *, launch: bool) -> None:
         self._directory = directory

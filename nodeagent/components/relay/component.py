@@ -91,7 +91,7 @@ class Relay(Component[RelayState, RelayChange]):
         return replace(change, steps=steps, leaving=leaving, gone=())
 
     def apply(self, diff: RelayChange) -> str:
-        """Apply a change, and return when it is in effect; see `component.Component`.
+        """See `component.Component`. It is in effect when this returns.
 
         A listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
         whole configuration if it can't bind a part of it.
@@ -140,16 +140,12 @@ class Relay(Component[RelayState, RelayChange]):
         return RelayWatch(lambda: [self._launched] if self._launch else pod_directories(self._run_dir))
 
     def reserve(self, desired: Desired) -> None:
-        """Hold the listeners' ports for HAProxy, and no others, whether or not it runs.
-
-        Raises ApplyError if there are too few file descriptors; nothing was changed.
-        """
+        """Hold the listeners' ports for HAProxy, and no others, whether or not it runs."""
         self._hold(desired.listeners)
 
     def ready(self, actual: RelayState, desired: Desired) -> Mapping[Endpoint, str]:
         """Return the endpoints at which HAProxy says that it listens, and the kernel that only its user does.
 
-        With each, the health of its server.
         An answer there shows nothing: any user of the node can bind a port from 1024 on. For an ordinary
         user, who may not ask HAProxy, only the kernel's list of sockets decides; if HAProxy's answer is
         unusable, that list, and whether HAProxy ends a connection.
@@ -277,10 +273,7 @@ class Relay(Component[RelayState, RelayChange]):
         activation.install(self._text(frozenset(listeners)), listeners)
 
     def _steer(self) -> None:
-        """Make new connections arrive at the youngest HAProxy that serves, and let its pod be ready.
-
-        If that fails, the kernel distributes the connections, and all serve: that is logged.
-        """
+        """Make new connections arrive at the youngest HAProxy that serves; let its pod be ready."""
         state = self.read()
         serving = state.serving
         if serving is None:

@@ -261,8 +261,7 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
     """Return the lines that count and limit, the same for each listener.
 
-    The node connects from an address of its own: that of its outgoing connections or, directly to a relay
-    address, from that address, which no other has.
+    The node connects from an address of its own, or directly to a relay address from that one.
     """
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
     nodes = (options.ipv4, options.ipv6, *STEERING_SOURCES.values(), *sorted(own, key=sort_key))

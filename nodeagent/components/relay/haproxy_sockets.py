@@ -53,11 +53,8 @@ class Unreachable(Struct, frozen=True):
 def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> str | Unreachable:
     """Send one command, without a newline, and return the whole answer, or why there is none.
 
-    Args:
-        path: the socket.
-        command: the write side is closed after it: the master's socket would wait for further ones.
-        timeout: seconds for all of it: connecting, sending, reading to the end.
-        most: bytes after which a longer answer is cut off.
+    The write side is closed after it: the master's socket would wait for further ones. `timeout` are seconds
+    for all of it; an answer of more than `most` bytes is cut off.
     """
     deadline = time.monotonic() + timeout
     answer = bytearray()
@@ -119,10 +116,7 @@ class Reload(Struct, frozen=True):
 
 
 def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
-    """Return the processes of the master behind the socket, within `timeout` seconds.
-
-    A master that executes itself again closes connections for a moment: the query is repeated.
-    """
+    """Return the processes of the master; while it executes itself again, the query is repeated."""
     deadline = time.monotonic() + timeout
     while True:
         found = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
@@ -134,10 +128,9 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
 
 
 def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
-    """Make the master read its configuration again, within `timeout` seconds.
+    """Make the master read its configuration again.
 
-    2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones close
-    the connection, as the master executes itself.
+    2.7 and newer answer `Success=1` or `Success=0`, then `--` and a log. Older ones close the connection.
     """
     answer = ask(path, "reload", timeout)
     if isinstance(answer, Unreachable):

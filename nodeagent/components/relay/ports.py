@@ -36,10 +36,7 @@ _LISTEN, _BOUND_INACTIVE = 10, 13
 
 
 class PortSocket(Struct, frozen=True):
-    """A TCP socket that holds a port, and the user that made it.
-
-    An address `::` that is not `v6only` has the port for IPv4, too.
-    """
+    """A TCP socket that holds a port (`::` for IPv4, too, unless `v6only`), and the user that made it."""
 
     endpoint: Endpoint
     uid: int
@@ -79,10 +76,7 @@ def _sockets(*states: int) -> tuple[PortSocket, ...]:
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
-    """Return the listening sockets by /proc/net/tcp and tcp6, if the kernel has no sock_diag.
-
-    These tables don't show IPV6_V6ONLY. A missing one (a kernel without IPv6) counts as empty.
-    """
+    """Return the listening sockets by /proc/net/tcp and tcp6, which don't show IPV6_V6ONLY."""
     found = []
     for name in ("tcp", "tcp6"):
         with suppress(FileNotFoundError):
@@ -138,10 +132,7 @@ _FIRST_DESCRIPTOR = 1024
 
 
 class HeldPorts:
-    """Ports that this process keeps from other users, one file descriptor each, until it ends.
-
-    A socket stays bound when its address is removed from the node, and is added again.
-    """
+    """Ports that this process keeps from other users, one file descriptor each, until it ends."""
 
     def __init__(self) -> None:
         self._descriptors: dict[Endpoint, int] = {}
@@ -193,11 +184,7 @@ class HeldPorts:
 
 
 def unbindable(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, int], ...]:
-    """Return the endpoints that can't be bound here, with the error number: no such address, another holder.
-
-    HAProxy 2.6 does not say why a reload failed; these are the usual causes. A relay that shares its ports
-    (SO_REUSEPORT) is not an obstacle.
-    """
+    """Return the endpoints that can't be bound here, with the error number."""
     found = []
     for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):
         with _attempt(endpoint) as (_, reason):

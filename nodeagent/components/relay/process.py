@@ -30,10 +30,7 @@ _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 
 
 def check(text: str, haproxy: str) -> None:
-    """Let HAProxy check a configuration without binding anything (management manual 3, option -c).
-
-    Raises ApplyError with HAProxy's own words.
-    """
+    """Let HAProxy check a configuration (management manual 3, -c). Raises ApplyError with its own words."""
     try:
         done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, text)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -48,10 +45,7 @@ def check(text: str, haproxy: str) -> None:
 
 
 def check_descriptors(connections: int, listeners: int, needed: int) -> None:
-    """Check that the hard limit of descriptors suffices, or HAProxy refuses to start. Raises ApplyError.
-
-    A relay pod's limit is not this process's, but it comes from the same container runtime.
-    """
+    """Check that the hard limit of descriptors suffices; a relay pod's has the same origin."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ApplyError(
@@ -62,10 +56,7 @@ def check_descriptors(connections: int, listeners: int, needed: int) -> None:
 
 
 def start(haproxy: str, config: Path, master_socket: Path) -> None:
-    """Start a master and its worker, which outlive this process; return once the listeners are bound.
-
-    Raises ApplyError with HAProxy's own words.
-    """
+    """Start a master and its worker, which outlive this process. Raises ApplyError with HAProxy's words."""
     directory = str(config.parent)
     if not _PATH.fullmatch(directory):
         raise ApplyError(
@@ -98,8 +89,7 @@ def running(config: Path) -> tuple[int, ...]:
 def drain(pids: tuple[int, ...], config: Path) -> None:
     """Signal these processes to accept nothing more and to end with their last connection (SIGUSR1).
 
-    Only masters get the signal, and workers whose master is dead: a master passes it on (management manual
-    4).
+    A master passes it on to its workers (management manual 4).
     """
     for pid in pids:
         status = _status(pid)

@@ -61,10 +61,7 @@ class RunDirectory:
         return None if content is None else content.decode(errors="replace")
 
     def install(self, text: str) -> None:
-        """Replace the configuration whole: after a crash, the file is the old or the new one. Idempotent.
-
-        Raises ApplyError if the directory is not safe to use, or the file can't be written.
-        """
+        """Replace the configuration whole. Idempotent. Raises ApplyError."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.stat()

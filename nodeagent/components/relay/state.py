@@ -17,9 +17,8 @@ class HaproxyState:
     """One HAProxy of this node: a relay pod's, or the one that nodeagent launches, which has no `pod`.
 
     `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not readable).
-    `running` says whether its master answers; `active_digest` is the digest of the configuration that its
-    worker runs, and `started` when the worker began. `mark` is what the agent noted when it last became
-    ready.
+    `running`: its master answers; `active_digest` is that of what its worker runs since `started`. `mark` is
+    what the agent noted when it last became ready.
     """
 
     directory: PurePath
@@ -40,11 +39,10 @@ class HaproxyState:
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """The relay's actual state.
+    """The relay's actual state; `haproxies` are those that may serve, the youngest last.
 
-    `haproxies` are those that may serve, the youngest last: those of the pods that are not ending, or the
-    launched one. `gone` are the directories of pods of which no process is left. `stray` is true if
-    processes that nodeagent launched are left although their master does not answer, or pods are to serve.
+    `gone` are the directories of pods of which no process is left. `stray`: processes that nodeagent launched
+    are left although their master does not answer, or pods are to serve.
     """
 
     haproxies: tuple[HaproxyState, ...] = ()
@@ -84,10 +82,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class RelayChange(Diff):
-    """After it, the relay serves `listeners`.
-
-    `leaving` are the endpoints of those that will be removed later; `gone` the directories to remove.
-    """
+    """After it, the relay serves `listeners`; those `leaving` will be removed later."""
 
     before: RelayState = field(repr=False)
     listeners: tuple[Listener, ...]
@@ -131,10 +126,7 @@ class RelayChange(Diff):
 
 
 def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, launch: bool) -> RelayChange:
-    """Return what leads from `state` to the listeners, whose rendering has this digest.
-
-    With `launch`, nodeagent starts and stops HAProxy.
-    """
+    """Return what leads to the listeners, whose rendering has this digest."""
     steps = []
     for haproxy in state.haproxies:
         action, reason = _towards(state, haproxy, wanted, digest, launch=launch)

@@ -57,7 +57,6 @@ _SESSION = re.compile(r" proto=tcpv[46] src=(\S+):(\d{1,5}) ")
 def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset[Endpoint]:
     """Make all new connections to these endpoints arrive at the HAProxy behind that socket. Idempotent.
 
-    No socket of HAProxy's is held afterwards: one that stays open would be a listener without a process.
     Returns those that have more than one listening socket. Raises OSError if some could not be steered;
     there, the kernel's hash is used.
     """

@@ -23,13 +23,10 @@ _CHUNK = 65536
 class RelayWatch:
     """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
 
-    By a connection to each master's socket. It works for a pod in another pid namespace, where pidfd_open(2)
-    does not. HAProxy 2.6 does this: the master never times out an idle connection; it ends when its worker
-    dies (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a
-    reload closes the connection, since the master executes itself again.
-
-    Args:
-        directories: returns those of all HAProxies that are or were here.
+    By a connection to each master's socket, which works for a pod in another pid namespace. HAProxy 2.6 does
+    this: the master never times out an idle connection; it ends when its worker dies
+    (mworker_catch_sigchld()), the worker when its master dies; and a reload closes the connection, since the
+    master executes itself again.
     """
 
     def __init__(self, directories: Callable[[], Iterable[RunDirectory]]) -> None:

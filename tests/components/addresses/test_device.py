@@ -28,7 +28,6 @@ def test_without_such_a_device_in_the_kernel_lo_serves(node: Namespace, on_lo: A
 
 
 def test_the_device_is_made_marked_and_up(node: Namespace, on_device: Addresses) -> None:
-    """And removed by cleanup."""
     apply(on_device, FOUR, SIX)
     link = _link(node, "hairpin0")
     assert link["ifalias"] == "nodeagent"
@@ -75,7 +74,6 @@ def test_a_device_of_another_program_is_rejected(
 
 
 def test_a_device_provided_without_an_alias_is_used_and_kept(node: Namespace, on_device: Addresses) -> None:
-    """Cleanup empties it."""
     node.ip("link add hairpin0 type ifb")
     apply(on_device, FOUR)
     assert [one.interface for one in on_device.read().ours] == ["hairpin0"]

@@ -24,7 +24,6 @@ from tests.components.dnat.network import Namespace
 def test_an_address_of_another_program_is_rejected_and_left_unchanged(
     node: Namespace, on_lo: Addresses, command: str
 ) -> None:
-    """The others are served."""
     # Without duplicate address detection, which would end at some time.
     node.ip(f"{command} nodad" if SIX in command else command)
     address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
@@ -70,7 +69,6 @@ def test_without_ipv6_the_ipv4_addresses_are_served(
 
 
 def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_device: Addresses) -> None:
-    """Between the reading and the change."""
     apply(on_device, FOUR)
     change = difference(on_device, FOUR, SIX)
     node.ip("link del hairpin0")

@@ -30,7 +30,6 @@ def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
 
 @pytest.mark.usefixtures("node")
 def test_a_stale_change_is_no_failure(component: Addresses) -> None:
-    """Another program was faster, and did what was wanted."""
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
     assert component.apply(change) == ""
@@ -60,7 +59,6 @@ TO_IPV6 = ["2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
 def test_a_relay_address_is_never_the_source_of_other_traffic(
     node: Namespace, component: Addresses, addresses: list[str], destinations: list[str]
 ) -> None:
-    """The kernel's own choice, whatever else the node has."""
     node.ip("addr flush dev eth0 scope global", *(f"addr add {address}" for address in addresses))
     node.output("ip route replace default dev eth0")
     node.output("ip -6 route replace default dev eth0")

@@ -145,7 +145,6 @@ def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: Dnat
     ],
 )
 def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]], problem: str) -> None:
-    """Before any text is made of them."""
     redirects = tuple(redirect(match, to, port=port) for match, to, port in entries)
     with pytest.raises(ApplyError, match=problem):
         normalised(DnatRules(redirects))
@@ -180,7 +179,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_inside_its_comment(node: Namespace, backend: DnatBackend, name: str) -> None:
-    """The entry is made, other tables stay, and nothing is left to do."""
     node.nft("table ip other { chain c { counter; }; }")
     other = node.rules()
     desired = DnatRules((redirect(LB[4], RELAY[4], ObjectRef("Service", name, name)),))
@@ -193,7 +191,6 @@ def test_a_hostile_name_stays_inside_its_comment(node: Namespace, backend: DnatB
 
 @pytest.mark.usefixtures("node")
 def test_the_longest_name_is_kept_and_a_longer_one_cut(backend: DnatBackend) -> None:
-    """Every Service that an API server admits is named in full."""
     longest = ObjectRef("Service", "n" * 63, "s" * 63)
     absurd = ObjectRef("Service", "n" * 300, "s" * 300)
     apply(backend, DnatRules((redirect(LB[4], RELAY[4], longest), redirect(LB[6], RELAY[6], absurd))))

@@ -62,7 +62,6 @@ def test_a_table_is_compared_with_what_the_same_nft_echoed(listing: Items) -> No
     ],
 )
 def test_an_unknown_element_is_damage(listing: Items, kind: str, element: object) -> None:
-    """The table is replaced, and nothing crashes."""
     _of(kind, listing)[0]["elem"] = [element]
     (damage,) = _state(listing).damage
     assert "has an element that can't be nodeagent's" in damage
@@ -70,6 +69,5 @@ def test_an_unknown_element_is_damage(listing: Items, kind: str, element: object
 
 @pytest.mark.parametrize("text", [b"", b"Error", b"[]", b'{"nftables": [{"chain": {"name": 5}}]}'])
 def test_no_listing_at_all_is_an_error(text: bytes) -> None:
-    """One that says what to compare."""
     with pytest.raises(ApplyError, match="nothing was changed"):
         state_of(text)

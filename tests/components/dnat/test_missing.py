@@ -49,7 +49,6 @@ def _pass(choose_backend: Backend, desired: DnatRules) -> str:
 
 
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
-    """At every pass: the module may be loaded later."""
     for _ in range(2):
         said = on_kernel_without((NO_IP6TABLES,), IptablesBackend, guarded())
         assert "IPv6 is not redirected, the other family is. ip6tables: table mangle" in said
@@ -64,7 +63,6 @@ def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
 
 
 def test_an_ipv6_only_node_needs_no_iptables_for_ipv4(world: World) -> None:
-    """The same the other way round."""
     said = on_kernel_without((NO_IPTABLES,), IptablesBackend, guarded())
     assert "IPv4 is not redirected, the other family is" in said
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
@@ -75,7 +73,6 @@ def test_an_ipv6_only_node_needs_no_iptables_for_ipv4(world: World) -> None:
 def test_where_no_ipv6_is_wanted_none_is_missed(
     world: World, missing: tuple[Refusal, ...], backend: Callable[[], DnatBackend]
 ) -> None:
-    """Not even when everything is removed again."""
     four = DnatRules(guarded().redirects[:1], guarded().pods, guarded().guarded[:1], guarded().admitted)
     assert on_kernel_without(missing, backend, four) == backend().name
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
@@ -93,14 +90,12 @@ def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> Non
 
 
 def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> None:
-    """Nft is there, and of no use."""
     assert on_kernel_without((NO_NF_TABLES,), partial(Dnat, "auto"), guarded()) == "iptables transaction"
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
 @pytest.mark.usefixtures("node")
 def test_with_neither_auto_names_what_each_lacks() -> None:
-    """In one error that says what to load."""
     said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(Dnat, "auto"), guarded())
     assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
     assert "nftables: This kernel can't do DNAT" in said
@@ -111,7 +106,6 @@ def test_with_neither_auto_names_what_each_lacks() -> None:
 
 
 def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) -> None:
-    """And nothing is set."""
     before = node.rules()
     said = on_kernel_without((NO_IPTABLES, NO_IP6TABLES), IptablesBackend, guarded())
     assert "The kernel has no legacy iptables here: load ip_tables and iptable_mangle" in said

@@ -16,7 +16,6 @@ from nodeagent.model.desired import DnatRules
 
 @pytest.mark.usefixtures("node")
 def test_the_line_that_fails_is_shown() -> None:
-    """With nft's own words; and the lines before it have no effect."""
     script = "add table inet nodeagent\nadd element inet nodeagent lb4 { 1.1.1.1 . 1 : 2.2.2.2 . 2 }\n"
     with pytest.raises(NftError, match="nothing was changed") as caught:
         NftablesBackend().execute(script)

@@ -69,7 +69,6 @@ def backend() -> NftablesBackend:
 
 @pytest.mark.parametrize(("action", "damage"), [(one[0], one[2]) for one in ALL], ids=[one[1] for one in ALL])
 def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, action: str, damage: str) -> None:
-    """By one transaction; then all is as it was, and nothing more is to do."""
     apply(backend, guarded())
     before, whole = backend.read(), node.output("nft list table inet nodeagent")
     node.nft(damage)
@@ -108,7 +107,6 @@ def test_rules_in_another_order_are_seen(node: Namespace, backend: DnatBackend) 
 
 
 def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> None:
-    """And packets go the right way again."""
     apply(backend, guarded())
     world.node.nft(f"delete table {TABLE}")
     assert backend.read() == DnatState()

@@ -22,7 +22,6 @@ def many(count: int) -> DnatRules:
 
 @pytest.mark.usefixtures("node")
 def test_two_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
-    """Far more than a cluster has."""
     apply(backend, many(COUNT))
     assert len(backend.read().rules.redirects) == COUNT
     change = apply(backend, many(COUNT - 1))

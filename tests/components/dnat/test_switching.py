@@ -38,7 +38,6 @@ def standing() -> list[str]:
 
 @BOTH_WAYS
 def test_a_switch_removes_what_the_other_backend_left(world: World, before: Option, after: Option) -> None:
-    """Reported in the change, even if there is nothing else to do; and packets go the same way as before."""
     clean = world.node.rules()
     apply(Dnat(before), guarded())
     assert standing() == [before]
@@ -115,7 +114,6 @@ def test_a_switch_that_fails_leaves_the_old_rules_active(
 def test_without_nft_auto_takes_iptables(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And it serves."""
     only_path(monkeypatch, tmp_path)
     dnat = Dnat("auto")
     apply(dnat, guarded())

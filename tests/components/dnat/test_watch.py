@@ -56,7 +56,6 @@ def test_a_change_of_nodeagents_table_is_seen_with_who_made_it(
 
 
 def test_other_tables_are_not(node: Namespace, nftables: NftablesWatch) -> None:
-    """Neither one of that name, nor large ones."""
     elements = ", ".join(f"10.0.{each // 256}.{each % 256}" for each in range(5000))
     node.nft(FOREIGN)
     node.nft(f"add element inet kube-proxy s {{ {elements} }}")

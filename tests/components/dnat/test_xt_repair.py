@@ -67,10 +67,6 @@ ALL = {
 def test_what_others_change_is_seen_and_repaired(
     node: Namespace, backend: IptablesBackend, kind: str, damage: str
 ) -> None:
-    """As damage, as jumps pushed down, or as drift of entries; then all is as it was, and nothing is to do.
-
-    Rules that other programs put before a jump stay after it.
-    """
     apply(backend, guarded())
     before, rules = backend.read(), _ours(node)
     node.legacy(damage)

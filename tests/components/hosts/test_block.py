@@ -55,7 +55,6 @@ def test_a_name_that_is_no_host_name_is_refused(name: str) -> None:
     ],
 )
 def test_the_block_uses_crlf_where_all_of_the_users_lines_do(user: bytes, end: bytes) -> None:
-    """A file with mixed ends gets plain newlines."""
     assert render(user, ONE).endswith(end + END + end)
 
 
@@ -74,7 +73,6 @@ def test_a_newline_stays_when_the_same_number_of_bytes_moved_below_the_block() -
 
 
 def test_each_whole_block_is_nodeagents_even_what_a_user_wrote_there() -> None:
-    """The BEGIN line says so."""
     parsed = parse(b"a\n" + BLOCK + b"b\n" + BEGIN + b"\nmine!\n" + END + b"\nc\n", OWN)
     assert parsed.user == b"a\nb\nc\n"
     assert parsed.problems == ()
@@ -159,7 +157,6 @@ def test_a_line_without_a_valid_address_sets_nothing() -> None:
 
 
 def test_lines_of_hairpin_proxy_are_recognised_and_kept() -> None:
-    """Unless they are to be adopted, they are the user's like all others."""
     parsed = parse(USER + HAIRPIN, OWN)
     assert legacy_lines(parsed.user, parsed.line_numbers) == {5: ("a.example.com", "b.example.com")}
     assert parsed.user == USER + HAIRPIN

@@ -57,7 +57,6 @@ damaged = _contents(st.one_of(user_line, st.sampled_from(MARKERS)))
 @example(b"# BEGIN nodeagent\n# END nodeagent, really\n", [*ONE])
 @example(b"169.254.66.2\told.example.com\n", [*ONE])
 def test_the_users_bytes_come_back_exactly(user: bytes, wanted: list[HostsLine]) -> None:
-    """Written, written again with other names, removed; no problem is seen in what we wrote ourselves."""
     written = render(user, wanted)
     assert parse(written, OWN).user == user
     assert parse(written, OWN).problems == ()
@@ -68,7 +67,6 @@ def test_the_users_bytes_come_back_exactly(user: bytes, wanted: list[HostsLine])
 @unhurried
 @given(damaged, wanted_lines)
 def test_writing_again_changes_nothing(content: bytes, wanted: list[HostsLine]) -> None:
-    """One application converges, whatever the file looked like."""
     first = parse(content, OWN)
     once = render(first.user, wanted, absent=first.absent)
     again = parse(once, OWN)
@@ -145,6 +143,5 @@ def test_user_edits_around_the_block_survive_any_sequence_of_apply_and_cleanup(
 @unhurried
 @given(st.binary(max_size=12), st.binary(max_size=12), st.binary(max_size=14))
 def test_torn_is_what_its_definition_says(old: bytes, new: bytes, current: bytes) -> None:
-    """Against the definition spelt out, state by state."""
     states = {new[:k] + old[k:] for k in range(len(new) + 1)} | {new}
     assert torn(old, new, current) == (current in states)

@@ -33,7 +33,6 @@ from tests.isolation import isolated
 
 
 def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
-    """Not even a new inode."""
     apply(path)
     before = path.stat()
     subject = KeptHosts(path)
@@ -44,7 +43,6 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
 
 
 def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path) -> None:
-    """Its own advice is to switch hosts lines off."""
     target = path.rename(path.with_name("static-hosts"))
     path.symlink_to(target.name)
     with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
@@ -94,7 +92,6 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
 
 
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
-    """As git does."""
     path = hosts_file(tmp_path, None)
     assert KeptHosts(path).difference(ONE).text.startswith(f"--- /dev/null\n+++ {path}\n")
     apply(path)
@@ -102,7 +99,6 @@ def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
 
 
 def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
-    """The change is computed again."""
     subject = KeptHosts(path)
     planned = subject.difference(ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
@@ -129,7 +125,6 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
 
 
 def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> None:
-    """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
     change = KeptHosts(path).difference(ONE)
     assert [problem.line_number for problem in change.before.problems] == [5]
@@ -164,7 +159,6 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
 
 
 def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(path: Path, tmp_path: Path) -> None:
-    """It must not bring foreign content into the file."""
     store_journal(tmp_path / "run", Journal(b"/elsewhere/hosts", USER, b"foreign\n"))
     assert KeptHosts(path).read().problems == ()
     for garbage in (b"", b"x" * 100):

@@ -46,7 +46,6 @@ def _needs_attributes(path: Path, name: str, value: bytes) -> None:
 
 @needs_root
 def test_mode_owner_and_extended_attributes_stay(path: Path) -> None:
-    """An ACL and a label are extended attributes; the file itself is another one."""
     path.chmod(0o640)
     os.chown(path, 12, 34)
     _needs_attributes(path, "user.note", b"keep \xff me")
@@ -64,7 +63,6 @@ def test_mode_owner_and_extended_attributes_stay(path: Path) -> None:
 
 @needs_root
 def test_an_acl_that_the_directory_gives_to_new_files_does_not_stick(path: Path) -> None:
-    """The old file had none, so the new one has none."""
     _needs_attributes(path.parent, "system.posix_acl_default", _acl(7))
     mode = path.stat().st_mode
     apply(path)
@@ -73,7 +71,6 @@ def test_an_acl_that_the_directory_gives_to_new_files_does_not_stick(path: Path)
 
 
 def test_a_reader_that_holds_the_old_file_sees_it_whole(path: Path) -> None:
-    """The point of a rename: no program ever reads half a file."""
     with path.open("rb") as held:
         apply(path)
         assert held.read() == USER
@@ -106,7 +103,6 @@ def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path
 
 
 def test_a_file_that_we_made_and_a_user_wrote_to_outlives_cleanup(tmp_path: Path) -> None:
-    """With the user's lines alone."""
     path = hosts_file(tmp_path, None)
     apply(path)
     path.write_bytes(b"10.1.1.1 db\n" + path.read_bytes())
@@ -116,7 +112,6 @@ def test_a_file_that_we_made_and_a_user_wrote_to_outlives_cleanup(tmp_path: Path
 
 
 def test_an_empty_file_stays_when_all_is_removed(tmp_path: Path) -> None:
-    """It was there before us."""
     path = hosts_file(tmp_path, b"")
     apply(path)
     apply(path, ())
@@ -146,7 +141,6 @@ def test_a_file_that_changed_meanwhile_is_not_replaced(
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/etc/hosts.deny", "etc/hosts", "hosts", "/"])
 def test_only_an_absolute_path_to_a_file_named_hosts_is_taken(path: str) -> None:
-    """An agent that runs as root must not be led to other files."""
     with pytest.raises(RefusedPathError, match="only writes to a file named hosts"):
         guard_path(Path(path))
 
@@ -182,7 +176,6 @@ def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
-    """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
         apply(path)
@@ -190,7 +183,6 @@ def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
 
 @needs_root
 def test_an_immutable_file_is_left_as_it_was(path: Path) -> None:
-    """With the flag of chattr +i; the error names it."""
     if subprocess.run(["chattr", "+i", path], check=False, capture_output=True).returncode != 0:
         pytest.skip("this file system knows no immutable files")
     try:
@@ -204,7 +196,6 @@ def test_an_immutable_file_is_left_as_it_was(path: Path) -> None:
 
 @isolated
 def test_a_read_only_directory_is_reported(path: Path) -> None:
-    """EROFS, with what to do."""
     bind(path.parent, path.parent, read_only=True)
     with pytest.raises(ApplyError, match=r"EROFS.*left as it was.*hosts\.enabled: false"):
         apply(path)
@@ -213,7 +204,6 @@ def test_a_read_only_directory_is_reported(path: Path) -> None:
 
 @isolated
 def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    """And no temporary file that would keep it full."""
     (tmp_path / "etc").mkdir()
     mount("tmpfs", tmp_path / "etc", "tmpfs", options="size=64k")
     path = tmp_path / "etc" / "hosts"
@@ -241,7 +231,6 @@ def test_a_mounted_directory_lets_the_file_be_replaced(path: Path, tmp_path: Pat
 
 
 def test_a_file_replaced_while_it_is_opened_is_no_orphan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path then leads to the new file, which is read instead."""
     opened = os.open
 
     def open_then_lose(*args: object, **kwargs: object) -> int:

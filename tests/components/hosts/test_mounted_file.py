@@ -32,7 +32,6 @@ def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
 
 @isolated
 def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
-    """The inode stays, so the host sees it; nothing is left next to it."""
     on_host, path = _mounted(tmp_path, USER + b"no newline")
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
@@ -107,7 +106,6 @@ def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pyt
 
 @isolated
 def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
-    """The journal of the write that did not happen is removed, too."""
     on_host, path = _mounted(tmp_path)
     before = read(path)
     on_host.write_bytes(b"edited\n")
@@ -177,7 +175,6 @@ def test_a_full_file_system_gets_its_old_content_back(path: Path, tmp_path: Path
 
 @isolated
 def test_a_full_state_directory_stops_before_the_file_is_touched(tmp_path: Path) -> None:
-    """There is no write in place without its journal."""
     on_host, path = _mounted(tmp_path)
     state_dir = path.parent.parent / "run"
     state_dir.mkdir()
@@ -190,7 +187,6 @@ def test_a_full_state_directory_stops_before_the_file_is_touched(tmp_path: Path)
 
 @isolated
 def test_a_file_that_we_made_is_emptied_when_it_is_a_mount_point(tmp_path: Path) -> None:
-    """It can't be removed then."""
     path = hosts_file(tmp_path, None)
     apply(path)
     bind(path, path)

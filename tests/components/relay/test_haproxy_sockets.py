@@ -96,7 +96,6 @@ web_site_169.254.66.6_443,service,0,,,UP,L4OK,Layer4 check passed,,
 def test_a_part_of_an_answer_is_no_answer(
     tmp_path: Path, read: Callable[[Path, float], object], answer: str
 ) -> None:
-    """HAProxy was killed while it answered."""
     path = tmp_path / "m"
     parts = [answer[:length] for length in range(len(answer))]
     with answering(path, _in_turn(*parts, answer)):

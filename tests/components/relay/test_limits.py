@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeagent.components.node import ActualState, build_components, read_listener_status
+from nodeagent.components.relay.activation import fair_share
 from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -157,3 +160,10 @@ def _syns() -> int:
     told = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
     (count,) = re.findall(r"counter packets (\d+)", told)
     return int(count)
+
+
+@given(st.lists(st.integers(1, 100)), st.integers(0, 500))
+def test_a_fair_share_is_the_largest_that_fits(counts: list[int], most: int) -> None:
+    share = fair_share(counts, most)
+    assert sum(min(count, share) for count in counts) <= most or not share
+    assert share >= max(counts, default=0) or sum(min(count, share + 1) for count in counts) > most

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from contextlib import closing
 
@@ -41,6 +42,18 @@ def _await_running(uid: str) -> None:
     wait_until(lambda: _runs(uid), f"HAProxy of pod {uid}", seconds=20)
 
 
+def _pod(uid: str) -> "subprocess.Popen[bytes]":
+    """One that runs."""
+    started = start_pod(uid)
+    _await_running(uid)
+    return started
+
+
+def _kill(uid: str, victim: str = "worker", number: signal.Signals = signal.SIGKILL) -> None:
+    found = processes(pod_directory(uid).path)
+    os.kill(found.master if victim == "master" else found.workers[-1], number)
+
+
 def _is_healthy() -> bool:
     """Whether the kubelet's liveness probe would succeed."""
     try:
@@ -54,8 +67,7 @@ def _is_healthy() -> bool:
 @isolated
 def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it() -> None:
     relays = KeptRelay(PODS)
-    started = start_pod("a")
-    _await_running("a")
+    started = _pod("a")
     assert _is_healthy()
     ready = pod_directory("a").path / "ready"
     assert not ready.exists()
@@ -89,9 +101,8 @@ def test_no_pod_is_an_error_that_says_what_to_do() -> None:
 def test_a_port_that_the_pod_needs_and_another_program_has_is_named() -> None:
     with squatter(HEALTH.port, str(HEALTH.address)) as taken:
         assert taken
-        with pytest.raises(
-            ApplyError, match=r"127\.0\.0\.1:9468, which it needs, is held by a process of user"
-        ):
+        words = r"127\.0\.0\.1:9468, which it needs, is held by a process of user"
+        with pytest.raises(ApplyError, match=words):
             KeptRelay(PODS).serve([A])
 
 
@@ -99,12 +110,10 @@ def test_a_port_that_the_pod_needs_and_another_program_has_is_named() -> None:
 def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own() -> None:
     relays = KeptRelay(PODS)
     with backend(A.server):
-        old = start_pod("old")
-        _await_running("old")
+        old = _pod("old")
         relays.serve([A])
         with echo(A.bind) as kept:
-            new = start_pod("new")
-            _await_running("new")
+            new = _pod("new")
             assert relays.ready_of([A]) == {A.bind}, "the old one serves until then"
             assert "reload HAProxy of nodeagent-relay-new" in relays.difference([A]).text
             assert not relays.difference([A]).repairs, "no other program's doing: it must not wait"
@@ -131,10 +140,9 @@ def test_one_that_is_started_again_while_two_serve_is_steered_anew() -> None:
     relays = KeptRelay(PODS)
     with backend(A.server):
         for uid in ("old", "new"):
-            start_pod(uid)
-            _await_running(uid)
+            _pod(uid)
             relays.serve([A])
-        os.kill(processes(pod_directory("new").path).workers[-1], signal.SIGKILL)
+        _kill("new")
         wait_until(lambda: bool(relays.difference([A])), "the difference", seconds=20)
         wait_until(lambda: all(each.current for each in relays.read().haproxies), "both", seconds=20)
         assert relays.difference([A]).text == "steer new connections to HAProxy of nodeagent-relay-new"
@@ -154,8 +162,7 @@ def test_whatever_prevents_steering_is_one_line_in_the_log_and_both_serve(
     relays = KeptRelay(PODS)
     with backend(A.server):
         for uid in ("old", "new"):
-            start_pod(uid)
-            _await_running(uid)
+            _pod(uid)
             caplog.clear()
             relays.serve([A])
         assert [each.levelname for each in caplog.records] == ["WARNING"]
@@ -167,12 +174,10 @@ def test_whatever_prevents_steering_is_one_line_in_the_log_and_both_serve(
 def test_the_older_pod_serves_while_the_younger_one_can_not() -> None:
     relays = KeptRelay(PODS)
     with backend(A.server):
-        start_pod("old")
-        _await_running("old")
+        _pod("old")
         relays.serve([A])
-        new = start_pod("new")
-        _await_running("new")
-        os.kill(processes(pod_directory("new").path).master, signal.SIGSTOP)
+        new = _pod("new")
+        _kill("new", "master", signal.SIGSTOP)
         assert not relays.difference([A])
         assert relays.ready_of([A]) == {A.bind}
         assert relays.state().pod == "nodeagent-relay-old"
@@ -188,8 +193,7 @@ def test_a_killed_haproxy_is_back_at_once_with_what_it_served() -> None:
         _await_running("a")
         relays.serve([A])
         for victim in ("worker", "master", "worker"):
-            found = processes(pod_directory("a").path)
-            os.kill(found.master if victim == "master" else found.workers[-1], signal.SIGKILL)
+            _kill("a", victim)
             wait_until(lambda: not relays.ready_of([A]), "its end", every=0.001)
             began = time.monotonic()
             wait_until(lambda: relays.ready_of([A]) == {A.bind}, "its return", seconds=20, every=0.01)
@@ -202,13 +206,12 @@ def test_a_killed_haproxy_is_back_at_once_with_what_it_served() -> None:
 @isolated
 def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again() -> None:
     relays = KeptRelay(PODS)
-    start_pod("a")
-    _await_running("a")
+    _pod("a")
     gone = listener("169.254.66.99", port=80, node=NODE)
     relays.serve([A])
     config = pod_directory("a").config
     config.write_text(config.read_text() + "\nlisten x\n    bind 169.254.66.99:80\n")
-    os.kill(processes(pod_directory("a").path).master, signal.SIGKILL)
+    _kill("a", "master")
     wait_until(lambda: "169.254.66" not in config.read_text(), "the first configuration", seconds=20)
     _await_running("a")
     assert relays.serve_what_it_can([A, gone]) == (
@@ -219,8 +222,7 @@ def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again() 
 
 @isolated
 def test_a_pod_ends_although_haproxy_loses_the_signal_in_a_reload() -> None:
-    started = start_pod("a")
-    _await_running("a")
+    started = _pod("a")
     (master,) = (pid for pid in children(started.pid) if pid in alive("haproxy"))
     os.kill(master, signal.SIGUSR2)
     started.terminate()
@@ -238,8 +240,7 @@ def test_a_pod_that_can_not_run_haproxy_ends_with_an_error() -> None:
 @isolated
 def test_only_the_directory_of_a_pod_without_processes_is_gone() -> None:
     relays = KeptRelay(PODS)
-    started = start_pod("a")
-    _await_running("a")
+    started = _pod("a")
     left, starting, stranger = (pod_directory(uid) for uid in ("left", "starting", "stranger"))
     for directory in (left, starting, stranger):
         directory.path.mkdir()
@@ -287,7 +288,7 @@ def test_the_watch_sees_pods_come_restart_and_go() -> None:
         _await_running("a")
         relays.serve([A])
         said("HAProxy of nodeagent-relay-a stopped, or was reloaded")
-        os.kill(processes(pod_directory("a").path).workers[-1], signal.SIGKILL)
+        _kill("a")
         said("HAProxy of nodeagent-relay-a stopped")
         wait_until(lambda: bool(relays.ready_of([A])), "its return", seconds=20)
         wait_until(lambda: not relays.difference([A]), "nothing left to do", seconds=20)
@@ -301,8 +302,7 @@ def test_the_watch_sees_pods_come_restart_and_go() -> None:
 @isolated
 def test_a_pod_is_steered_without_a_haproxy_program_beside_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     relays = KeptRelay(PODS)
-    start_pod("a")
-    _await_running("a")
+    _pod("a")
     relays.serve([A])
     monkeypatch.setenv("PATH", "/nonexistent")
     relays.serve([A, B])

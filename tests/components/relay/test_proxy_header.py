@@ -60,7 +60,6 @@ def test_health_checks_send_the_header_too_and_statistics_show_the_server_state(
 
 @isolated
 def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it(relays: KeptRelay) -> None:
-    """Nor do health checks send a line."""
     plain, other = listener(port=2222, proxy=None), listener(port=443)
 
     with plain_backend(plain.server) as lines, backend(other.server):

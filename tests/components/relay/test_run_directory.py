@@ -30,9 +30,12 @@ def _socket(path: Path) -> None:
 def test_what_an_intruder_puts_in_its_place_is_neither_read_nor_waited_for(
     tmp_path: Path, intruder: Callable[[Path], None]
 ) -> None:
-    """And it is replaced, not written through."""
     tmp_path.chmod(0o700)
     directory = RunDirectory(tmp_path)
+    assert directory.read() is None
+    directory.config.mkdir()
+    assert directory.read() is None
+    directory.config.rmdir()
     intruder(directory.config)
     assert directory.read() is None
     directory.install("global\n")
@@ -40,10 +43,3 @@ def test_what_an_intruder_puts_in_its_place_is_neither_read_nor_waited_for(
     assert directory.config.is_file()
     assert not directory.config.is_symlink()
     assert [each.read_text() for each in tmp_path.glob("secret")] in ([], ["of the node"])
-
-
-def test_a_directory_in_its_place_counts_as_none(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
-    assert directory.read() is None
-    directory.config.mkdir()
-    assert directory.read() is None

@@ -117,7 +117,6 @@ def test_more_ports_than_the_soft_limit_are_held(relays: KeptRelay) -> None:
 
 @isolated
 def test_too_few_descriptors_to_hold_the_ports_are_reported(relays: KeptRelay) -> None:
-    """And what runs keeps running."""
     many = [listener(port=port) for port in range(5000, 5400)]
     relays.serve(many)
     relays.reserve(Desired())
