@@ -187,8 +187,6 @@ def _library() -> ModuleType:
     return module
 
 
-_VARIABLE = "XTABLES_LOCKFILE"
-_DEFAULT = "/run/xtables.lock"
 _PAUSE_SECONDS = 0.02
 _WAIT_SECONDS = 10.0
 """Longer than kube-proxy's restore of a large table takes, shorter than a person waits."""
@@ -196,7 +194,7 @@ _WAIT_SECONDS = 10.0
 
 def lock_path() -> Path:
     """Return the file that iptables locks: its own environment variable overrides the usual one."""
-    return Path(os.environ.get(_VARIABLE) or _DEFAULT)
+    return Path(os.environ.get("XTABLES_LOCKFILE") or "/run/xtables.lock")
 
 
 @contextmanager

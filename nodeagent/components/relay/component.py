@@ -105,8 +105,7 @@ class Relay(Component[RelayState, RelayChange]):
             self._launched.remove()
             if self._launch:
                 return ""
-        needed = haproxy_config.descriptors(len(diff.listeners), self._options)
-        process.check_descriptors(self._options.max_connections, len(diff.listeners), needed)
+        process.check_descriptors(self._options.max_connections, len(diff.listeners))
         unavailable = {
             bind: "its address is not on this node"
             for bind, reason in unbindable(listener.bind for listener in diff.listeners)

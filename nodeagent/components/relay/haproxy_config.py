@@ -4,18 +4,15 @@ The section numbers below are those of HAProxy's configuration manual, version 2
 
 Why these limits:
 
-* `maxconn` is `relay.maxConnections`. For file descriptors, see `descriptors`: HAProxy raises its own soft
-  limit but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB per connection
-  with both buffers in use (`maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no buffers. The
-  processes that reloads left have at most as many together (activation.make_room).
+* `maxconn` is `relay.maxConnections`. Memory: about 33 kB per connection with both buffers in use (`maxconn`
+  in 4.2), so 264 MB at worst for 8,000; an idle one has no buffers. The processes that reloads left have at
+  most as many together (activation.make_room).
 * `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. A client may have
   an eighth of what is free: seven that take all they can leave 44 %. Connections beyond that are closed at
   once, and an eighth of `maxconn` is reserved for the node. A limit by the listener's `maxconn` would put the
   node's own connections into the same queue.
-* `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
-  256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
 """
 
 import hashlib
@@ -44,14 +41,14 @@ global
     # relay.threads. Without it HAProxy starts one for each processor.
     nbthread {threads}
     # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
-    maxpipes {pipes}
+    maxpipes 256
     tune.pipesize 1048576
     # A slow receiver fills these: two of them, each twice that size with the kernel's own part, 0.5 MB for a
     # stalled transfer. 128 kB are enough for 1 Gbit/s at a round trip of 1 ms.
-    tune.sndbuf.client {buffer}
-    tune.rcvbuf.client {buffer}
-    tune.sndbuf.server {buffer}
-    tune.rcvbuf.server {buffer}
+    tune.sndbuf.client 131072
+    tune.rcvbuf.client 131072
+    tune.sndbuf.server 131072
+    tune.rcvbuf.server 131072
     # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
     # websocket that lives longer is closed then: otherwise each reload could leave a process for ever.
     hard-stop-after 6h
@@ -75,10 +72,10 @@ defaults
     retries 3
     timeout connect 5s
     # Idle time. A registry that assembles layers and a quiet websocket are both silent for long.
-    timeout client {idle}s
-    timeout server {idle}s
-    timeout client-fin {fin}s
-    timeout server-fin {fin}s
+    timeout client 3600s
+    timeout server 3600s
+    timeout client-fin 300s
+    timeout server-fin 300s
     # Notices a dead peer after 7 minutes; the kernel's own default, two hours, is later than the timeouts.
     option clitcpka
     option srvtcpka
@@ -109,14 +106,9 @@ frontend health
     monitor-uri /healthz
 
 """
-_PIPES = 256
-_SOCKET_BUFFER = 131_072
 # A process that holds a few connections takes 4 MB with 20 listeners, 13 MB with 400 (HAProxy 2.6; measured).
 _OLD_PROCESSES_MIB = 384
 _LEAST_RELOADS = 10
-IDLE_SECONDS = 3600
-"""The time after which an idle connection is closed; shorter once one side has closed its direction."""
-FIN_SECONDS = 300
 _MOST_THREADS = 4
 _PROCESSORS_PER_THREAD = 4
 
@@ -162,9 +154,6 @@ _FORGERY = """\
 !{ req.payload(0,12) -m bin 0D0A0D0A000D0A515549540A }
     tcp-request content reject
 """
-# HAProxy's own, in addition to connections, pipes and listeners: an epoll instance and a pipe per thread.
-_OTHER_DESCRIPTORS = 512
-_MAX_PORT = 65535
 
 # A namespace and a Service's name never have an underscore (RFC 1035 labels), so it separates the proxy's
 # name. HAProxy allows letters, digits, and - _ . : in it (4, "All proxy names").
@@ -178,14 +167,6 @@ def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
     """Return the options with a number of threads, by the number of the node's processors."""
     usual = max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD))
     return replace(options, threads=options.threads or usual)
-
-
-def descriptors(listeners: int, options: RelayOptions) -> int:
-    """Return how many file descriptors HAProxy opens at most, rounded up.
-
-    Two per connection, two per splice pipe, two per listener (its socket and its check), some per thread.
-    """
-    return 2 * options.max_connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
 
 
 def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -> str:
@@ -205,10 +186,6 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
     head = _GLOBAL_AND_DEFAULTS.format(
         connections=options.max_connections,
         threads=options.threads or 1,
-        pipes=_PIPES,
-        buffer=_SOCKET_BUFFER,
-        idle=IDLE_SECONDS,
-        fin=FIN_SECONDS,
         health="" if options.launch else _HEALTH,
         # How many reloads a process may outlive, so that all that do take 384 MiB of memory at most.
         reloads=max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + len(ordered) // 40)),
@@ -284,7 +261,7 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
     if ref.kind != "Service" or not _LABEL.fullmatch(ref.namespace) or not _LABEL.fullmatch(ref.name):
         raise _refusal(listener, "the relay serves Services whose namespace and name are DNS labels")
     for endpoint in (listener.bind, listener.server):
-        if not 0 < endpoint.port <= _MAX_PORT:
+        if not 0 < endpoint.port < 65536:
             raise _refusal(listener, f"{endpoint.port} is not a TCP port")
     for each in (address, listener.server.address, node):
         if isinstance(each, IPv6Address) and each.scope_id is not None:

@@ -174,7 +174,6 @@ def _parsed(
 
 # As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
 _FRONTENDS_AND_SERVERS = 1 + 4
-_FRONTEND = "FRONTEND"
 _MOST_STATISTICS = 1 << 24
 """Bytes: those of 10,000 listeners. The container of HAProxy may be an intruder's."""
 _MOST_ROWS, _MOST_COLUMNS = 50_000, 500
@@ -236,7 +235,7 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
     if len(lines) > _MOST_ROWS or lines[0].count(",") > _MOST_COLUMNS:
         raise ValueError(f"{len(lines)} rows of {lines[0].count(',')} columns")
     for row in csv.DictReader(lines):
-        if row["svname"] == _FRONTEND:
+        if row["svname"] == "FRONTEND":
             # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
             rejected = int(row.get("dcon") or 0) + int(row.get("dreq") or 0)
             frontends[row["pxname"]] = int(row.get("scur") or 0), rejected

@@ -44,8 +44,13 @@ def check(text: str, haproxy: str) -> None:
         )
 
 
-def check_descriptors(connections: int, listeners: int, needed: int) -> None:
-    """Check that the hard limit of descriptors suffices; a relay pod's has the same origin."""
+def check_descriptors(connections: int, listeners: int) -> None:
+    """Check that HAProxy's hard limit of descriptors suffices, or it refuses to start (3.1, strict-limits).
+
+    Two per connection, per splice pipe (256), and per listener (its socket and its check); some per thread. A
+    relay pod's limit is not this process's, but it comes from the same container runtime.
+    """
+    needed = 2 * (connections + 256 + listeners) + 512
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ApplyError(
