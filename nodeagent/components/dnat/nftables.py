@@ -35,6 +35,18 @@ class _Listing(Struct):
     nftables: list[dict[str, dict[str, Raw]]]
 
 
+class _Bare(Struct):
+    """An address with a port; or an element that has a comment."""
+
+    concat: tuple[str, int] | None = None
+    elem: "_Element | None" = None
+
+
+class _Element(Struct):
+    val: _Bare
+    comment: str = ""
+
+
 _Fields = dict[str, Raw]
 _Items = list[tuple[str, _Fields]]
 _NO_OBJECTS = {"metainfo", "delete"}
@@ -96,7 +108,7 @@ def state_of(listing: bytes) -> NftState:
         name, elements = _text(body, "name"), body.get("elem", Raw(b"[]"))
         try:
             if kind == "map":
-                redirects += map(_redirect, from_json(elements, list[tuple[object, object]]))
+                redirects += map(_redirect, from_json(elements, list[tuple[_Bare, _Bare]]))
             elif kind == "set" and name[:-1] in ranges:
                 ranges[name[:-1]] += map(_network, from_json(elements, list[object]))
             elif kind == "rule" and _text(body, "chain") == DIGEST:
@@ -107,24 +119,16 @@ def state_of(listing: bytes) -> NftState:
     return NftState(rules, present=True, damage=tuple(damage), mark="; ".join(marks), listed=listed)
 
 
-def _redirect(element: tuple[object, object]) -> Redirect:
-    key, value = element
-    match key:
-        case {"elem": {"comment": str(comment)}}:
-            owner = owner_of(comment)
-        case _:
-            owner = owner_of("")
-    return Redirect(_endpoint(key), _endpoint(value), owner)
+def _redirect(pair: tuple[_Bare, _Bare]) -> Redirect:
+    key, value = pair
+    element = key.elem or _Element(key)
+    return Redirect(_endpoint(element.val), _endpoint(value), owner_of(element.comment))
 
 
-def _endpoint(element: object) -> Endpoint:
-    match element:
-        case {"elem": {"val": bare}}:  # as an element is that has a comment
-            return _endpoint(bare)
-        case {"concat": [str(address), int(port)]}:
-            return Endpoint(ip_address(address), port)
-        case _:
-            raise ValueError("no address with a port")
+def _endpoint(value: _Bare) -> Endpoint:
+    if value.concat is None:
+        raise ValueError("no address with a port")
+    return Endpoint(ip_address(value.concat[0]), value.concat[1])
 
 
 def _network(element: object) -> IPNetwork:

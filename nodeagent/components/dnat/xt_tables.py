@@ -86,17 +86,16 @@ class XtTable:
         with _one_at_a_time:
             library = _library()
             kind = library.Table if self._family == 4 else library.Table6
+            handle = None
             try:
                 handle = kind(self._name, autocommit=False)
                 handle.refresh()
-            except library.IPTCError as error:
-                raise self._explained(error) from error
-            try:
                 yield handle
             except library.IPTCError as error:
                 raise self._explained(error) from error
             finally:
-                handle.close()
+                if handle is not None:
+                    handle.close()
 
     def _state(self, handle: Any) -> Table:  # noqa: ANN401 - python-iptables has no types
         chains: dict[str, tuple[XtRule, ...]] = {}
