@@ -16,23 +16,17 @@ from nodeagent.model.desired import NO_RULES, DnatRules
 
 TABLE = "nodeagent"
 
-_PRIORITY = -105
-"""Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
-connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
-
-_GUARD_PRIORITY = -300
-"""NF_IP_PRI_RAW: a packet dropped here costs no entry of connection tracking, and a packet that will be
-redirected to the relay still has the load balancer's address."""
-
-_INPUT_PRIORITY = 0
-"""NF_IP_PRI_FILTER, after every translation."""
-
 CHAINS = {
-    "output": ("nat", "output", _PRIORITY),
-    "prerouting": ("nat", "prerouting", _PRIORITY),
-    "guard": ("filter", "prerouting", _GUARD_PRIORITY),
-    "guard_input": ("filter", "input", _INPUT_PRIORITY),
-    "users": ("filter", "output", _INPUT_PRIORITY),
+    # Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
+    # connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one).
+    "output": ("nat", "output", -105),
+    "prerouting": ("nat", "prerouting", -105),
+    # NF_IP_PRI_RAW: a packet dropped here costs no entry of connection tracking, and a packet that will be
+    # redirected to the relay still has the load balancer's address.
+    "guard": ("filter", "prerouting", -300),
+    # NF_IP_PRI_FILTER, after every translation.
+    "guard_input": ("filter", "input", 0),
+    "users": ("filter", "output", 0),
 }
 """Type, hook and priority of each; all have the policy `accept`."""
 
@@ -108,12 +102,8 @@ def structure(desired: DnatRules) -> str:
             of_pods = f"{arriving}{ip} saddr @pods{family} {dnat}"
             rules["prerouting"].append((of_pods, "load balancer to relay"))
         to_guarded = f"{ip} daddr @guarded{family}"
-        kept.append(
-            (
-                f"{to_guarded} dnat {ip} to {ip} daddr",
-                "to the relay already: to itself, so no later chain translates it",
-            )
-        )
+        already = "to the relay already: to itself, so no later chain translates it"
+        kept.append((f"{to_guarded} dnat {ip} to {ip} daddr", already))
         guard = f'iif != "lo" {to_guarded} {ip} saddr != @admitted{family} drop'
         rules["guard"].append((guard, "this node and its pods only"))
         rules["guard_input"].append((guard, "this node and its pods only"))

@@ -81,17 +81,11 @@ def _is_legacy(line: bytes) -> bool:
 
 def _is_address(text: str) -> bool:
     """Return whether a C library accepts `text` as an address: musl all that inet_aton does ("127.1")."""
-    try:
-        ip_address(text)
-    except ValueError:
-        pass
-    else:
-        return True
-    try:
-        socket.inet_aton(text)
-    except OSError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ip_address(text))
+    with suppress(OSError):
+        return bool(socket.inet_aton(text))
+    return False
 
 
 _WRITTEN = re.compile(rb"([0-9a-f.:]+)\t([A-Za-z0-9._-]+)\r?\n?")

@@ -64,17 +64,12 @@ def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> st
             connection.connect(str(path))
             connection.sendall(command.encode() + b"\n")
             connection.shutdown(socket.SHUT_WR)
-            while True:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return Unreachable(str(path), Silence.LATE)
-                connection.settimeout(remaining)
-                chunk = connection.recv(_CHUNK)
-                if not chunk:
-                    return answer.decode(errors="replace")
+            while len(answer) < most:
+                connection.settimeout(max(0.0, deadline - time.monotonic()))
+                if not (chunk := connection.recv(_CHUNK)):
+                    break
                 answer += chunk
-                if len(answer) >= most:
-                    return answer[:most].decode(errors="replace")
+            return answer[:most].decode(errors="replace")
     except OSError as error:
         return Unreachable(str(path), next(why for kinds, why in _SILENCES if isinstance(error, kinds)))
 

@@ -155,14 +155,9 @@ def _gone(config: Path, seconds: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_PAUSE_SECONDS)
-        left = {pid for pid in left if _exists(pid)} | {*running(config)}
+        # A zombie has ended, although its parent has not collected it (proc_pid_stat(5)).
+        left = {pid for pid in left if _status(pid)[:1] not in ([], ["Z"], ["X"])} | {*running(config)}
     return True
-
-
-def _exists(pid: int) -> bool:
-    """Whether a process has not ended; one that its parent has not collected has (proc_pid_stat(5))."""
-    status = _status(pid)
-    return bool(status) and status[0] not in {"Z", "X"}
 
 
 def _status(pid: int) -> list[str]:

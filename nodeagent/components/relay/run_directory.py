@@ -122,7 +122,8 @@ class RunDirectory:
     def is_gone(self) -> bool:
         """Whether no process of the pod is left; False if that can't be said."""
         try:
-            descriptor = os.open(self.path / "lock", _OPEN)
+            with os.fdopen(os.open(self.path / "lock", _OPEN)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             with suppress(OSError):
                 empty = not any(self.path.iterdir())
@@ -130,39 +131,27 @@ class RunDirectory:
             return False
         except OSError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        else:
-            return True
-        finally:
-            os.close(descriptor)
+        return True
 
     @property
     def started(self) -> int:
         """When HAProxy's worker made its socket: different after each start and reload. 0: there is none."""
-        try:
+        with suppress(OSError):
             return self.stats_socket.lstat().st_mtime_ns
-        except OSError:
-            return 0
+        return 0
 
     @property
     def age(self) -> tuple[int, str]:
         """A key to sort pods by: the youngest last."""
-        try:
+        with suppress(OSError):
             return (self.path / "pod").lstat().st_mtime_ns, self.path.name
-        except OSError:
-            return 0, self.path.name
-
-
-_PODS = "relay"
+        return 0, self.path.name
 
 
 def pod_directories(run_dir: Path) -> list[RunDirectory]:
     """Return the directories of all relay pods that are or were on this node, the youngest last."""
     try:
-        with os.scandir(run_dir / _PODS) as entries:
+        with os.scandir(run_dir / "relay") as entries:
             paths = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
     except OSError:
         return []
@@ -172,7 +161,7 @@ def pod_directories(run_dir: Path) -> list[RunDirectory]:
 def _content(path: Path, most: int) -> bytes | None:
     """Return a regular file's content; None if there is none, or it is longer than `most`. Raises OSError."""
     try:
-        with open(os.open(path, _OPEN), "rb") as file:  # noqa: PTH123 - pathlib has no such flags
+        with os.fdopen(os.open(path, _OPEN), "rb") as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             content = file.read(most + 1)
