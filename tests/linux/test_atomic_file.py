@@ -53,16 +53,17 @@ def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
 
 def test_the_next_write_removes_the_drafts_of_a_crashed_one_of_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    of_another = tmp_path / ".other.nodeagent-0123"
-    of_another.touch()
+    others = [tmp_path / ".file.nodeagent-directory", tmp_path / ".other.nodeagent-0123"]
+    others[0].mkdir()
+    others[1].touch()
     with drafted(path, b"first", durable=False) as crashed:
         kept = crashed.with_name(f"{crashed.name}0")
         kept.hardlink_to(crashed)
     replace_file(path, b"second", durable=False)
-    assert sorted(tmp_path.iterdir()) == [of_another, path]
+    assert sorted(tmp_path.iterdir()) == [*others, path]
     kept.touch()
     remove_drafts(path)
-    assert sorted(tmp_path.iterdir()) == [of_another, path]
+    assert sorted(tmp_path.iterdir()) == [*others, path]
 
 
 _REPLACE = """
