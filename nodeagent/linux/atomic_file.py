@@ -1,14 +1,4 @@
-"""Replacing a file whole: a reader gets its old content or its new one, at any moment.
-
-A new file is written next to it, and renamed over it. What each of nodeagent's files is promised:
-
-| file | after a power failure | mode | who writes it |
-|---|---|---|---|
-| the hosts file | old or new | owner, mode and attributes of the old one | hosts/file.py |
-| the journal of a write in place | old or new | 0600 | hosts/file.py |
-| haproxy.cfg | old or new | 0600 | relay/activation.py |
-| the status file | anything: it is in /run | 0600 | agent/status_file.py |
-"""
+"""Replacing a file whole: a new one is written next to it, and renamed over it."""
 
 import errno
 import os

@@ -1,9 +1,8 @@
 """The iptables backend: nodeagent's chains in the legacy tables nat and mangle, and no others. Effects.
 
 Whether the tables hold anything of nodeagent's is asked without python-iptables, which takes 13 MB and 0.2 s
-to import, and CAP_NET_RAW. So the nftables backend can ask it, too. The question leaves no trace: naming a
-table to the kernel creates it (xt_find_table_lock()), and `iptables-save` shows it from then on; so /proc is
-read first.
+to import: the nftables backend asks it, too. To name a table to the kernel creates it (xt_find_table_lock()),
+so /proc is read first.
 """
 
 import ctypes

@@ -1,17 +1,13 @@
 """The legacy tables: chains and rules as desired, and the state that was read. Pure.
 
 nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one chain of all entries for both. The
-first packet of a TCP connection walks it (nat sees no other), as it walks kube-proxy's chain of all Services.
+first packet of a TCP connection walks it, as it walks kube-proxy's chain of all Services.
 
 mangle: PREROUTING jumps to the guard, and so does INPUT, which sees packets after every translation; a new
 connection that another program's translation leads to the relay is dropped there, by its original
-destination. That chain has one rule for each redirected address, and only first packets walk it.
-Not raw, the other table before nat: kubelet keeps a chain of its own in mangle, nat and filter of every node
-(KUBE-KUBELET-CANARY), while few nodes have loaded the module for raw. Not filter's INPUT: a rule of another
-program that accepts there ends the table, and firewalls and network plugins insist on its top.
-
-A person sees all of them as iptables-restore --noflush takes them; xt_tables.py changes what differs, under
-the lock, from the state of the table at that time.
+destination. Not raw: kubelet keeps a chain of its own in mangle, nat and filter of every node
+(KUBE-KUBELET-CANARY), while few have loaded the module for raw. Not filter's INPUT: a rule of another program
+that accepts there ends the table, and firewalls and network plugins insist on its top.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

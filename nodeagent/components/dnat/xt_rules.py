@@ -1,8 +1,7 @@
-"""Rules of legacy xtables as values: their meaning, their text for iptables, their bytes in the kernel. Pure.
+"""Rules of legacy xtables as values: their meaning, their text, their bytes in the kernel. Pure.
 
-The kernel's bytes are those of include/uapi/linux/netfilter/x_tables.h, netfilter_ipv4/ip_tables.h and
-netfilter_ipv6/ip6_tables.h, which never change. docs/decisions/0011-iptables-backend.md says why these are
-not the Rule objects of python-iptables.
+The bytes are those of include/uapi/linux/netfilter/x_tables.h, netfilter_ipv4/ip_tables.h and
+netfilter_ipv6/ip6_tables.h. docs/decisions/0011-iptables-backend.md says why not python-iptables' Rule.
 """
 
 import struct

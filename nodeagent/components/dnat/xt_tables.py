@@ -1,13 +1,12 @@
 """One legacy table, read and changed. EFFECTS: the only importer of python-iptables.
 
-It uses `Table` and `Table6`, libiptc's tables (for rules see xt_rules.py), and works around two problems of
-1.2.0. With `autocommit=True`, `refresh()` swallows a failed commit: it is off, and `commit()` is called. A
-`Table` is one object for the whole process, which keeps its handle in another network namespace or thread:
-each use opens it, closes it, and holds this module's lock.
+It uses `Table` and `Table6`, libiptc's tables, and works around two problems of 1.2.0. With
+`autocommit=True`, `refresh()` swallows a failed commit: it is off. A `Table` is one object for the whole
+process, which keeps its handle in another network namespace or thread: each use opens it, closes it, and
+holds this module's lock.
 
-The lock is that of the xtables programs. iptables, iptables-restore and so kube-proxy hold it while they
-change a table; python-iptables takes none, and a commit on top of a table that was read before another
-program's commit undoes that one.
+The programs' lock is held as well: python-iptables takes none, and a commit on top of a table that was read
+before another program's commit undoes that one.
 """
 
 import ctypes

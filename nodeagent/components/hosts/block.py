@@ -1,11 +1,8 @@
 """The managed block of a hosts file, and the lines around it. Pure: bytes in, bytes out.
 
-The block is last in the file, between two marker lines, one hostname per line (`address<TAB>name`):
-
-- The first name of a line is its canonical name (hosts(5)), so with one name per line, each name is its own
-  canonical name, for `getaddrinfo` with AI_CANONNAME and for `hostname -f`.
-- musl reads the file with `fgets` into `char line[512]` (src/network/lookup_name.c, name_from_hosts): a
-  longer line is split and its rest misread. nodeagent's longest line has LONGEST_LINE bytes.
+The block is last in the file, between two marker lines, one hostname per line (`address<TAB>name`): so each
+is its own canonical name (hosts(5)), and no line is longer than musl's buffer of 512 bytes, which would split
+it (name_from_hosts).
 
 A file changes only between the markers, with three exceptions, each noted on the BEGIN line so that removal
 is exact to the byte: a last line without newline gets one, a missing file is created, and lines that the user

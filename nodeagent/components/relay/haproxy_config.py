@@ -1,18 +1,14 @@
 """The relay's haproxy.cfg: rendered from listeners, and read back into the same listeners. Pure.
 
-The section numbers below are those of HAProxy's configuration manual, version 2.6.
+The section numbers are those of HAProxy's configuration manual, version 2.6. Why these limits:
 
-Why these limits:
-
-* `maxconn` is `relay.maxConnections`. Memory: about 33 kB per connection with both buffers in use (`maxconn`
-  in 4.2), so 264 MB at worst for 8,000; an idle one has no buffers. The processes that reloads left have at
-  most as many together (activation.make_room).
-* `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
+* `maxconn`: a connection takes about 33 kB with both buffers in use (4.2), so 8,000 take 264 MB at worst. The
+  processes that reloads left have at most as many together (activation.make_room).
+* `tune.sndbuf` and `tune.rcvbuf`: the kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. A client may have
-  an eighth of what is free: seven that take all they can leave 44 %. Connections beyond that are closed at
-  once, and an eighth of `maxconn` is reserved for the node. A limit by the listener's `maxconn` would put the
-  node's own connections into the same queue.
+  an eighth of what is free: seven that take all they can leave 44 %. An eighth of `maxconn` is the node's.
+  A limit by the listener's `maxconn` would put the node's own connections into the same queue.
 """
 
 import hashlib

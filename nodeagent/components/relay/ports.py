@@ -1,8 +1,5 @@
 """The TCP ports that the relay needs: their holders, and holding them for HAProxy.
 
-With sock_diag(7), the kernel lists the sockets that hold a port, with their owners. Without that module,
-/proc/net/tcp shows those that listen.
-
 HAProxy refuses a whole configuration if one of its binds fails, and an ordinary user can bind any port from
 `net.ipv4.ip_unprivileged_port_start` on, even on an address that the node does not have yet (IP_FREEBIND).
 A socket that is bound with SO_REUSEPORT keeps all other users from its port, but not sockets of the same user

@@ -1,16 +1,12 @@
 """Steers new connections to one HAProxy while another one listens on the same addresses. EFFECTS.
 
-During a rollout, the old and the new pod's HAProxy share each address and port (SO_REUSEPORT), and the
-kernel distributes new connections by a hash. Those that the old one has not accepted when it closes its
-socket are reset. So the agent makes the kernel choose the new HAProxy's socket (SO_ATTACH_REUSEPORT_CBPF):
-the old one's queue is empty when it closes.
+The kernel distributes new connections by a hash (SO_REUSEPORT), and those that the old HAProxy has not
+accepted when it closes its socket are reset. So the agent makes the kernel choose the new one's socket
+(SO_ATTACH_REUSEPORT_CBPF), which takes no privilege: HAProxy hands over its sockets to its own user alone.
 
 A socket's index in its group is the order of listen(2), and changes when another one is closed
 (reuseport_detach_sock()). So it is never assumed: a connection of the agent's own has to arrive at its
 HAProxy. For an index that no socket has, as after the other HAProxy's end, the kernel uses its hash again.
-
-Any socket of a group may set its program, without a privilege. HAProxy hands over its sockets to its own user
-alone, on its statistics socket; haproxy_config.py says what it does with the agent's connections.
 """
 
 import ctypes
