@@ -22,7 +22,17 @@ from nodeagent.model.desired import Listener
 from tests.components.relay.answering import Answer, answering, closes, garbage, hangs, says
 from tests.components.relay.backend import backend, connect, plain_backend, who
 from tests.components.relay.load import SERVED, load, start_site
-from tests.components.relay.namespace import NODE, POD, RELAY, RELAY_2, C, KeptRelay, isolated, listener
+from tests.components.relay.namespace import (
+    NODE,
+    POD,
+    RELAY,
+    RELAY_2,
+    C,
+    KeptRelay,
+    alive,
+    isolated,
+    listener,
+)
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
@@ -46,9 +56,11 @@ def _pids(name: str) -> tuple[int, ...]:
 
 
 def _kill(name: str) -> None:
-    for pid in _pids(name):
+    pids = _pids(name)
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not _pids(name), "its end", seconds=20)
+    # One that is ending has no program any more, but its sockets are still open.
+    wait_until(lambda: not {*pids} & {*alive("haproxy")}, "its end", seconds=20)
 
 
 def _steer(name: str, *listeners: Listener) -> frozenset[Endpoint]:
