@@ -12,7 +12,8 @@ write is about to do. That covers the death of the process; after a power failur
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,14 @@ def _explained(error: OSError, path: Path, *, doing: str, state: str = _AS_WAS) 
     code = errno.errorcode.get(error.errno or 0, "?")
     remedy = _REMEDIES.get(error.errno or 0, "")
     return ApplyError(f"can't {doing} {path}: {reason} ({code}). {state}{remedy}")
+
+
+@contextmanager
+def _explaining(path: Path, doing: str, state: str = _AS_WAS) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _explained(error, path, doing=doing, state=state) from error
 
 
 _REMEDIES = {
@@ -94,7 +103,7 @@ def guard_path(path: Path) -> None:
 def read(path: Path) -> Reading:
     """Read the file with its stamp. Raises RefusedPathError for what is no plain file, or ApplyError."""
     guard_path(path)
-    try:
+    with _explaining(path, "read"):
         for _ in range(_OPEN_TRIES):
             reading = _read_once(path)
             if reading.stamp is None or reading.stamp[-1] > 0:
@@ -109,8 +118,6 @@ def read(path: Path) -> Reading:
                         "Nothing was written. Restart the pod to see the new file; mount the directory "
                         "(/etc) instead to prevent this"
                     )
-    except OSError as error:
-        raise _explained(error, path, doing="read") from error
     raise ChangedMeanwhileError(path)
 
 
@@ -149,10 +156,8 @@ def delete(path: Path, before: Reading) -> Reading:
     """Delete the file, and return what was left; idempotent. Errors as in `write_atomic`."""
     if read(path) != before:
         raise ChangedMeanwhileError(path)
-    try:
+    with _explaining(path, "delete"):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _explained(error, path, doing="delete") from error
     _sync_directory(path)
     return Reading(b"", None)
 
@@ -197,11 +202,9 @@ def _read_once(path: Path) -> Reading:
 
 
 def _sync_directory(path: Path) -> None:
-    try:
+    state = "It has its new content, but a power failure now might restore the old one"
+    with _explaining(path, "flush the directory of", state):
         sync_directory(path.parent)
-    except OSError as error:
-        state = "It has its new content, but a power failure now might restore the old one"
-        raise _explained(error, path, doing="flush the directory of", state=state) from error
 
 
 def is_mount_point(path: Path) -> bool:
@@ -231,10 +234,8 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
     """
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)
-    try:
+    with _explaining(path, "write"):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise _explained(error, path, doing="write") from error
     try:
         store_journal(state_dir, Journal(os.fsencode(path), before.content, after))
         if read(path) != before:
@@ -314,23 +315,16 @@ def load_journal(state_dir: Path, path: Path) -> Journal | None:
 
 def store_journal(state_dir: Path, journal: Journal) -> None:
     """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing."""
-    try:
+    with _explaining(Path(os.fsdecode(journal.path)), f"write a journal in {state_dir} for"):
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)
-    except OSError as error:
-        path = Path(os.fsdecode(journal.path))
-        raise _explained(error, path, doing=f"write a journal in {state_dir} for") from error
 
 
 def drop_journal(state_dir: Path, path: Path, state: str = _AS_WAS) -> None:
     """Delete the journal of `path`, if there is one; idempotent. `state` is the file's, for an error."""
-    if load_journal(state_dir, path) is None:
-        return
-    try:
-        (state_dir / _NAME).unlink(missing_ok=True)
-    except OSError as error:
-        doing = f"delete {state_dir / _NAME}, the journal of"
-        raise _explained(error, path, doing=doing, state=state) from error
+    if load_journal(state_dir, path) is not None:
+        with _explaining(path, f"delete {state_dir / _NAME}, the journal of", state):
+            (state_dir / _NAME).unlink(missing_ok=True)
 
 
 def _restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> None:
