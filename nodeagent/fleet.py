@@ -12,10 +12,9 @@ from typing import Literal, get_args
 
 from msgspec import MsgspecError, Struct, field, structs
 
-from nodeagent.agent.status_file import IN_POD
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.observe.status import LONGEST_TURN_SECONDS, DecisionCounts, parse_status
+from nodeagent.observe.status import IN_POD, LONGEST_TURN_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list

@@ -17,7 +17,6 @@ from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.node_lock import NodeLock
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import PARTS, PLAN, Reporter
-from nodeagent.agent.status_file import StatusFile, status_path
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
@@ -29,7 +28,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.observe.event_recorder import EventRecorder
 from nodeagent.observe.metrics import CONFIG, AgentMetrics, reload_config
-from nodeagent.observe.status import Status
+from nodeagent.observe.status import Status, StatusFile, status_path
 from nodeagent.observe.telemetry_server import TelemetryServer, pages
 from nodeagent.observe.transition_log import TransitionLog, say
 from nodeagent.sources.api_servers import ServerLookups, find_api_servers

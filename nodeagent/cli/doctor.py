@@ -7,7 +7,6 @@ from typing import Any, Literal
 import click
 from msgspec import Struct
 
-from nodeagent.agent.status_file import status_path
 from nodeagent.cli.invocation import (
     Invocation,
     common_options,
@@ -25,6 +24,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet import APP, NodeRow, exit_code, read_fleet, read_own
 from nodeagent.model.addresses import canonical, defect
 from nodeagent.model.facts import Facts
+from nodeagent.observe.status import status_path
 from nodeagent.sources.kubernetes.errors import NotFoundError
 
 _AGENT = "nodeagent"

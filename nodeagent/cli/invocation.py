@@ -14,7 +14,6 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
-from nodeagent.agent.status_file import read_rejected
 from nodeagent.cli.terminal import show_error
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
@@ -26,6 +25,7 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Node, ObjectRef, Snapshot
+from nodeagent.observe.status import read_rejected
 from nodeagent.plan.planner import plan
 from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers

@@ -8,7 +8,6 @@ import click
 
 from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
 from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
-from nodeagent.agent.status_file import remove_status, status_path
 from nodeagent.cli.invocation import (
     PENDING,
     adopt_option,
@@ -24,6 +23,7 @@ from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components, read_listener_status
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ApplyError
+from nodeagent.observe.status import remove_status, status_path
 from nodeagent.sources.node import default_node_name
 
 

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent import status_file
 from nodeagent.agent.loop import Agent, AgentSettings
 from nodeagent.agent.node_lock import exclusive
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.status_file import status_path
 from nodeagent.cli.main import run
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.model.objects import ObjectRef
-from nodeagent.observe import event_recorder
-from nodeagent.observe.status import parse_status
+from nodeagent.observe import event_recorder, status
+from nodeagent.observe.status import parse_status, status_path
 from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.reflector import Timing
@@ -237,7 +235,7 @@ def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pyte
 def test_a_rejected_configuration_is_in_the_status_and_commands_use_the_active_one(
     node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(status_file, "IN_POD", status_path(node.folder / "run"))
+    monkeypatch.setattr(status, "IN_POD", status_path(node.folder / "run"))
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "object.json").write_text(json.dumps(objects.ingress("web")))
     node.configure(", exclude: [site.example.test]")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.agent.status_file import status_path
+from nodeagent.observe.status import status_path
 from tests.apiserver import objects
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.configuration import configure

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from nodeagent import __version__
-from nodeagent.agent.status_file import IN_POD
-from nodeagent.observe.status import AgentStatus, ComponentStatus, DecisionCounts, RelayStatus
+from nodeagent.observe.status import IN_POD, AgentStatus, ComponentStatus, DecisionCounts, RelayStatus
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
 

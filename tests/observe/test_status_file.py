@@ -10,10 +10,9 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.agent import status_file
-from nodeagent.agent.status_file import StatusFile, remove_status, status_path
 from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
-from nodeagent.observe.status import RelayStatus, Status, parse_status
+from nodeagent.observe import status
+from nodeagent.observe.status import RelayStatus, Status, StatusFile, parse_status, remove_status, status_path
 from tests.agent.happening import BLUE, GREEN
 from tests.testbed.waiting import wait_until
 
@@ -82,8 +81,8 @@ def test_that_it_can_not_be_written_is_logged_once_and_its_end_removes_it(
             raise error
         path.write_bytes(content)
 
-    monkeypatch.setattr(status_file, "_SECONDS", 0.01)
-    monkeypatch.setattr(status_file, "replace_file", replace_file)
+    monkeypatch.setattr(status, "_FILE_SECONDS", 0.01)
+    monkeypatch.setattr(status, "replace_file", replace_file)
     file = StatusFile(tmp_path / "agent", "node1", _writer())
     with caplog.at_level(logging.WARNING):
         file.start()
