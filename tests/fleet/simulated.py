@@ -7,7 +7,7 @@ import msgspec
 
 from nodeagent import __version__
 from nodeagent.observe.status import IN_POD, AgentStatus, ComponentStatus, DecisionCounts, RelayStatus
-from tests.apiserver import ApiServer, objects
+from tests.apiserver import ApiServer, Object, objects
 from tests.apiserver.containers import Ended
 
 NAMESPACE = "nodeagent"
@@ -88,53 +88,27 @@ class Fleet:
         """Make or change a node's pod; returns its name."""
         name = f"nodeagent-{node}{suffix}"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
-        self.api.store.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "namespace": NAMESPACE,
-                    "name": name,
-                    "labels": {"app.kubernetes.io/name": "nodeagent"},
-                },
-                "spec": {
-                    "nodeName": node,
-                    "containers": [{"name": "agent", "image": "nodeagent:0.1.0"}],
-                },
-                "status": {
-                    "phase": "Running",
-                    "containerStatuses": [
-                        {
-                            "name": "agent",
-                            "ready": running and ready,
-                            "restartCount": 0 if running else 7,
-                            "state": {"running": {}} if running else waiting,
-                        }
-                    ],
-                },
-            }
-        )
+        container = {"name": "agent", "image": "nodeagent:0.1.0"}
+        shown: Object = {"name": "agent", "ready": running and ready, "restartCount": 0 if running else 7}
+        shown["state"] = {"running": {}} if running else waiting
+        self._apply_pod(name, "nodeagent", node, container, shown)
         self.api.containers.run(NAMESPACE, name, "agent", answer)
         return name
 
     def set_relay(self, node: str, *, ready: bool = True) -> str:
         """Make or change a node's relay pod; returns its name."""
         name = f"nodeagent-relay-{node}"
-        status = {"name": "relay", "ready": ready, "state": {"running": {}}}
-        self.api.store.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "namespace": NAMESPACE,
-                    "name": name,
-                    "labels": {"app.kubernetes.io/name": "nodeagent-relay"},
-                },
-                "spec": {"nodeName": node, "containers": [{"name": "relay"}]},
-                "status": {"phase": "Running", "containerStatuses": [status]},
-            }
-        )
+        shown: Object = {"name": "relay", "ready": ready, "state": {"running": {}}}
+        self._apply_pod(name, "nodeagent-relay", node, {"name": "relay"}, shown)
         return name
+
+    def _apply_pod(self, name: str, app: str, node: str, container: Object, status: Object) -> None:
+        labels = {"app.kubernetes.io/name": app}
+        made: Object = {"apiVersion": "v1", "kind": "Pod"}
+        made["metadata"] = {"namespace": NAMESPACE, "name": name, "labels": labels}
+        made["spec"] = {"nodeName": node, "containers": [container]}
+        made["status"] = {"phase": "Running", "containerStatuses": [status]}
+        self.api.store.apply(made)
 
     def silence(self, node: str) -> None:
         """Let a node's kubelet post nothing any more, as the node controller notes it."""

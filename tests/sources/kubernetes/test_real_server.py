@@ -108,6 +108,7 @@ def test_a_day_of_rotated_tokens(server: tuple[Server, Path]) -> None:
 
 _ROUTES = "httproutes.gateway.networking.k8s.io"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 _DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -116,16 +117,7 @@ _DEFINITION = {
         "group": "gateway.networking.k8s.io",
         "scope": "Namespaced",
         "names": {"plural": "httproutes", "kind": "HTTPRoute"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": _SCHEMA}],
     },
 }
 _REQUIRED = [("", "services"), ("", "nodes"), ("networking.k8s.io", "*"), ("discovery.k8s.io", "*")]
