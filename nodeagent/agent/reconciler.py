@@ -191,7 +191,8 @@ class Reconciler:
     def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         wanted = self._desired.hosts if self._desired else ()
         standing = self._planner.standing if self._config.hosts.verify == "dns" else {}
-        facts = replace(facts, dns=self._read_dns(), standing_names=standing)
+        at = self._planner.standing_at
+        facts = replace(facts, dns=self._read_dns(), standing_names=standing, standing_at=at)
         facts = with_hosts_file(facts, self._config, self.actual, adopt=self._adopt, wanted=wanted)
         return self._planner.plan(snapshot, facts)
 

@@ -252,7 +252,7 @@ def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
     beyond = _beyond_room(_answered(addresses, decisions), decisions, standing, fits)
     decisions = _skipping(decisions, beyond, "BlockFull")
     elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | {**never}
-    decisions = _skipping(decisions, _too_wide(decisions, elsewhere, ages), "WildcardTooWide")
+    decisions = _skipping(decisions, _too_wide(decisions, elsewhere, ages, standing), "WildcardTooWide")
     return _answered(addresses, decisions), decisions
 
 
@@ -329,12 +329,13 @@ def _beyond_room(
 
 
 def _too_wide(
-    decisions: Sequence[NameDecision], elsewhere: Mapping[str, str], ages: Ages
+    decisions: Sequence[NameDecision], elsewhere: Mapping[str, str], ages: Ages, standing: AbstractSet[str]
 ) -> Mapping[str, str]:
     """Return the wildcards that match a name for which their answer would be wrong, each with the reason.
 
     Such a name is set elsewhere, or is claimed and has no answer here: its address is another one. Of two
-    namespaces, the older claim counts: no object that is created later takes a wildcard from others.
+    namespaces, the older claim counts, unless the wildcard is answered already: nothing that is created or
+    edited later takes a wildcard from others.
     """
     answered = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
     claims: dict[str, list[NameDecision]] = {}
@@ -351,7 +352,8 @@ def _too_wide(
         for each in claims.get(parent, ()):
             is_own = each.claimed_by.namespace == by.namespace
             is_older = by not in ages or each.claimed_by not in ages or ages[each.claimed_by] < ages[by]
-            if is_own or (is_older and each.code != "ExcludedByAnnotation"):
+            counts = is_older and wildcard.name not in standing
+            if is_own or (counts and each.code != "ExcludedByAnnotation"):
                 yield f"{each.name}, which {each.claimed_by} claims ({each.code})"
 
     return {

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address
 from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
+from nodeagent.model.objects import ObjectRef
 
 
 class DnsOutcome(StrEnum):
@@ -89,6 +90,7 @@ class Facts:
         short_circuited: Among the addresses that were checked, those that the Service proxy short-circuits.
         standing_names: The hostnames of the managed block, each with its addresses: as it is in the file, and
             in an agent, as it was desired last.
+        standing_at: The load balancer that had each of these addresses then; in an agent alone.
         dns: What DNS has said so far, by hostname.
         takes_wildcards: Whether the hostnames are for CoreDNS; no hosts file knows wildcards.
         notes: What could not be read.
@@ -105,6 +107,7 @@ class Facts:
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
+    standing_at: Mapping[IPAddress, ObjectRef] = field(default_factory=dict)
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     takes_wildcards: bool = False
     notes: tuple[str, ...] = ()

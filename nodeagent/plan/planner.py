@@ -19,7 +19,7 @@ from nodeagent.model.desired import (
     some_notes,
 )
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
+from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.balancers.node_programs import POD_INTERFACES
 from nodeagent.plan.names.claims import ClaimPlanner
@@ -30,13 +30,8 @@ class Planner:
     """Decides, and remembers its last decisions: what has not changed since is not decided again.
 
     The result depends only on the input, not on what it remembers. For two equal decisions, it returns the
-    same object, so that others find changes as cheaply.
-
-    Attributes:
-        standing: the addresses of the lines of the last plan, by hostname: for `Facts.standing_names`.
-
-    Args:
-        config: the configuration.
+    same object, so that others find changes as cheaply. `standing` and `standing_at` are facts of the next
+    plan.
     """
 
     def __init__(self, config: Config) -> None:
@@ -45,6 +40,7 @@ class Planner:
         self._claims = ClaimPlanner(config.limits, config.load_balancers.ingress_classes)
         self._hostnames = HostnamePlanner(config)
         self.standing: Mapping[str, frozenset[IPAddress]] = {}
+        self.standing_at: Mapping[IPAddress, ObjectRef] = {}
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
@@ -53,8 +49,9 @@ class Planner:
             facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})
         plans = self._load_balancers.plan(snapshot, facts)
         claims, notes = self._claims.plan(snapshot, plans)
-        hostnames = self._hostnames.plan(claims, facts)
+        hostnames = self._hostnames.plan(claims, _following(facts, plans))
         self.standing = hostnames.standing
+        self.standing_at = {each: plan.service.ref for plan in plans for each in plan.hosts_addresses}
         relays = [plan.relay for plan in plans if plan.relay is not None]
         listeners = tuple(listener for relay in relays for listener in relay.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
@@ -98,6 +95,26 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     return Planner(config).plan(snapshot, facts)
 
 
+def _following(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
+    """Return the facts in which each line is at the address that its load balancer has now.
+
+    An older one, of another namespace, may have taken its relay address (capacity): with it, it would have
+    all hostnames that are written there.
+    """
+    now = {plan.service.ref: plan.hosts_addresses for plan in plans}
+    moved: dict[IPAddress, IPAddress | None] = {}
+    for address, ref in facts.standing_at.items():
+        if address not in (addresses := now.get(ref, ())):
+            moved[address] = next((each for each in addresses if each.version == address.version), None)
+    if not moved:
+        return facts
+    standing = {
+        name: frozenset(now_at for each in addresses if (now_at := moved.get(each, each)))
+        for name, addresses in facts.standing_names.items()
+    }
+    return replace(facts, standing_names=standing)
+
+
 _USERS_PART = 32
 """Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
 
@@ -116,9 +133,9 @@ def _questions(
 
 def _problems(snapshot: Snapshot) -> Iterator[str]:
     """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
+    notes: dict[str, list[str]] = {}
     objects: Iterable[Gateway | Ingress | Route | ControllerRoute]
     objects = chain(snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes)
-    notes: dict[str, list[str]] = {}
     for one in filter(attrgetter("problems"), objects):
         notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
     for namespace, its in notes.items():
@@ -130,10 +147,8 @@ _NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"
 
 def _pending(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note for each reason for which kinds were not read yet."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in sorted(snapshot.pending.items()):
-        by_reason.setdefault(reason, []).append(name)
-    for reason, names in by_reason.items():
+    for reason in dict.fromkeys(reason for _, reason in sorted(snapshot.pending.items())):
+        names = sorted(name for name, why in snapshot.pending.items() if why == reason)
         yield f"nothing is removed until these kinds were read: {', '.join(names)} ({reason})"
 
 
@@ -170,32 +185,31 @@ def _pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> _PodRanges:
         why = "dnat.backend is none, and lines of the hosts file serve the node alone"
     elif not config.dnat.pods:
         why = "dnat.pods is false"
-    by_coredns = config.coredns.serves_pods
-    unserved = (
-        f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
-        "overlay cilium brings it); coredns.servesPods: true says that it does"
-    )
-    if why and not by_coredns:
+    if why and not config.coredns.serves_pods:
+        unserved = (
+            f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; "
+            "the overlay cilium brings it); coredns.servesPods: true says that it does"
+        )
         return _PodRanges(remarks=(unserved,))
     found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
     if not found and snapshot.node is not None:
         found = snapshot.node.pod_cidrs
     if not found:
-        unknown = (
+        remark = (
             f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
             "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
         )
-        kept_out = (
-            "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
-            f"range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
-            "dnat.podCIDRs"
-        )
-        return _PodRanges(remarks=(kept_out if why else unknown,))
+        if why:
+            remark = (
+                "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no "
+                f"pod range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
+                "dnat.podCIDRs"
+            )
+        return _PodRanges(remarks=(remark,))
     ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
     ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
-    outside = _outside(facts, admitted)
-    return _PodRanges(() if why else admitted, admitted, outside)
+    return _PodRanges(() if why else admitted, admitted, _outside(facts, admitted))
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:

@@ -76,7 +76,8 @@ class History:
     def remember(self, desired: Desired) -> None:
         """What was desired is mostly a fact of the next moment, as the agent has it."""
         if self._chance.random() < 0.9:
-            self._facts = replace(self._facts, standing_names=standing_names(desired))
+            at = {each.address: each.load_balancer for each in desired.addresses}
+            self._facts = replace(self._facts, standing_names=standing_names(desired), standing_at=at)
 
     def _change(self) -> None:
         kind = self._chance.choices(

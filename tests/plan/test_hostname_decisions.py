@@ -5,8 +5,19 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.objects import EXCLUDE
-from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
+from tests.plan.made_up import (
+    FACTS,
+    config,
+    desired,
+    hosts,
+    ingress,
+    of_name,
+    point,
+    relay_of,
+    service,
+    standing_names,
+)
 from tests.plan.odd_values import ABSURD_HOSTS
 
 NAME = "www.example.com"
@@ -105,3 +116,20 @@ def test_an_older_excluded_ingress_is_no_veto() -> None:
     excluded = ingress(NAME, namespace="team", annotations={EXCLUDE: "true"})
     planned = desired(service(), excluded, ingress(NAME, points=(), created=1))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_an_older_load_balancer_that_takes_a_relay_address_gets_no_hostname_that_is_written_there() -> None:
+    """Anyone who has an old Service can choose its name so that its relay address is another one's."""
+    options, own = config("relay: {ipv4: 169.254.66.0/29}", proxies=[]), {PROXY_PROTOCOL: "v2"}
+    mine = service(created=9, annotations=own), ingress(NAME, created=9)
+    before = desired(*mine, options=options)
+    at = {each.address: each.load_balancer for each in before.addresses}
+    facts = replace(FACTS, standing_names=standing_names(before), standing_at=at)
+    older = (service(f"t{number}", ips=["192.0.2.9"], annotations=own) for number in range(99))
+    taker = next(
+        each for each in older if relay_of(desired(each, options=options), each.ref.name) == relay_of(before)
+    )
+    claim = ingress(NAME, name="old", namespace="tenant", points=taker.points)
+    after = desired(*mine, taker, claim, facts=facts, options=options)
+    assert relay_of(after) != relay_of(before) == relay_of(after, taker.ref.name)
+    assert hosts(after) == [f"{relay_of(after)[4]} {NAME}"]

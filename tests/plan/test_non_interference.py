@@ -5,15 +5,19 @@ redirects, listeners and hostnames of others, equals plan(S). What is exempt is 
 function each.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodeagent.components.hosts.block import addresses_by_name
 from nodeagent.config.options import LimitOptions
-from nodeagent.model.addresses import IPAddress, canonical
+from nodeagent.coredns.editing import decide
+from nodeagent.coredns.managed_block import block_names
+from nodeagent.model.addresses import IPAddress, canonical, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import (
     ControllerRoute,
@@ -32,6 +36,7 @@ from tests.plan.tenant_worlds import TENANT, World, make_world
 EXAMPLES = settings(max_examples=5 * settings().max_examples)
 
 seeds = st.integers(0, 10**9)
+Answers = Mapping[str, frozenset[IPAddress]]
 
 
 # What is exempt.
@@ -128,6 +133,12 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
         for ingress in world.cluster.ingresses
         if ingress in telling or (not ingress.points and ingress.class_name in classes)
         for host in ingress.hosts
+    }
+    found |= {
+        canonical(host)
+        for route in world.cluster.controller_routes
+        if names_one_of(route.points, lost)
+        for host in route.hosts
     }
     if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
         found |= routed(world)
@@ -352,3 +363,60 @@ def older_for(world: World, decision: NameDecision) -> bool:
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
         for each in world.after.names
     )
+
+
+def in_hosts_file(planned: Desired, world: World, standing: str) -> tuple[str, Answers]:
+    """The hosts file's lines, as one text and by name."""
+    lines = "".join(f"{line.address} {line.name}\n" for line in planned.hosts)
+    return lines, addresses_by_name(lines.encode())
+
+
+def in_coredns(planned: Desired, world: World, standing: str) -> tuple[str, Answers]:
+    """The Corefile, and what its block answers."""
+    both = world.both
+    claiming: tuple[Ingress | Route | ControllerRoute, ...]
+    claiming = (*both.ingresses, *both.routes, *both.controller_routes)
+    ages = {each.ref: by_age(each) for each in claiming}
+    data = {
+        "kube-system/coredns": {"Corefile": standing or ".:53 {\n    errors\n    forward . 192.0.2.53\n}\n"}
+    }
+    edits = decide(planned, data, world.config, adopt=False, ages=ages)
+    text = edits.edits[0].after or ""
+    return text, block_names([text])
+
+
+@pytest.mark.parametrize("sink", [in_hosts_file, in_coredns])
+@given(seed=seeds)
+@EXAMPLES
+def test_without_dns_a_tenant_of_any_age_moves_no_hostname_that_is_written(
+    sink: Callable[[Desired, World, str], tuple[str, Answers]], seed: int
+) -> None:
+    """Whatever it adds, edits or has made long ago, a trusted hostname of others stays where it is.
+
+    Exempt: load balancers that share an address with an older one of the tenant's, and objects whose own
+    status names the tenant's address. In CoreDNS, which only has the addresses that are answered: hostnames
+    whose relay address another load balancer has now, and a wildcard that the tenant, too, claims for the
+    load balancer that has it.
+    """
+    world = make_world(seed)
+    facts = replace(world.facts, dns={}, takes_wildcards=sink is in_coredns)
+    before = plan(world.cluster, facts, world.config)
+    text, answered = sink(before, world, "")
+    was = {each.address: each.load_balancer for each in before.addresses}
+    standing = replace(facts, standing_names=answered, standing_at={} if sink is in_coredns else was)
+    after = plan(world.both, standing, world.config)
+    left = sink(after, world, text)[1]
+    now = {each.address: each.load_balancer for each in after.addresses}
+    lost = shares_an_address(world)
+    exempt = names_the_tenants_address(world) | {
+        each.name for each in before.names if each.load_balancer in lost
+    }
+    if sink is in_coredns:
+        exempt |= {name for name, its in answered.items() if any(now.get(one) != was.get(one) for one in its)}
+        exempt |= {each.name for each in after.names if is_wildcard(each.name) and is_won(each)}
+    if world.config.relay.kind == "service" and before_others(world):
+        return
+    for name in answered.keys() - exempt:  # whatever relay address it has: see above
+        assert {was.get(each, each) for each in answered[name]} == {
+            now.get(each, each) for each in left.get(name, ())
+        }

@@ -86,7 +86,7 @@ def examine(
     no hostname may lead to a relay that can't replace the TLS that ends at the load balancer on another one.
     `own_names` are the hostnames by which it is served, if it is.
     """
-    listed = identity.code == LISTED  # so its externalIPs count as well
+    listed = identity.code == LISTED
     published, about_published = _published(service, rules, listed=listed)
     external, about_external = _external(service, rules, listed=listed)
     addresses = tuple(dict.fromkeys((*published, *external)))

@@ -80,7 +80,7 @@ class LoadBalancerPlanner:
             snapshot.relay_service,
             snapshot.relay_endpoints,
             # Nothing here is about single hostnames but the load balancers' own.
-            replace(facts, user_names={}, standing_names={}, dns={}),
+            replace(facts, user_names={}, standing_names={}, standing_at={}, dns={}),
             {name: facts.dns.get(name) for name in own_names},
         )
         if rests_on != self._rested_on:

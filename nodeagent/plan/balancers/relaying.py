@@ -108,18 +108,16 @@ class OwnRelay:
         """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
         if address is None:
-            return refused(
-                "RangeExhausted",
-                f"no relay address is left in {self._ranges[family]}: widen relay.ipv{family}, the same on "
-                "every node",
-            )
+            network = self._ranges[family]
+            reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
+            return refused("RangeExhausted", reason)
         for standing in self._facts.addresses:
             if standing.address == address and not standing.ours:
-                return refused(
-                    "AddressInUse",
+                reason = (
                     f"its relay address {address} is already used on {standing.interface} by another "
-                    f"program: remove it there, or choose another relay.ipv{family}, the same on every node",
+                    f"program: remove it there, or choose another relay.ipv{family}, the same on every node"
                 )
+                return refused("AddressInUse", reason)
         return address
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
@@ -137,8 +135,10 @@ class OwnRelay:
     def _held(self, match: Endpoint, relays: Mapping[int, IPAddress]) -> str | None:
         """Why the relay can't listen for it: another program has the port, everywhere or at the relay's."""
         relay = relays.get(match.address.version)
-        bind = None if relay is None else Endpoint(relay, match.port)
-        uid = None if bind is None else port_holder(self._facts.port_holders, bind)
+        if relay is None:
+            return None
+        bind = Endpoint(relay, match.port)
+        uid = port_holder(self._facts.port_holders, bind)
         if uid is None:
             return None
         where = f"{bind}" if bind in self._facts.port_holders else f"every IPv{match.address.version} address"
@@ -220,7 +220,9 @@ class ExistingRelay:
         chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
         if not chosen:
             return Unserved(_NOTHING_LEFT, eligible.remarks)
-        cluster_ips = _cluster_ips(relay, eligible.addresses)
+        families = {address.version for address in eligible.addresses}
+        of_families = tuple(address for address in relay.cluster_ips if address.version in families)
+        cluster_ips = of_families or relay.cluster_ips
         return RelayPlan(
             listeners=(),
             redirects=tuple(
@@ -240,16 +242,14 @@ class ExistingRelay:
 
     def _target(self, match: Endpoint, relay: RelayService) -> Endpoint | str:
         """Return the pod that serves the port, or why there is none."""
-        port = next(
-            (port for port in relay.ports if port.port == match.port and port.protocol == "TCP"), None
-        )
-        if port is None:
+        names = [port.name for port in relay.ports if (port.port, port.protocol) == (match.port, "TCP")]
+        if not names:
             return f"port {match.port}: not redirected: {relay.ref} has no such port"
         family = match.address.version
         ready = [
             endpoint
             for endpoint in self._endpoints
-            if endpoint.ready and endpoint.port_name == port.name and endpoint.address.version == family
+            if endpoint.ready and endpoint.port_name == names[0] and endpoint.address.version == family
         ]
         if not ready:
             return f"port {match.port}: not redirected: no IPv{family} endpoint of {relay.ref} is ready"
@@ -260,9 +260,3 @@ class ExistingRelay:
             key=lambda one: (one.node_name == node, sha256(f"{node} {one.address}".encode()).digest()),
         )
         return Endpoint(best.address, best.port)
-
-
-def _cluster_ips(relay: RelayService, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
-    families = {address.version for address in addresses}
-    same = tuple(address for address in relay.cluster_ips if address.version in families)
-    return same or relay.cluster_ips
