@@ -19,7 +19,7 @@ from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import Examination, identities
 from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, Overall, summarize
-from nodeagent.doctor.policy import policy_targets, policy_text
+from nodeagent.doctor.load_balancer_findings import policy_targets, policy_text
 from nodeagent.errors import SourceError, one_line
 from nodeagent.fleet import APP, NodeRow, exit_code, read_fleet, read_own
 from nodeagent.model.addresses import canonical, defect

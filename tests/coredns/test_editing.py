@@ -15,7 +15,7 @@ from nodeagent.coredns.parsing import CorefileError, own_names, parse
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
 from tests.coredns import corpus
-from tests.coredns.plans import INGRESS, RELAY, SERVICE, desired
+from tests.coredns.corpus import INGRESS, RELAY, SERVICE, desired
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
 
 CONFIG = Config()
@@ -140,19 +140,6 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     assert other.status is DecisionStatus.SERVED
     (edit,) = edits.pending
     assert block_names([edit.after or ""]).keys() == {"other.corp.example.org"}
-
-
-def test_names_of_a_zone_with_a_server_block_of_its_own_are_left_to_it() -> None:
-    edits = decide(
-        desired("a.corp.example.net", "*.corp.example.net", "xcorp.example.net"),
-        standing("kubespray"),
-        CONFIG,
-        adopt=False,
-    )
-    assert [decision.code for decision in edits.decisions] == ["ServerBlock", "ServerBlock", "Verified"]
-    assert (
-        "left to the server block corp.example.net:53 (line 1) of the Corefile" in edits.decisions[0].reason
-    )
 
 
 def test_what_imported_files_set_is_left_to_them() -> None:

@@ -11,7 +11,7 @@ from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edits, decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.model.desired import DecisionStatus, Desired
 from tests.coredns import corpus
-from tests.coredns.plans import desired
+from tests.coredns.corpus import desired
 from tests.coredns.resolving import PASSED_ON, model_answer
 
 MAIN = "kube-system/coredns"

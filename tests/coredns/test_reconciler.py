@@ -13,14 +13,24 @@ import pytest
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.controller import CoreDnsReporter
-from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, clean_up
-from nodeagent.errors import ConfigError, SourceError
+from nodeagent.coredns.coredns_reconciler import (
+    CoreDnsConfigMap,
+    CoreDnsPass,
+    CoreDnsReconciler,
+    clean_up,
+    read,
+    write,
+)
+from nodeagent.coredns.managed_block import with_blocks
+from nodeagent.errors import ApplyError, ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
 from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from tests.apiserver import ApiServer, faults, objects
+from nodeagent.sources.kubernetes.errors import ForbiddenError
+from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import ADDRESS, CONFIG, add_name, config_map, corefile, fill, put
@@ -232,3 +242,63 @@ def test_at_a_nodes_addresses_dns_verifies_nothing_for_coredns_either(
     assert [each.code for each in done.desired.names] == ["ResolvesToNode"]
     assert done.written == ()
     assert not answer_of(corefile(api), "app.example.com", tmp_path).startswith("169.254.66.")
+
+
+_USER = corpus.corefile("kubeadm")
+_EDITED = with_blocks(_USER, ["log"])
+
+
+@pytest.fixture
+def connection(api: ApiServer, connecting: Callable[[], Connection]) -> Connection:
+    made = objects.config_map("coredns", "kube-system", {"Corefile": _USER, "other": "x\r\n"})
+    made["metadata"] |= {"labels": {"eks.amazonaws.com/component": "coredns"}, "annotations": {"a": "b"}}
+    made["immutable"] = False
+    api.store.create(made)
+    return connecting()
+
+
+def as_read(connection: Connection) -> CoreDnsConfigMap:
+    found = read(connection, "kube-system", "coredns")
+    assert found is not None
+    return found
+
+
+def test_all_else_of_the_object_stays(api: ApiServer, connection: Connection) -> None:
+    before = config_map(api)
+    write(connection, as_read(connection), {"Corefile": _EDITED})
+    after = config_map(api)
+    assert after["data"] == {"Corefile": _EDITED, "other": "x\r\n"}
+    for gone in (before, after):
+        del gone["data"], gone["metadata"]["resourceVersion"]
+    assert after == before
+
+
+def test_a_config_map_beyond_the_limit_is_refused_with_its_size(
+    api: ApiServer, connection: Connection
+) -> None:
+    large = with_blocks(_USER, ["# é" + "x" * (1 << 20)])
+    with pytest.raises(ApplyError, match=r"kube-system/coredns would have 1,04\d,\d{3} bytes, .* 1,048,576"):
+        write(connection, as_read(connection), {"Corefile": large})
+    assert config_map(api)["data"]["Corefile"] == _USER
+
+
+def test_a_missing_right_is_reported_as_the_rule_to_grant(api: ApiServer, connection: Connection) -> None:
+    found = as_read(connection)
+    api.access.allow_only([Rule([""], ["configmaps"], ["get"], ["coredns"], "kube-system")])
+    with pytest.raises(ForbiddenError, match=r'a Role in namespace kube-system: .*verbs: \["update"\]'):
+        write(connection, found, {"Corefile": _EDITED})
+
+
+def test_who_wrote_it_last() -> None:
+    entries = [
+        {"manager": "helm", "time": "2026-01-01T00:00:00Z"},
+        {"manager": "kustomize-controller", "time": "2026-01-03T00:00:00Z"},
+        {"manager": "nodeagent", "time": "2026-01-04T00:00:00Z"},
+    ]
+    assert (
+        CoreDnsConfigMap(
+            ObjectRef("ConfigMap", "a", "b"), {"metadata": {"managedFields": entries}}
+        ).last_writer
+        == "kustomize-controller"
+    )
+    assert CoreDnsConfigMap(ObjectRef("ConfigMap", "a", "b"), {"metadata": {}}).last_writer == ""

@@ -1,9 +1,5 @@
-"""States of a node, made for real in the testbed, and what the doctor says of each.
+"""States of a node, made for real in the testbed."""
 
-`python -m tests.doctor.states` rewrites golden/ (as root): read its diff.
-"""
-
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -294,25 +290,7 @@ def stage(world: World, directory: Path) -> Scene:
     return Scene(world, agent_on(world.node1, world.manifests, directory), directory)
 
 
-def examined(scene: Scene, state: State) -> Answer:
-    """What the doctor says in a state."""
-    with state.make(scene):
-        return scene.agent.run("doctor", *state.options)
-
-
 def shown(state: State, answer: Answer) -> str:
     """The answer as a golden file holds it."""
     command = " ".join(["$ nodeagent doctor", *state.options])
     return f"{command}\n{answer.text}exit code {answer.exit_code}\n"
-
-
-def main() -> None:
-    """Rewrite every golden file."""
-    with World() as world, tempfile.TemporaryDirectory() as directory:
-        scene = stage(world, Path(directory))
-        for state in SHOWN:
-            state.golden.write_text(shown(state, examined(scene, state)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

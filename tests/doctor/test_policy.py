@@ -14,7 +14,7 @@ from celpy.adapter import json_to_cel
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import identities
-from nodeagent.doctor.policy import Target, policy_targets, policy_text
+from nodeagent.doctor.load_balancer_findings import Target, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.desired import served
 from nodeagent.model.objects import Snapshot

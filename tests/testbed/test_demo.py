@@ -30,7 +30,7 @@ _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
 )
 def test_everything_is_observed(kind: str) -> None:
     done = subprocess.run(
-        [*_COMMAND, "--kube-proxy", kind], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False
+        [*_COMMAND, "--kube-proxy", kind], cwd=_ROOT, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -58,7 +58,7 @@ _WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admi
 )
 def test_where_root_may_make_no_namespaces_one_line_says_so(command: list[str], exit_code: int) -> None:
     done = subprocess.run(
-        [*_WITHOUT_RIGHTS, *command], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False
+        [*_WITHOUT_RIGHTS, *command], cwd=_ROOT, capture_output=True, text=True, timeout=110, check=False
     )
     said = done.stdout + done.stderr
     assert done.returncode == exit_code, said
