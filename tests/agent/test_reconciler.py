@@ -64,7 +64,6 @@ class Part(Component[Lines, Lines]):
         self.failure = ""
         self.applied = 0
         self.reads = 0
-        self.seconds = 600.0
         self._rung = ""
         # What the facts ask of the relay.
         self.port_holders = Mock(return_value={})
@@ -91,21 +90,14 @@ class Part(Component[Lines, Lines]):
         self.lines = lines
         self._rung = "it was written"
 
-    def watch(self) -> "Part":
+    def watch(self) -> Mock:
         """See `component.Component`."""
-        return self
 
-    def fileno(self) -> int:
-        """See `component.Watch`."""
-        return -1
+        def drain() -> str:
+            rung, self._rung = self._rung, ""
+            return rung
 
-    def close(self) -> None:
-        """See `component.Watch`."""
-
-    def drain(self) -> str:
-        """See `component.Watch`."""
-        rung, self._rung = self._rung, ""
-        return rung
+        return Mock(seconds=600.0, fileno=lambda: -1, drain=drain)
 
 
 class Passes:
@@ -116,22 +108,29 @@ class Passes:
         monkeypatch: pytest.MonkeyPatch,
         read: Callable[[Snapshot, ActualState, Facts | None], Facts] = lambda *_: _FACTS,
         config: Config = Config(),  # noqa: B008 - frozen
+        plan: Callable[[Planner, Snapshot, Facts], Desired] | None = None,
     ) -> None:
         self.now = 100.0
         self.desired = Desired(hosts=_LINES)
+        self.plans: list[Desired] = []
         self.hosts = Part(lambda desired: desired.hosts)
         self.dnat = Part(lambda desired: desired.dnat.pods)
         self.addresses = Part(lambda desired: desired.addresses)
         self.relay = Part(lambda desired: desired.listeners)
         parts = {name: getattr(self, name) for name in COMPONENTS}
-        monkeypatch.setattr(Planner, "plan", lambda *_: self.desired)
+
+        def planned(planner: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
+            self.plans.append(plan(planner, snapshot, facts) if plan else self.desired)
+            return self.plans[-1]
+
+        monkeypatch.setattr(Planner, "plan", planned)
         self.reconciler = Reconciler("node1", config, Components(**parts), read, clock=lambda: self.now)
         self.reconciler.start_watching()
 
-    def make(self, after: float = 0.0) -> NodePass:
+    def make(self, after: float = 0.0, snapshot: Snapshot = Snapshot()) -> NodePass:  # noqa: B008 - frozen
         """One pass, so many seconds later."""
         self.now += after
-        return self.reconciler.reconcile(Snapshot())
+        return self.reconciler.reconcile(snapshot)
 
 
 @pytest.fixture
@@ -173,13 +172,10 @@ def test_what_is_not_kept_is_read_in_each_pass(monkeypatch: pytest.MonkeyPatch) 
     assert passes.hosts.lines == ()
 
 
-def test_a_ring_that_changed_nothing_is_no_repair(passes: Passes) -> None:
+def test_a_ring_that_changed_nothing_and_what_is_desired_anew_are_no_repair(passes: Passes) -> None:
     passes.hosts.revert(passes.hosts.lines)
     result = passes.make()
     assert (result.changes, result.repairs) == ([], {})
-
-
-def test_what_is_desired_anew_is_no_repair(passes: Passes) -> None:
     passes.desired = Desired()
     result = passes.make()
     assert [component for component, _ in result.changes] == ["hosts"]
@@ -268,40 +264,33 @@ def _read(snapshot: Snapshot, actual: ActualState, earlier: Facts | None) -> Fac
 
 def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the pass on that sees it: no other event has to come."""
-    plans: list[Desired] = []
-    planned = Planner.plan
-    made = Passes(monkeypatch, _read)
-
-    def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
-        plans.append(planned(self, snapshot, facts))
-        return Desired()
-
-    monkeypatch.setattr(Planner, "plan", plan)
+    made = Passes(monkeypatch, _read, plan=Planner.plan)
     before = Snapshot(services=(service(ips=(_ADDRESS,), annotations={PROXY_PROTOCOL: "v2"}),))
-    made.reconciler.reconcile(before)
-    made.reconciler.reconcile(replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)})))
-    first, second = plans
+    made.make(0.0, before)
+    made.make(0.0, replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)})))
+    first, second = made.plans
     assert [each.status for each in first.load_balancers] == [DecisionStatus.SERVED]
     assert [each.status for each in second.load_balancers] == [DecisionStatus.REFUSED]
     assert second.dnat.redirects == ()
 
 
+def _on_disk(folder: Path, relay: RelayOptions) -> tuple[Config, ActualState]:
+    """Return a node with a hosts file of its own."""
+    (folder / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
+    config = Config(relay=relay, hosts=HostsOptions(file=AbsolutePath(folder / "hosts")))
+    return config, ActualState(build_components(config, adopt=False))
+
+
 def test_with_an_existing_relay_the_nodes_own_addresses_are_known_as_well(tmp_path: Path) -> None:
     """Else an unlisted Service that publishes one of them was redirected."""
-    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
-    hosts = HostsOptions(file=AbsolutePath(tmp_path / "hosts"))
-    config = Config(relay=RelayOptions(kind="service", run_dir=AbsolutePath(tmp_path)), hosts=hosts)
-    actual = ActualState(build_components(config, adopt=False))
+    config, actual = _on_disk(tmp_path, RelayOptions(kind="service", run_dir=AbsolutePath(tmp_path)))
     facts = read_facts("n1", config, Snapshot(), actual, ApiServers())
     facts = with_hosts_file(facts, config, actual, adopt=False)
     assert ip_address("127.0.0.1") in {each.address for each in facts.addresses}
 
 
 def test_the_names_of_a_block_count_unless_it_is_the_one_that_was_wanted_last(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
-    hosts = HostsOptions(file=AbsolutePath(tmp_path / "hosts"))
-    config = Config(relay=RelayOptions(run_dir=AbsolutePath(tmp_path)), hosts=hosts)
-    actual = ActualState(build_components(config, adopt=False))
+    config, actual = _on_disk(tmp_path, RelayOptions(run_dir=AbsolutePath(tmp_path)))
     wanted = (HostsLine(ip_address("169.254.66.9"), "site.example.com"),)
     actual.hosts.apply(Desired(hosts=wanted))
 
@@ -324,8 +313,7 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
         seen.append(facts.short_circuited)
         return Desired()
 
-    made = Passes(monkeypatch, _read)
-    monkeypatch.setattr(Planner, "plan", plan)
+    made = Passes(monkeypatch, _read, plan=plan)
     for _ in range(3):
         made.make(600.0)
     assert seen == [caught, caught, frozenset()]
@@ -360,25 +348,16 @@ def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
     facts = [replace(_FACTS, addresses=(_FOUR,))]
     reads: list[float] = []
     snapshot = Snapshot(services=(load_balancer,))
-    planned = Planner.plan
 
     def read(*_: object) -> Facts:
         reads.append(made.now)
         return facts[-1]
 
-    made = Passes(monkeypatch, read)
-    plans: list[Desired] = []
-
-    def plan(self: Planner, snapshot: Snapshot, facts: Facts) -> Desired:
-        plans.append(planned(self, snapshot, facts))
-        return Desired(load_balancers=plans[-1].load_balancers)
-
-    monkeypatch.setattr(Planner, "plan", plan)
+    made = Passes(monkeypatch, read, plan=Planner.plan)
 
     def redirected(after: float) -> set[IPAddress]:
-        made.now += after
-        made.reconciler.reconcile(snapshot)
-        return {one.match.address for one in plans[-1].dnat.redirects}
+        made.make(after, snapshot)
+        return {one.match.address for one in made.plans[-1].dnat.redirects}
 
     assert served not in redirected(0)
     facts.append(then)
@@ -405,19 +384,16 @@ def test_a_namespace_whose_changes_reload_haproxy_all_the_time_waits_and_no_othe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each reload ends the oldest of HAProxy's processes, with the connections of others."""
-    plan = Planner.plan
     listed = ProxyService(DnsName("mine"), DnsName("lb"))
     config = Config(load_balancers=LoadBalancerOptions(services=(listed,)))
-    made = Passes(monkeypatch, lambda *_: replace(_FACTS, addresses=(_FOUR,)), config)
-    monkeypatch.setattr(Planner, "plan", plan)
+    made = Passes(monkeypatch, lambda *_: replace(_FACTS, addresses=(_FOUR,)), config, Planner.plan)
 
     def flipping(namespace: str, address: str, number: int) -> Service:
         ports = (str(443 + number % 2),)
         return service("lb", namespace=namespace, ips=(address,), annotations=_PROXY, ports=ports)
 
     def served(*services: Service) -> set[str]:
-        made.now += 0.7
-        made.reconciler.reconcile(Snapshot(services=services))
+        made.make(0.7, Snapshot(services=services))
         return {f"{one.load_balancer.namespace} {one.bind.port}" for one in made.relay.lines}  # type: ignore[attr-defined]
 
     for number in range(1500):
