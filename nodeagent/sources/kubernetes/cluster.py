@@ -176,18 +176,19 @@ class Cluster:
         )
 
     def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
-        state = self._state(name, reflector)
+        state, error = self._state(name, reflector), self._failing.get(name)
+        why = reflector.error if reflector else str(error) if error else None
         shown = ResourceState(name, synced=False, optional=optional, state=state)
+        if state is not KindState.ABSENT:
+            shown = replace(shown, error=why)
         if reflector is None:
-            failing = name in self._failing and state is not KindState.ABSENT
-            return replace(shown, error=str(self._failing[name])) if failing else shown
+            return shown
         return replace(
             shown,
             synced=reflector.store.synced,
             objects=len(reflector.store),
             restarts=max(0, reflector.watches - 1),
             relists=max(0, reflector.lists - 1),
-            error=None if state is KindState.ABSENT else reflector.error,
         )
 
     def _state(self, name: str, reflector: Reflector | None) -> KindState:

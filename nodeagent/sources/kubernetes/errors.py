@@ -123,18 +123,14 @@ class ApiPath(Struct, frozen=True):
         return cls(group, namespace, resource, name, subresource)
 
 
-class Cause(Struct):
-    """One of a Status's `details.causes`."""
-
+class _Cause(Struct):
     reason: str = ""
     message: str = ""
 
 
-class Details(Struct):
-    """A Status's `details`."""
-
+class _Details(Struct):
     retryAfterSeconds: float | None = None  # noqa: N815 - the API's field
-    causes: list[Cause] | None = None
+    causes: list[_Cause] | None = None
     name: str = ""
 
 
@@ -144,7 +140,7 @@ class Status(Struct):
     status: str = ""
     message: str = ""
     reason: str = ""
-    details: Details | None = None
+    details: _Details | None = None
     code: int = 500
 
 
@@ -177,7 +173,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     except msgspec.MsgspecError:
         told = Status()
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
-    details = told.details or Details()
+    details = told.details or _Details()
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
         status = 410
     kind = _BY_STATUS.get(status, ServerTroubleError)

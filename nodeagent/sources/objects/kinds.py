@@ -1,7 +1,8 @@
 """The kinds that a cluster may or may not have: the Gateway API's, newer ones, controllers' own. Pure.
 
-For controllers' own kinds, a table says where the hosts are. What needs more than a row (a host by regular
-expression, a chain of references) is not read: DNAT serves it without a hostname.
+For controllers' own kinds, a table says where the hosts are. What needs more than a row (a chain of
+references) is not read: DNAT serves it without a hostname. An object that can't be decoded raises
+DecodingError.
 """
 
 import re
@@ -69,9 +70,8 @@ class ControllerKind(Struct, frozen=True):
 
     Attributes:
         versions: those that can be read, the best first; the fields are the same in all of them.
-        hosts: the paths of the texts with hosts, as `api.texts_at` reads them.
+        hosts: the paths (see `api.texts_at`) of the texts from which `read` takes hosts.
         controller: the name in IngressClasses of the controller that serves it; None if it has none.
-        read: turns one such text into its hosts.
         status: the path of the entries with `ip` or `hostname` that the controller reports, if it does. Only
             where it is a subresource, which authors of objects can't write.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
@@ -94,10 +94,7 @@ _OF_THE_MESH = re.compile(r"[^.*]+|[^.]+\.[^.]+\.svc(\..*)?")
 
 
 def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.ControllerRoute | None:
-    """Return an object of a controller's own kind; None for one that does not concern load balancers.
-
-    Raises DecodingError, as the other functions here do.
-    """
+    """Return an object of a controller's own kind; None for one that does not concern load balancers."""
     document = api.decode(raw, dict[str, Any])
     of = set(api.texts_at(document, row.only_with)) if row.only_with else set[str]()
     if row.only_with and not of - {"mesh"}:
@@ -230,15 +227,11 @@ def _said(
     return said
 
 
-def _group(given: str | None) -> str:
-    return model.GATEWAY_API if given is None else given
-
-
 def _parent(found: api.Reference, namespace: str) -> model.ParentRef:
     # Thousands of Routes have the same parent.
     return intern(
         model.ParentRef(
-            _group(found.group),
+            model.GATEWAY_API if found.group is None else found.group,
             found.kind or "Gateway",
             found.namespace or namespace,
             found.name,
@@ -255,7 +248,10 @@ def _listener(found: api.Listener) -> model.GatewayListener:
         port=found.port,
         protocol=found.protocol,
         hostname=found.hostname or None,
-        kinds=tuple((_group(kind.group), kind.kind) for kind in allowed.kinds or ()),
+        kinds=tuple(
+            (model.GATEWAY_API if kind.group is None else kind.group, kind.kind)
+            for kind in allowed.kinds or ()
+        ),
         namespaces=_allowed(allowed.namespaces, "Same"),
     )
 
@@ -273,7 +269,6 @@ def _allowed(found: api.Namespaces | None, default: str) -> model.AllowedNamespa
 
 
 _MOST_RULES = 64
-"""Labels, expressions and their values in one selector."""
 
 
 def _rules(selector: api.Selector) -> tuple[model.LabelRule, ...]:
