@@ -33,7 +33,6 @@ from nodeagent.yaml_loader import load, yaml_problem
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _LARGEST_FILE = 64 * 1024 * 1024
 """Bytes of a file that are read into memory: 50,000 Ingresses."""
-
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")

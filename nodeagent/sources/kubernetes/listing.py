@@ -66,7 +66,6 @@ _Decoded = TypeVar("_Decoded")
 
 _DEEPEST = 100
 """Levels of an answer: no field that is read is half as deep, and API servers accept up to 10,000."""
-
 _BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
@@ -205,7 +204,6 @@ def _page(body: bytes, resource: Resource) -> _List:
 
 LONGEST_LINE = 4 * 1024 * 1024
 """Bytes of a line. An event holds one object, of which etcd takes 1.5 MiB (its `--max-request-bytes`)."""
-
 _UNNAMED = ("", "(unnamed)")
 """The key of an object without a readable name: no object can have this name."""
 

@@ -99,7 +99,6 @@ class Item(Struct, frozen=True):
 
 DISCOVERY = "discovery"
 """The name in status and metrics for the discovery of optional kinds."""
-
 SERVICES = Resource(
     "services",
     "Service",

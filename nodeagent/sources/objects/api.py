@@ -291,7 +291,6 @@ class Route(Head):
 
 Raw = bytes | dict[str, Any]
 """An object: as JSON, or as plain values."""
-
 _Object = TypeVar("_Object")
 
 

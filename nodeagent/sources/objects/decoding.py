@@ -24,33 +24,23 @@ _ENVOY_GATEWAY_HOME = "envoy-gateway-system"
 """Envoy Gateway makes Services in its own namespace, with two labels of its own (envoyproxy/gateway, v1.9.0:
 internal/gatewayapi/helpers.go:271-277). By default that is this one. In any other, anyone who can create a
 Service could say that it is the Gateway of others."""
-
 MOST_PORTS = 1000
 """Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
-
 MOST_POINTS = 5000
 """Entries of a load balancer's status: ServiceLB names every node, of which Kubernetes supports so many."""
-
 MOST_EXTERNAL_IPS = 1000
 """External IPs, or ClusterIPs, of one Service."""
-
 MOST_HOSTS = 10_000
 """Hosts that one object may claim; the rest is not read."""
-
 _MOST_HOST_BYTES = 512 * 1024
 """Bytes of all hosts of an object together."""
-
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""
-
 _MOST_ANNOTATIONS = 32 * 1024
 """Characters of all annotations that are kept of an object; each counts as 100 more."""
-
 _MOST_PROBLEMS = 10
 """Problems of one object that are reported."""
-
 _PLAIN = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
-
 _NGINX = "nginx.ingress.kubernetes.io"
 # ingress-nginx, "Annotations": "Server Alias" (commas between them) and "Redirect from/to www", which
 # Traefik's provider for these annotations reads as well (not for wildcards). haproxy-ingress, "Configuration
@@ -61,7 +51,6 @@ _ALIASES = (
     "ingress.kubernetes.io/server-alias",
 )
 _WWW = f"{_NGINX}/from-to-www-redirect"
-
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
 
 
