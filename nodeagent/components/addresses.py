@@ -207,7 +207,7 @@ class AddressWatch(Notifications):
 
 
 class Addresses(Component[AddressState, AddressDiff]):
-    """Implements `component.Component`; each address can fail for itself."""
+    """Implements `component.Component`. One address's failure does not affect the others."""
 
     def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
         self._interface = interface

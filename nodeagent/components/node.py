@@ -70,7 +70,7 @@ _UNWATCHED_SECONDS = 10.0
 
 
 class Applied(Struct, frozen=True):
-    """What became of a difference, for a person: what was done, what was not and why, and as in `Diff`."""
+    """What became of a difference, for a person; `displaced` and `repairs` are as in `Diff`."""
 
     text: str = ""
     failure: str = ""

@@ -246,7 +246,7 @@ class Notifications:
         self._source.close()
 
     def messages(self) -> Iterator[Any]:
-        """Return what has arrived, without waiting, as pyroute2 decodes it. ENOBUFS: some is lost."""
+        """Return what has arrived, without waiting, as pyroute2 decodes it. Raises OSError."""
         while (datagram := _waiting(self._source)) is not None:
             if self._relevant(datagram):
                 yield from self._source.marshal.parse(datagram)

@@ -72,7 +72,7 @@ class Dnat(Component[DnatState, DnatChange]):
         return replace(change, text=text, how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:
-        """See `component.Component`. If it changes, both backends are active for a moment: decision 11."""
+        """See `component.Component`. If the backend changes, both are active for a moment: decision 11."""
         try:
             return self._run(diff)
         except ApplyError as error:

@@ -57,7 +57,7 @@ class XtTable:
         self._name: TableName = name
 
     def read(self) -> Table:
-        """Return nodeagent's part of the table, whole without a lock. Raises XtError."""
+        """Return nodeagent's part of the table, which the kernel returns whole. Raises XtError."""
         with self._open() as handle:
             return self._state(handle)
 

@@ -92,7 +92,7 @@ class HostsState:
 
 @dataclass(frozen=True, slots=True)
 class HostsDiff(Diff):
-    """The file as it would be written; `after` is None for no file, `added` and `removed` are counts."""
+    """The file as it would be written: `after` is None for no file, `added` and `removed` count lines."""
 
     before: HostsState
     after: bytes | None = field(repr=False)
@@ -193,7 +193,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         )
 
     def watch(self) -> FileEvents:
-        """See `component.Component`. A file that is truncated counts once it is written."""
+        """See `component.Component`. A file that a program has truncated counts once it has written it."""
         return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
 
     def _state(self, reading: Reading, how: How) -> HostsState:

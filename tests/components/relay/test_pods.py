@@ -34,6 +34,12 @@ from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
 
 
+@pytest.fixture
+def relays() -> KeptRelay:
+    """It launches nothing."""
+    return KeptRelay(PODS)
+
+
 def _runs(uid: str) -> bool:
     return any(each.running and each.directory.name == uid for each in KeptRelay(PODS).read().haproxies)
 
@@ -65,8 +71,7 @@ def _is_healthy() -> bool:
 
 
 @isolated
-def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it() -> None:
-    relays = KeptRelay(PODS)
+def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it(relays: KeptRelay) -> None:
     started = _pod("a")
     assert _is_healthy()
     ready = pod_directory("a").path / "ready"
@@ -86,8 +91,7 @@ def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it()
 
 
 @isolated
-def test_no_pod_is_an_error_that_says_what_to_do() -> None:
-    relays = KeptRelay(PODS)
+def test_no_pod_is_an_error_that_says_what_to_do(relays: KeptRelay) -> None:
     assert not relays.difference([])
     with pytest.raises(ApplyError) as caught:
         relays.serve([A])
@@ -107,8 +111,7 @@ def test_a_port_that_the_pod_needs_and_another_program_has_is_named() -> None:
 
 
 @isolated
-def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own() -> None:
-    relays = KeptRelay(PODS)
+def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own(relays: KeptRelay) -> None:
     with backend(A.server):
         old = _pod("old")
         relays.serve([A])
@@ -136,8 +139,7 @@ def test_a_new_pod_takes_the_new_connections_and_the_old_one_keeps_its_own() -> 
 
 
 @isolated
-def test_one_that_is_started_again_while_two_serve_is_steered_anew() -> None:
-    relays = KeptRelay(PODS)
+def test_one_that_is_started_again_while_two_serve_is_steered_anew(relays: KeptRelay) -> None:
     with backend(A.server):
         for uid in ("old", "new"):
             _pod(uid)
@@ -153,13 +155,12 @@ def test_one_that_is_started_again_while_two_serve_is_steered_anew() -> None:
 
 @isolated
 def test_whatever_prevents_steering_is_one_line_in_the_log_and_both_serve(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    relays: KeptRelay, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("no index leads there")
 
     monkeypatch.setattr("nodeagent.components.relay.component.steer", fail)
-    relays = KeptRelay(PODS)
     with backend(A.server):
         for uid in ("old", "new"):
             _pod(uid)
@@ -171,8 +172,7 @@ def test_whatever_prevents_steering_is_one_line_in_the_log_and_both_serve(
 
 
 @isolated
-def test_the_older_pod_serves_while_the_younger_one_can_not() -> None:
-    relays = KeptRelay(PODS)
+def test_the_older_pod_serves_while_the_younger_one_can_not(relays: KeptRelay) -> None:
     with backend(A.server):
         _pod("old")
         relays.serve([A])
@@ -186,8 +186,7 @@ def test_the_older_pod_serves_while_the_younger_one_can_not() -> None:
 
 
 @isolated
-def test_a_killed_haproxy_is_back_at_once_with_what_it_served() -> None:
-    relays = KeptRelay(PODS)
+def test_a_killed_haproxy_is_back_at_once_with_what_it_served(relays: KeptRelay) -> None:
     started = start_pod("a")
     with backend(A.server):
         _await_running("a")
@@ -204,8 +203,7 @@ def test_a_killed_haproxy_is_back_at_once_with_what_it_served() -> None:
 
 
 @isolated
-def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again() -> None:
-    relays = KeptRelay(PODS)
+def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again(relays: KeptRelay) -> None:
     _pod("a")
     gone = listener("169.254.66.99", port=80, node=NODE)
     relays.serve([A])
@@ -238,8 +236,7 @@ def test_a_pod_that_can_not_run_haproxy_ends_with_an_error() -> None:
 
 
 @isolated
-def test_only_the_directory_of_a_pod_without_processes_is_gone() -> None:
-    relays = KeptRelay(PODS)
+def test_only_the_directory_of_a_pod_without_processes_is_gone(relays: KeptRelay) -> None:
     started = _pod("a")
     left, starting, stranger = (pod_directory(uid) for uid in ("left", "starting", "stranger"))
     for directory in (left, starting, stranger):
@@ -264,10 +261,11 @@ def test_only_the_directory_of_a_pod_without_processes_is_gone() -> None:
 
 
 @isolated
-def test_a_haproxy_that_was_launched_with_an_earlier_configuration_is_stopped_at_the_end() -> None:
+def test_a_haproxy_that_was_launched_with_an_earlier_configuration_is_stopped_at_the_end(
+    relays: KeptRelay,
+) -> None:
     launched = KeptRelay()
     launched.serve([A])
-    relays = KeptRelay(PODS)
     assert relays.difference([]).text == "stop HAProxy: nodeagent launched it"
     relays.clean_up()
     assert alive("haproxy") == []
@@ -275,8 +273,7 @@ def test_a_haproxy_that_was_launched_with_an_earlier_configuration_is_stopped_at
 
 
 @isolated
-def test_the_watch_sees_pods_come_restart_and_go() -> None:
-    relays = KeptRelay(PODS)
+def test_the_watch_sees_pods_come_restart_and_go(relays: KeptRelay) -> None:
     with closing(relays.watch()) as watch:
         assert watch.drain() == ""
 
@@ -300,8 +297,9 @@ def test_the_watch_sees_pods_come_restart_and_go() -> None:
 
 
 @isolated
-def test_a_pod_is_steered_without_a_haproxy_program_beside_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    relays = KeptRelay(PODS)
+def test_a_pod_is_steered_without_a_haproxy_program_beside_the_agent(
+    relays: KeptRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _pod("a")
     relays.serve([A])
     monkeypatch.setenv("PATH", "/nonexistent")
