@@ -118,11 +118,16 @@ def normalised(rules: DnatRules) -> DnatRules:
         pods=tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
         guarded=guarded,
         admitted=tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
-        balancers=_in_order(
-            ip_network(match.address) for match in by_match if match.address.version in watched
-        ),
+        balancers=_redirected(by_match.values(), guarded),
         users=rules.users if guarded else 0,
     )
+
+
+def _redirected(redirects: Iterable[Redirect], guarded: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
+    """Return the addresses that the guard lets through, in its families."""
+    watched = {network.version for network in guarded}
+    addresses = (one.match.address for one in redirects)
+    return _in_order(ip_network(address) for address in addresses if address.version in watched)
 
 
 def difference(
@@ -131,15 +136,19 @@ def difference(
     """Return the change from `before`, as this backend has read it, to `desired` in any order. Pure.
 
     A state that could not be read counts as absent; a missing, other or additional comment is a difference.
-    With `keep`, nothing is removed, nor what the other backend left: its redirects hold until this one's are
-    made. Raises ApplyError; see `normalised`.
+    With `keep`, nothing is removed. What the other backend left is, once this one has redirects: until then,
+    those hold, and the guard lets them through. Raises ApplyError; see `normalised`.
     """
     if desired.leaving:
         desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
     desired = normalised(desired)
     if keep:
-        before = replace(before, leftover=None)
+        left = before.leftover
         desired = normalised(_grown(before.rules, desired))
+        if left and not desired.redirects:
+            before = replace(before, leftover=None)
+            through = _redirected(left[1].rules.redirects, desired.guarded)
+            desired = replace(desired, balancers=through)
     if before.present and desired and not desired.leaving:
         before = backend.compared(before, desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired))

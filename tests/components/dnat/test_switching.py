@@ -3,6 +3,7 @@
 import fcntl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from nodeagent.components.dnat.nftables import NftablesBackend, NftablesWatch
 from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
-from tests.components.converging import converge
+from tests.components.converging import add, converge
 from tests.components.dnat.test_program import fake_nft, only_path
 from tests.components.dnat.world import (
     KUBE_PROXY,
@@ -87,6 +88,23 @@ def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: O
             assert standing() == [(after, before)[step % 2]]
     assert len(heard) > 20
     assert set(heard) == {f"relay {NODE[4]}"}
+
+
+@BOTH_WAYS
+def test_the_old_redirects_hold_while_only_the_new_guard_is_there(
+    world: World, before: Option, after: Option
+) -> None:
+    """As in the agent's order: guard, addresses, relay, redirects."""
+    apply(Dnat(before), guarded())
+    dnat = Dnat(after)
+    assert add(dnat, Desired(dnat=replace(guarded(), redirects=(), pods=()))).failure == ""
+    assert {*standing()} == {before, after}
+    for client, source in ((world.node, NODE[4]), (world.pod, POD[4])):
+        assert client.answer(LB[4], 443) == f"relay {source}"
+    assert add(dnat, Desired(dnat=guarded())).failure == ""
+    assert standing() == [after]
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    assert not apply(dnat, guarded())
 
 
 @BOTH_WAYS
