@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from msgspec import Struct
 
@@ -235,21 +234,14 @@ def _remark(
 class Comparison:
     """The differences, by component; one that can't be read has an error instead.
 
-    `written_names` are those of the hosts file's managed block; None if it could not be read. `hidden` is
-    what this user is not permitted to read, and why; its difference is the one from nothing.
+    `written_names` are those of the hosts file's managed block; None if it could not be read.
     """
 
     changes: Mapping[ComponentName, Diff]
     errors: Mapping[ComponentName, str]
     written_names: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
-    hidden: Mapping[ComponentName, str] = field(default_factory=dict)
     relay: RelayStatus = field(default_factory=RelayStatus)
-
-    def of_what_was_read(self) -> Self:
-        """Return the comparison in which what is hidden has an error, and no change that may be wrong."""
-        changes = {name: change for name, change in self.changes.items() if name not in self.hidden}
-        return replace(self, changes=changes, errors={**self.errors, **self.hidden})
 
     @property
     def in_sync(self) -> bool:
@@ -257,12 +249,11 @@ class Comparison:
         return not self.changes and not self.errors
 
 
-def compare(desired: Desired, actual: ActualState) -> Comparison:
-    """Work out the changes; change nothing."""
+def compare(desired: Desired, actual: ActualState, *, from_nothing: bool = False) -> Comparison:
+    """Work out the changes; with `from_nothing`, also of what this user is not permitted to read."""
     changes: dict[ComponentName, Diff] = {}
     errors: dict[ComponentName, str] = {}
     notes: list[str] = []
-    hidden: dict[ComponentName, str] = {}
     for name in COMPONENTS:
         try:
             state = actual[name].state()
@@ -271,12 +262,12 @@ def compare(desired: Desired, actual: ActualState) -> Comparison:
             errors[name] = str(error)
             continue
         notes += state.notes
-        if state.unreadable:
-            hidden[name] = state.unreadable
-        if change:
+        if state.unreadable and not from_nothing:
+            errors[name] = state.unreadable
+        elif change:
             changes[name] = change
     names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
-    return Comparison(changes, errors, names, tuple(notes), hidden, serving_relay(actual))
+    return Comparison(changes, errors, names, tuple(notes), serving_relay(actual))
 
 
 def serving_relay(actual: ActualState) -> RelayStatus:

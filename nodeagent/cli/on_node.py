@@ -39,7 +39,7 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     call = invocation(**options)
     view = call.view()
     desired = view.desired
-    comparison = compare(desired, view.actual)
+    comparison = compare(desired, view.actual, from_nothing=True)
     found = report("Plan", call.node_name, desired, comparison)
     show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.undetermined:
@@ -86,7 +86,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     call = invocation(**options, by_active=True)
     view = call.view()
     desired = view.desired
-    comparison = compare(desired, view.actual).of_what_was_read()
+    comparison = compare(desired, view.actual)
     listeners = read_listener_status(desired, view.actual)
     found = report("Status", call.node_name, desired, comparison, listeners)
     show_answer(output, found, report_lines(found, view.elsewhere))
