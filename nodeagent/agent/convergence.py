@@ -70,7 +70,10 @@ def _but_guard(desired: Desired) -> Desired:
 
 
 class _Step(Struct, frozen=True):
-    """A change of a component towards `aim`, not made if one of `unless` failed; `keep` removes nothing."""
+    """A change of a component towards `aim`, unless it or one of `unless` failed; `keep` removes nothing.
+
+    A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
+    """
 
     component: ComponentName
     aim: Callable[[Desired], Desired | None] = lambda desired: desired
@@ -78,20 +81,15 @@ class _Step(Struct, frozen=True):
     keep: bool = False
 
 
-_PREPARE = (
-    _Step("dnat", _guard, unless=frozenset({"dnat"}), keep=True),
-    _Step("addresses", unless=frozenset({"addresses"}), keep=True),
-    _Step("relay", unless=frozenset({"relay"}), keep=True),
-)
-# A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
-_POINT = (_Step("dnat", unless=frozenset({"dnat"}), keep=True),)
+_PREPARE = (_Step("dnat", _guard, keep=True), _Step("addresses", keep=True), _Step("relay", keep=True))
+_POINT = (_Step("dnat", keep=True),)
 # Something may still point at a listener that is to be removed: it stays until a pass succeeds.
 _POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
-_ADD_LINES = (_Step("hosts", unless=frozenset({"hosts"}), keep=True),)
+_ADD_LINES = (_Step("hosts", keep=True),)
 _REMOVE = (
-    _Step("hosts", unless=frozenset({"hosts"})),
-    _Step("dnat", _but_guard, unless=frozenset({"dnat"})),
-    _Step("relay", unless=_POINTING | {"relay"}),
+    _Step("hosts"),
+    _Step("dnat", _but_guard),
+    _Step("relay", unless=_POINTING),
     _Step("addresses", unless=ALL),
     _Step("dnat", unless=ALL),
 )
@@ -156,7 +154,7 @@ def _each(names: Iterable[ComponentName], done: NodePass, act: Callable[[Compone
 
 def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
     for step in steps:
-        if not step.unless & done.blocking:
+        if not {step.component, *step.unless} & done.blocking:
             began = time.monotonic()
             try:
                 _make(step, done, actual)
