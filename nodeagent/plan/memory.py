@@ -11,13 +11,7 @@ _Item = TypeVar("_Item")
 
 
 class Changed(dict[_Key, _Result]):
-    """A mapping that never changes, made of another one, and the keys for which it differs from that.
-
-    Args:
-        before: the other one.
-        computed: the values that differ.
-        gone: its keys that this one does not have.
-    """
+    """A mapping that never changes, made of another one, and the keys for which it differs from that."""
 
     def __init__(
         self, before: Mapping[_Key, _Result], computed: Mapping[_Key, _Result], gone: Iterable[_Key] = ()
@@ -91,11 +85,7 @@ class Quota(Generic[_Key, _Item]):
 
     An item is left out if those of its namespace before it weigh as much as the share, or more.
 
-    Attributes:
-        share: of each namespace.
-
-    Args:
-        order: returns what sorts the items, the first one first, before their keys; of the item alone.
+    `order` returns what sorts the items, the first one first, before their keys; of the item alone.
     """
 
     def __init__(self, share: int, order: Callable[[_Item], Any]) -> None:
@@ -106,8 +96,7 @@ class Quota(Generic[_Key, _Item]):
     def left_out(self, items: Iterable[tuple[str, _Key, _Item, int]]) -> Mapping[_Key, frozenset[str]]:
         """Return the keys of what is left out, each with the namespaces that have too many.
 
-        Args:
-            items: the namespace, key and weight of each.
+        Of each item, its namespace, key and weight are given.
         """
         groups: dict[str, dict[_Key, tuple[_Item, int]]] = {}
         for namespace, key, item, weight in items:

@@ -119,37 +119,25 @@ def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping
     load_balancers: Counter[str] = Counter()
     listeners: Counter[str] = Counter()
     for each in in_turn:
-        namespace = each.ref.namespace
-        conclusion = None
-        if not each.trusted:
-            known = load_balancers[namespace], listeners[namespace]
-            conclusion = _beyond_share(namespace, *known, each.listeners, limits)
-        if conclusion is None and total + each.listeners > limits.listeners:
-            most = f"the {limits.listeners} of a node (limits.listeners)"
-            conclusion = _refused("TooManyListeners", f"its {each.listeners} listeners would exceed {most}")
-        if conclusion is not None:
-            refusals[each.ref] = conclusion
-            continue
-        total += each.listeners
-        if not each.trusted:
-            load_balancers[namespace] += 1
-            listeners[namespace] += each.listeners
+        namespace, most = each.ref.namespace, limits.load_balancers_per_namespace
+        too_many = ""
+        if total + each.listeners > limits.listeners:
+            too_many = f"the {limits.listeners} of a node (limits.listeners)"
+        if not each.trusted and listeners[namespace] + each.listeners > limits.listeners_per_namespace:
+            share = limits.listeners_per_namespace
+            too_many = f"the {share} of namespace {namespace} (limits.listenersPerNamespace)"
+        if not each.trusted and load_balancers[namespace] >= most:
+            older = f"namespace {namespace} has {most} older load balancers"
+            reason = f"{older} (limits.loadBalancersPerNamespace)"
+            refusals[each.ref] = _refused("TooManyLoadBalancers", reason)
+        elif too_many:
+            reason = f"its {each.listeners} listeners would exceed {too_many}"
+            refusals[each.ref] = _refused("TooManyListeners", reason)
+        else:
+            total += each.listeners
+            load_balancers[namespace] += not each.trusted
+            listeners[namespace] += 0 if each.trusted else each.listeners
     return refusals
-
-
-def _beyond_share(
-    namespace: str, load_balancers: int, listeners: int, wanted: int, limits: LimitOptions
-) -> Conclusion | None:
-    """Why a namespace that has so many gets no more; None if it does."""
-    most = limits.load_balancers_per_namespace
-    if load_balancers >= most:
-        reason = f"namespace {namespace} has {most} older load balancers (limits.loadBalancersPerNamespace)"
-        return _refused("TooManyLoadBalancers", reason)
-    most = limits.listeners_per_namespace
-    if listeners + wanted > most:
-        of = f"the {most} of namespace {namespace} (limits.listenersPerNamespace)"
-        return _refused("TooManyListeners", f"its {wanted} listeners would exceed {of}")
-    return None
 
 
 _MOST_ENDPOINTS = 2048

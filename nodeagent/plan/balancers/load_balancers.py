@@ -172,10 +172,8 @@ class _Decisions:
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
         if own_names:
             addresses = self._of_names(address for reply in told for address in reply.addresses)
-        without_lines = None
-        if shared:
-            without_lines = skipped("SharedAddress", shared)
-        elif not relay.hosts_addresses:
+        without_lines = skipped("SharedAddress", shared) if shared else None
+        if not (shared or relay.hosts_addresses):
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
             if not eligible.wholly:
                 reason += "; loadBalancers.services gives a Service hosts lines despite a UDP port"

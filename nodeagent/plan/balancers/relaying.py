@@ -44,15 +44,13 @@ class OwnRelay:
     ) -> None:
         self._published = published
         self._capacity = capacity
-        self._allowed_ports = frozenset(config.load_balancers.allow_ports)
-        self._node_ports = config.load_balancers.node_port_range.ports
+        self._config = config
         # This node's address per family: its Node object's first, else that of outgoing connections.
         self._source_addresses: dict[int, IPAddress] = {}
         for address in (*(snapshot.node.addresses if snapshot.node else ()), *facts.source_addresses):
             self._source_addresses.setdefault(address.version, address)
         self._unsupported = unsupported_families(snapshot, facts)
         self._facts = facts
-        self._ranges = {4: config.relay.ipv4, 6: config.relay.ipv6}
 
     def plan(
         self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible
@@ -108,7 +106,7 @@ class OwnRelay:
         """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
         if address is None:
-            network = self._ranges[family]
+            network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
             reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
             return refused("RangeExhausted", reason)
         for standing in self._facts.addresses:
@@ -122,10 +120,10 @@ class OwnRelay:
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
         found = obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
-        holder = NODE_PORTS.get(match.port)
-        if match.port in self._node_ports:
+        holder, options = NODE_PORTS.get(match.port), self._config.load_balancers
+        if match.port in options.node_port_range.ports:
             holder = "kube-proxy (loadBalancers.nodePortRange: it answers health checks there)"
-        if found is None and holder and match.port not in self._allowed_ports:
+        if found is None and holder and match.port not in options.allow_ports:
             return (
                 f"{match}: not relayed: port {match.port} is for the node's own {holder}; "
                 "give the Service another port, or list this one in loadBalancers.allowPorts"

@@ -32,14 +32,12 @@ class Identity(Decision):
     """Whose load balancer a Service is, and what follows.
 
     Attributes:
-        conclusion: what decided, and for one that sends none, whether an administrator should check it.
         provider: the row of its controller; None if that is unknown.
         known_by: what says so, in words; empty if nothing does.
         versions: the TCP ports on which it sends PROXY and does not terminate TLS.
         terminated: the TCP ports on which it terminates TLS, which a relay can't replace.
         annotations: those that decide, as found: a policy may depend on them.
-        sends: whether it sends PROXY on any port, also where TLS ends.
-        proxy: whether a relay can replace it on any port.
+        sends: whether it sends PROXY on any port; `proxy`: on one where TLS does not end.
         reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
             node must compute the same ones.
         remarks: notes on parts of it, and on each key that is there and does not count.
@@ -118,7 +116,7 @@ class _Controller:
     def without_proxy(
         self, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True
     ) -> Identity:
-        """Return it of one that sends no PROXY, as far as is known; TLS that ends there decides instead."""
+        """Return the conclusion that it sends no PROXY; if TLS ends there, that it terminates TLS."""
         if self.terminated:
             conclusion, stated = self.tls, True
         return self.identity(conclusion, reserved=reserved, stated=stated)

@@ -5,6 +5,7 @@ A reader of a switch returns what is sent on which ports, one of a certificate t
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -68,13 +69,9 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
     """
 
     def read(value: str, _: Service) -> Sends:
-        if value not in {"0", "1"}:
-            try:
-                return sent_on_all(version) if parse_bool(value) else {}
-            except ValueError:
-                pass
-        if value in {"", "*"}:
-            return sent_on_all(version) if value else {}
+        with suppress(ValueError):
+            if value not in {"0", "1"}:
+                return sent_on_all(version) if value == "*" or (value and parse_bool(value)) else {}
         return dict.fromkeys(_go_ports(value), version)
 
     return read
@@ -108,10 +105,10 @@ def star_or_port_names(value: str, service: Service) -> Sends:
 
 
 def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
-    """Read a boolean of either key, meant for the ports that either of `port_keys` lists, if one is there.
+    """Read a boolean of either key, for the ports that either of `port_keys` lists, if one is there.
 
-    The second key of each is the older one, of which any text but a boolean is false. Two that contradict
-    each other are an error. An empty list means no ports.
+    Of the second, older key any text but a boolean is false. Contradictions are errors, an empty list means
+    no ports.
     """
 
     def read(_: str, service: Service) -> Sends:
@@ -165,13 +162,17 @@ class _UpCloudProperties(msgspec.Struct):
     outbound_proxy_protocol: str = ""
 
 
-class _UpCloudBackend(msgspec.Struct):
+class _UpCloudPart(msgspec.Struct):
+    """A backend or a frontend, named as the Service's port is."""
+
     name: str = ""
     properties: _UpCloudProperties = msgspec.field(default_factory=_UpCloudProperties)
+    tls_configs: list[object] | None = None
 
 
 class _UpCloudConfig(msgspec.Struct):
-    backends: list[_UpCloudBackend] = msgspec.field(default_factory=list)
+    backends: list[_UpCloudPart] = []
+    frontends: list[_UpCloudPart] = []
 
 
 def upcloud_config(value: str, service: Service) -> Sends:
@@ -243,12 +244,9 @@ def tls_where(word: str) -> Ports:
 
 
 def tls_on(key: str, default: str, unless: str = "") -> Ports:
-    """TLS ends on the ports that another annotation lists: numbers, names, or `*` for all.
+    """TLS ends on the ports that the annotation `key` lists (by `default`): numbers, names, or `*` for all.
 
-    Args:
-        key: that annotation.
-        default: what holds without it.
-        unless: an annotation that, if it is true, passes TLS through.
+    `unless` is an annotation that, if it is true, passes TLS through.
     """
 
     def ports(_: str, service: Service) -> frozenset[int]:
@@ -303,19 +301,10 @@ def linode_tls(value: str, service: Service) -> frozenset[int]:
     return frozenset(service.tcp_ports if ends else ())
 
 
-class _UpCloudFrontend(msgspec.Struct):
-    name: str = ""
-    tls_configs: list[object] | None = None
-
-
-class _UpCloudFrontends(msgspec.Struct):
-    frontends: list[_UpCloudFrontend] = msgspec.field(default_factory=list)
-
-
 def upcloud_tls(value: str, service: Service) -> frozenset[int]:
     """Read JSON whose `frontends`, named as the Service's ports are, each may have `tls_configs`."""
     try:
-        found = _json(value, _UpCloudFrontends).frontends
+        found = _json(value, _UpCloudConfig).frontends
     except ValueError:
         return frozenset()
     names = {frontend.name for frontend in found if frontend.tls_configs}

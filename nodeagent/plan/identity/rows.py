@@ -27,13 +27,7 @@ rejects or does not know."""
 
 
 class Spelling(Struct, frozen=True):
-    """A reader that says itself how docs/configuration.md describes it.
-
-    Attributes:
-        read: the reader.
-        on: the values that switch PROXY on.
-        sends: the versions that are then sent.
-    """
+    """A reader that says itself, for docs/configuration.md, what switches PROXY on, and what is then sent."""
 
     read: Reader
     on: str
@@ -77,9 +71,8 @@ class Provider(Struct, frozen=True):
         schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs next to any cloud.
         switches: in order of precedence. For each port, the first that mentions it decides; without any,
             PROXY is off, which is every controller's default.
-        switched_on: which values switch PROXY on, as docs/configuration.md says it; empty if its first switch
-            says all of it.
-        sends: which versions it then sends; the same.
+        switched_on: which values switch PROXY on, as docs/configuration.md says it, and `sends` which
+            versions; empty if the reader of the first switch says all of it.
         certificates: the annotations by which it terminates TLS.
         classes: each `spec.loadBalancerClass` that it serves; one that ends with `/` or `.` is the beginning
             of several. A controller that is built on Kubernetes' own library skips every Service with a
@@ -89,8 +82,7 @@ class Provider(Struct, frozen=True):
         announces: it announces the address on a node, where kube-proxy's rules must accept it.
         sends_none: it sends no PROXY header, whatever the annotations say.
         kind: which of its cloud's kinds of load balancer it is, as in "read only for a ..."; empty for a
-            cloud with one kind.
-        kind_of: returns the kind that a Service asks for.
+            cloud with one kind. `kind_of` returns the one that a Service asks for.
         doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
         hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
             the name `lb.example.com` in it. Empty: none is known.
@@ -147,8 +139,8 @@ class Provider(Struct, frozen=True):
 class Reading:
     """What one row's switches say of a Service.
 
-    `keys` are the annotations as found, in words, `versions` the TCP ports with PROXY; `proxy` is true as
-    well if a Service has no TCP port. `problem`: why they can't be used.
+    `keys` are the annotations in words; `proxy` is true as well if a Service has no TCP port; `problem` is
+    why they can't be used.
     """
 
     row: Provider

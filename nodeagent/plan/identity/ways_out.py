@@ -30,8 +30,13 @@ def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tupl
         identity: whose it is.
         policy_api: the version in which the cluster serves MutatingAdmissionPolicies; empty if it does not.
     """
-    if identity.announcer:
-        return (_announced(identity.announcer), WayOut("nodeagent", (_INSTALL,)))
+    if name := identity.announcer:
+        why = f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it"
+        instead = (
+            f"{name} adds no PROXY header: switch PROXY off at the ingress controller, or, if something in "
+            "front of it adds the header, list the Service in loadBalancers.services"
+        )
+        return (WayOut("announced", (why, instead)), WayOut("nodeagent", (_INSTALL,)))
     return tuple(_ways(service, identity, policy_api))
 
 
@@ -65,19 +70,6 @@ _BY_POLICY = (
     "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md: when to use it)",
     "$ nodeagent doctor --policy > policy.yaml",
 )
-
-
-def _announced(name: str) -> WayOut:
-    return WayOut(
-        "announced",
-        (
-            f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it",
-            (
-                f"{name} adds no PROXY header: switch PROXY off at the ingress controller, or, if something "
-                "in front of it adds the header, list the Service in loadBalancers.services"
-            ),
-        ),
-    )
 
 
 def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[WayOut]:

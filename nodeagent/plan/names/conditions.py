@@ -29,14 +29,9 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 def obstacle(
     name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
 ) -> Conclusion | None:
-    """Return the first obstacle of one claim; None if only its verification is left.
+    """Return the first obstacle of one claim to a hostname (canonical); None if only verification is left.
 
-    Args:
-        name: the hostname, canonical.
-        excluded: why its owner or its namespace excludes it; empty if not.
-        match: its load balancer.
-        facts: the node's: its names, the API server's, the user's own lines.
-        config: the configuration.
+    `excluded` is why its owner or its namespace excludes it; empty if not.
     """
     if problem := defect(name.removeprefix("*.")):
         return refused("BadName", f"never written: {problem}")

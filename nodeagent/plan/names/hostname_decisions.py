@@ -40,10 +40,7 @@ from nodeagent.typed_values import intern
 
 
 class _Contender(Struct, frozen=True):
-    """One object claims one hostname, of a load balancer.
-
-    `blocked` is the conclusion that needs no DNS, if there is one.
-    """
+    """One object claims one hostname; `blocked` is the conclusion that needs no DNS, if there is one."""
 
     name: str
     matched: MatchedClaim
@@ -70,8 +67,6 @@ class _Decided(Struct, frozen=True):
     Attributes:
         decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
             and that does not get it.
-        lines: its lines of the hosts file, if it is served.
-        addresses: those of its lines.
         question: what to ask DNS; None if it has no say.
         served: the claim for which it is served, if it is.
     """
@@ -256,11 +251,7 @@ _Value = TypeVar("_Value")
 
 
 class HostnamePlanner:
-    """Decides on all hostnames, and remembers.
-
-    Args:
-        config: the configuration.
-    """
+    """Decides on all hostnames, and remembers."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -321,21 +312,19 @@ class HostnamePlanner:
 
     def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> _Decided:
         """Return who gets the hostname; `left_out` are the namespaces in whose shares it has no place."""
-        most = self._config.limits.hostnames_per_namespace
-        blocked = {
-            namespace: refused(
-                "TooManyHostnamesInNamespace",
-                f"namespace {namespace} has {most} hostnames that come first (limits.hostnamesPerNamespace): "
-                "DNAT alone serves this one",
+        contenders = contest.contenders
+        for namespace in left_out:
+            reason = (
+                f"namespace {namespace} has {self._shares.share} hostnames that come first "
+                "(limits.hostnamesPerNamespace): DNAT alone serves this one"
             )
-            for namespace in left_out
-        }
-        contenders: Sequence[_Contender] = contest.contenders
-        if blocked:
-            contenders = [
-                replace(each, blocked=each.blocked or blocked.get(each.matched.claim.ref.namespace))
+            beyond = refused("TooManyHostnamesInNamespace", reason)
+            contenders = tuple(
+                replace(each, blocked=each.blocked or beyond)
+                if each.matched.claim.ref.namespace == namespace
+                else each
                 for each in contenders
-            ]
+            )
         return decide(contenders, facts, self._config)
 
     def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
@@ -345,8 +334,7 @@ class HostnamePlanner:
         left_out = self._limit.left_out(
             ("", name, each.served, 1) for name, each in decided.items() if each.served
         )
-        most = self._config.limits.hostnames
-        reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
+        reason = f"{self._limit.share} hostnames come first (limits.hostnames): DNAT alone serves this one"
         conclusion = refused("TooManyHostnames", reason)
         limited: dict[str, _Decided] = {}
         for name in left_out:

@@ -73,9 +73,9 @@ class Claim(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """Load balancers among which DNS can choose; one value is shared by all objects that have this choice.
+    """Load balancers among which DNS can choose, by each address to which it, or a hosts line, can lead.
 
-    `by_address` has them by each address to which DNS, or an existing hosts line, can lead.
+    One value is shared by all objects that have this choice.
     """
 
     by_address: Mapping[IPAddress, LoadBalancerPlan]
@@ -102,13 +102,8 @@ class LoadBalancerMatch(Struct, frozen=True):
 class LoadBalancerLookup:
     """Finds the load balancer of each object among these. Immutable.
 
-    Attributes:
-        choice: the load balancers among which DNS chooses if nothing says which one it is.
-
-    Args:
-        load_balancers: all of them.
-        configured: the option `loadBalancers.ingressClasses`.
-        before: another lookup, whose equal choices are kept as the same objects.
+    `configured` is the option `loadBalancers.ingressClasses`; an equal choice of `before` stays the same
+    object. DNS chooses among `choice` if nothing says which one it is.
     """
 
     def __init__(

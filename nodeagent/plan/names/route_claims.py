@@ -54,7 +54,7 @@ class Attachment(Struct, frozen=True):
 
 
 class Considered(Struct, frozen=True):
-    """What decides about a Route: the objects, and how many listeners and hostnames are compared."""
+    """What decides about a Route: the objects, and how many comparisons of listeners and hostnames."""
 
     objects: tuple[object, ...]
     comparisons: int
@@ -240,14 +240,8 @@ def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str,
     """Return the hostnames by which a Route is reached through a listener, in the Route's order.
 
     Of each pair it is the more specific one, if that covers nothing that the other does not. A wildcard
-    covers another one below it: `*.example.com` ends in `.example.com`, too.
-
-    Args:
-        listener: The listener's hostname (canonical); None: it takes all hostnames.
-        route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
-
-    Returns:
-        Nothing if they have nothing in common, or if neither has a hostname.
+    covers another one below it: `*.example.com` ends in `.example.com`, too. All are canonical. A listener
+    without one takes all hostnames, a Route without any whatever the listener takes.
     """
     if listener is None:
         return tuple(dict.fromkeys(route))
