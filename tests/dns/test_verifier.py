@@ -109,25 +109,14 @@ def test_answers_are_known_once_they_are_there() -> None:
 
 def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting() -> None:
     """A tenant's own DNS server may take all of the seconds that a lookup may last, for each of thousands."""
-    over = threading.Event()
-    mine = {f"mine{number}": MATTERS for number in range(100)}
     slow = {f"slow{number}": replace(MATTERS, namespace="tenant") for number in range(1000)}
-    dns = MadeUpDns(**dict.fromkeys(mine, told("192.0.2.1", ttl=300)), **dict.fromkeys(slow, AWAY))
-
-    def ask(name: str) -> DnsReply:
-        if name in slow:
-            over.wait(60)
-        return dns.ask(name)
-
-    with dns.prover() as prover:
-        prover.ask_by(ask, 300)
-        prover.want({**slow, **mine})
-        try:
-            wait_until(lambda: mine.keys() <= prover.answers().keys(), "all answers of the other namespace")
-            assert not slow.keys() & prover.answers().keys()
-        finally:
-            prover.want(mine)
-            over.set()
+    noted = Noted(**slow, mine=MATTERS)
+    running = noted.due(100)
+    assert "mine" in running
+    assert len(running) <= 9
+    noted.note("mine", told("192.0.2.1"), 101)
+    noted.hostnames.want({**slow, "mine": MATTERS, "other": MATTERS})
+    assert noted.due(101) == {"other"}
 
 
 def test_of_many_addresses_those_that_matter_are_kept_and_four_others() -> None:
