@@ -2,9 +2,7 @@
 
 Thousands of hostnames of one namespace don't delay those of others. Nor do hostnames whose servers take their
 time: of the lookups that are possible at once, a namespace may have as many as it leaves free, half of them
-if it is alone (the dynamic thresholds of Choudhury and Hahne).
-
-No clock is read here: every method gets the time, in seconds that never go back.
+if it is alone (the dynamic thresholds of Choudhury and Hahne). Times are seconds that never go back.
 """
 
 import heapq
@@ -63,15 +61,13 @@ def _chance(seconds: float) -> float:
 class LookupQueue:
     """The hostnames to look up, each when it is due; 200 a second at most, `at_once` at the same time.
 
-    One that is new or changed waits up to `spread_seconds`, at random: all nodes learn of it at the same
-    moment.
+    One that is new or changed waits up to `spread_seconds`, at random: all nodes learn of it at once.
     """
 
     def __init__(self, spread_seconds: float = 0.0, at_once: float = math.inf) -> None:
         self._spread_seconds = spread_seconds
         self._at_once = at_once
-        # Each wanted hostname with its namespace, and what is being looked up; how many each namespace has of
-        # both.
+        # Each wanted hostname with its namespace, what is being looked up, and how many there are of each.
         self._wanted: Mapping[str, str] = {}
         self._asking: dict[str, str] = {}
         self._counts, self._running = Counter[str](), Counter[str]()

@@ -1,8 +1,5 @@
 """Repeatedly looks up the hostnames that need verification, in threads of its own: no pass waits for DNS.
 
-A lookup is two queries, A and AAAA. A fresh node's 1,000 hostnames are looked up within 5 s and a single new
-one at once; while answers stay the same, ever less often, up to once an hour.
-
 A changed answer counts at once. While a namespace's answers keep changing, they count ever more rarely, all
 of them together: each such change makes every node write its hosts file, or CoreDNS reload.
 """
@@ -317,7 +314,7 @@ class DnsVerifier:
         try:
             reply = ask(name)
         except Exception as error:  # noqa: BLE001 - see below
-            # A bug in nodeagent, triggered by some odd answer: this one is tried again, the others continue.
+            # A bug in nodeagent, triggered by some odd answer: this one is tried again, the others go on.
             _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
             reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
         self._on_reply(reply.outcome)

@@ -121,20 +121,14 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     hour = stamp[:13]
     digest = hashlib.sha256(repr((involved, reason, message, hour)).encode()).hexdigest()[:16]
+    name = f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
+    about = {"kind": involved.kind, "apiVersion": "v1"}
+    about |= {"name": involved.name, "namespace": involved.namespace}
     event = {
         "kind": "Event",
         "apiVersion": "v1",
-        "metadata": {
-            "name": f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}",
-            "namespace": involved.namespace,
-        },
-        "involvedObject": {
-            "kind": involved.kind,
-            "apiVersion": "v1",
-            "name": involved.name,
-            "namespace": involved.namespace,
-            **({"uid": uid} if uid else {}),
-        },
+        "metadata": {"name": name, "namespace": involved.namespace},
+        "involvedObject": about | ({"uid": uid} if uid else {}),
         "type": "Warning",
         "reason": reason,
         "message": message,
@@ -146,9 +140,8 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         "count": 1,
     }
     try:
-        connection.write("create", f"/api/v1/namespaces/{involved.namespace}/events", event)
-    except AlreadyExistsError:
-        return None
+        with suppress(AlreadyExistsError):
+            connection.write("create", f"/api/v1/namespaces/{involved.namespace}/events", event)
     except SourceError as error:
         return error
     return None
