@@ -180,7 +180,7 @@ def test_stopping_waits_for_no_slow_list_and_ends_all_watches(api: ApiServer, co
 
 
 def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> None:
-    timing = Timing(idle_timeout=0.3, backoff=(0.01, 0.05))
+    timing = Timing(idle_timeout=3.0, backoff=(0.01, 0.05))
     api.bookmark_interval = 0.1
     with watching(api, connection, timing=timing) as watched:
         silence = api.faults.add(faults.Silence(), path=INGRESSES)
