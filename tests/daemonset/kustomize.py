@@ -32,7 +32,6 @@ _KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "images"}
 # How strategic merge pairs the items of a list (patchMergeKey in k8s.io/api); other lists are replaced whole.
 _MERGE_KEYS = {
     "containers": "name",
-    "initContainers": "name",
     "volumes": "name",
     "env": "name",
     "volumeMounts": "mountPath",
@@ -149,8 +148,7 @@ def _with_image(found: Object, image: Mapping[str, str]) -> Object:
     if "template" not in found.get("spec", {}):
         return found
     changed = deepcopy(found)
-    spec = changed["spec"]["template"].get("spec", {})
-    for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
+    for container in changed["spec"]["template"].get("spec", {}).get("containers", []):
         name, _, tag = container["image"].partition(":")
         if name == image["name"]:
             mark = f"@{image['digest']}" if "digest" in image else f":{image.get('newTag', tag or 'latest')}"

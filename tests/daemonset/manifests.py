@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeagent.cli.coredns import run as controller
 from nodeagent.cli.doctor import doctor
@@ -49,37 +48,21 @@ def configuration(objects: Sequence[Object]) -> str:
     return str(the(objects, "ConfigMap")["data"]["nodeagent.yaml"])
 
 
-@dataclass(frozen=True)
 class Workload:
     """A DaemonSet, Deployment or Job: each has pods of one container."""
 
-    object: Object
-
-    @property
-    def name(self) -> str:
-        return str(self.object["metadata"]["name"])
-
-    @property
-    def template(self) -> Object:
-        return dict(self.object["spec"]["template"])
-
-    @property
-    def spec(self) -> Object:
-        return dict(self.template["spec"])
-
-    @property
-    def container(self) -> Object:
-        (only,) = self.spec["containers"]
-        return dict(only)
-
-    @property
-    def environment(self) -> dict[str, Any]:
+    def __init__(self, found: Object) -> None:
+        self.object = found
+        self.name: str = found["metadata"]["name"]
+        self.template: Object = found["spec"]["template"]
+        self.spec: Object = self.template["spec"]
+        self.container: Object
+        (self.container,) = self.spec["containers"]
+        self.environment = {one["name"]: one.get("value") for one in self.container.get("env", [])}
         """Each variable's value by its name, None for one that Kubernetes fills in."""
-        return {one["name"]: one.get("value") for one in self.container.get("env", [])}
-
-    @property
-    def host_paths(self) -> dict[str, str]:
-        return {one["name"]: one["hostPath"]["path"] for one in self.spec["volumes"] if "hostPath" in one}
+        volumes = self.spec["volumes"]
+        self.host_paths = {one["name"]: one["hostPath"]["path"] for one in volumes if "hostPath" in one}
+        """The paths of the host by the names of their volumes."""
 
 
 def workloads(objects: Sequence[Object]) -> dict[str, Workload]:
