@@ -14,7 +14,7 @@ from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import ingress, write_config
 from tests.daemon.managed_state import names, read_managed_state
 from tests.daemon.running_agent import Agents, RunningAgent
-from tests.endtoend.asking import assert_served
+from tests.endtoend.trying import assert_served
 from tests.testbed.addresses import REGISTRY, SITE, Address
 from tests.testbed.world import World
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.endtoend.configuration import agent_on, configure
+from tests.endtoend.trying import agent_on, configure
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
 from tests.testbed.agent import Agent, Answer
 from tests.testbed.services import ServiceRules

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.endtoend.configuration import agent_on, leaving_no_trace
 from tests.endtoend.matrix import Combination
+from tests.endtoend.trying import agent_on, leaving_no_trace
 from tests.testbed.agent import Agent
 from tests.testbed.world import World
 

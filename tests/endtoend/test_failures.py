@@ -2,8 +2,8 @@
 
 import re
 
-from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.matrix import Combination, in_two
+from tests.endtoend.trying import NAMED, assert_cut, assert_served
 from tests.testbed.agent import Agent
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.world import World

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.endtoend.asking import NAMED, assert_served, by_address, unnamed
-from tests.endtoend.configuration import agent_on, leaving_no_trace
 from tests.endtoend.matrix import BACKENDS, Backend
+from tests.endtoend.trying import NAMED, agent_on, assert_served, by_address, leaving_no_trace, unnamed
 from tests.root import needs_root
 from tests.testbed import addresses
 from tests.testbed.addresses import Address, Family, Stack

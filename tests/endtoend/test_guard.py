@@ -4,9 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.endtoend.asking import NAMED, assert_cut
-from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_one
+from tests.endtoend.trying import NAMED, assert_cut, configure
 from tests.testbed.agent import Agent
 from tests.testbed.world import World
 

@@ -12,9 +12,8 @@ import yaml
 
 from nodeagent.observe.status import status_path
 from tests.apiserver import objects
-from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_two
+from tests.endtoend.trying import NAMED, assert_cut, assert_served, configure
 from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
 from tests.testbed.agent import RUN_DIRECTORY, Agent

@@ -25,8 +25,7 @@ from tests.apiserver.objects import objects_under
 from tests.coredns.cluster import corefile, put
 from tests.coredns.real import answer_of
 from tests.daemonset.manifests import configuration, deployed
-from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.configuration import agent_on, configure
+from tests.endtoend.trying import NAMED, agent_on, assert_cut, assert_served, configure
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
 from tests.testbed.errors import WorldError

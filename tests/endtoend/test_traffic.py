@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
-from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import USUAL, Combination, in_a_few, in_pairs
+from tests.endtoend.trying import NAMED, assert_cut, assert_served, configure, unnamed
 from tests.testbed.agent import Agent
 from tests.testbed.world import World
 

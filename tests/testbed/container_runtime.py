@@ -1,12 +1,13 @@
 """containerd on a node, with the node's own hosts file, resolver and network."""
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tests.testbed.namespaces import Host
 from tests.testbed.processes import Process
-from tests.testbed.registry import Image, read_blob
+from tests.testbed.registry import Blob, Image
 from tests.testbed.waiting import wait_until
 
 # Nothing is ever run from the images, or even unpacked: no CRI, nothing in /opt.
@@ -59,7 +60,8 @@ class ContainerRuntime:
         done = self.host.run(self.pull_command(image), timeout=_PULL_SECONDS, check=False)
         if done.returncode != 0:
             return PullResult(ok=False, reason=done.stderr)
-        arrived = read_blob(self._blob(image))
+        with self._blob(image).open("rb") as file:
+            arrived = Blob(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
         if arrived != image.layer:
             return PullResult(ok=False, reason=f"expected {image.layer}, found {arrived}")
         return PullResult(ok=True, reason=done.stderr)

@@ -44,25 +44,6 @@ class Image:
     layer: Blob
 
 
-def random_layer(size_mib: int) -> bytes:
-    """Make a layer with one file of this size.
-
-    It is a plain tar: random bytes do not shrink, and compressing them would only take time.
-    """
-    layer = BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as tar:
-        entry = tarfile.TarInfo("random")
-        entry.size = size_mib * MIB
-        tar.addfile(entry, BytesIO(os.urandom(entry.size)))
-    return layer.getvalue()
-
-
-def read_blob(path: Path) -> Blob:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Blob(digest, path.stat().st_size)
-
-
 class Registry:
     """docker-registry in a pod, plain HTTP, which starts with the first push: most worlds pull nothing."""
 
@@ -74,9 +55,8 @@ class Registry:
         self._name = name
         self._configuration = directory / "config.yml"
         # JSON is YAML, and quotes paths right.
-        self._configuration.write_text(
-            json.dumps(registry_configuration(directory, address, port)), encoding="ascii"
-        )
+        text = json.dumps(registry_configuration(directory, address, port))
+        self._configuration.write_text(text, encoding="ascii")
 
     @cached_property
     def process(self) -> Process:
@@ -89,19 +69,30 @@ class Registry:
         self.process.check_running()
         with closing(HTTPConnection(self.host.name)) as connection:
             connection.sock = self.host.connect(self._address, self._port)
-            layer = _upload(connection, repository, random_layer(size_mib))
+            layer = _upload(connection, repository, _random_layer(size_mib))
             layers = {"type": "layers", "diff_ids": [f"sha256:{layer.digest}"]}
             about = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": layers}
             config = _upload(connection, repository, json.dumps(about).encode())
+            kind = f"{_OCI}.manifest.v1+json"
             manifest = {
                 "schemaVersion": 2,
-                "mediaType": f"{_OCI}.manifest.v1+json",
+                "mediaType": kind,
                 "config": _descriptor("config.v1+json", config),
                 "layers": [_descriptor("layer.v1.tar", layer)],
             }
             path = f"/v2/{repository}/manifests/latest"
-            _send(connection, "PUT", path, json.dumps(manifest).encode(), f"{_OCI}.manifest.v1+json")
+            _send(connection, "PUT", path, json.dumps(manifest).encode(), kind)
         return Image(f"{self._name}/{repository}:latest", layer)
+
+
+def _random_layer(size_mib: int) -> bytes:
+    """Make a plain tar of one file: random bytes do not shrink, and compressing them would only take time."""
+    layer = BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo("random")
+        entry.size = size_mib * MIB
+        tar.addfile(entry, BytesIO(os.urandom(entry.size)))
+    return layer.getvalue()
 
 
 def _upload(connection: HTTPConnection, repository: str, content: bytes) -> Blob:

@@ -1,14 +1,9 @@
 """A local user without privileges who takes a port before the relay does, and answers on it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 UID = 65534
 
