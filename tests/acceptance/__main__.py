@@ -66,7 +66,6 @@ def nothing_stands(scene: Scene) -> None:
 
 
 def all_are_cut(scene: Scene) -> None:
-    """Neither a node nor a pod of it reaches the site."""
     for node in scene.place.nodes:
         for pod in (False, True):
             for url in URLS:
@@ -75,7 +74,6 @@ def all_are_cut(scene: Scene) -> None:
 
 
 def pulls_fail(scene: Scene) -> None:
-    """No node can pull from the registry behind its own cluster's ingress."""
     for node in scene.place.nodes:
         pulled = scene.place.pull(node)
         if pulled.ok:
@@ -87,13 +85,11 @@ def pulls_fail(scene: Scene) -> None:
 
 
 def install(scene: Scene) -> None:
-    """Every node gets nodeagent, and it is ready there."""
     scene.place.install()
     scene.screen.observed(f"ready on {', '.join(scene.place.nodes)}")
 
 
 def all_are_served(scene: Scene) -> None:
-    """Nodes and pods get the page by name and by the load balancer's address, and are known by their own."""
     for node in scene.place.nodes:
         for pod in (False, True):
             for url in URLS:
@@ -121,7 +117,6 @@ def self_check_succeeds(scene: Scene) -> None:
 
 
 def upgrade(scene: Scene) -> None:
-    """Every pod of nodeagent is replaced, and no request of a node fails meanwhile."""
     with ExitStack() as stack:
         said = {node: stack.enter_context(_requests(scene, node)) for node in scene.place.nodes}
         scene.place.upgrade()

@@ -126,7 +126,6 @@ class ClusterPlace:
             raise WorldError("nothing of nodeagent was there to be deleted")
 
     def uninstall_what_stands(self) -> bool:
-        """Delete what is there of it; returns whether anything was."""
         seconds = _END_SECONDS + 10
         found = self._kubectl("delete", *_DAEMONSET, "--cascade=foreground", *_GONE, seconds=seconds)
         kustomization = f"--kustomize={self._setting.kustomization}"

@@ -79,7 +79,6 @@ class Cluster:
         return any("status" not in one for one in self.api.store.all("jobs"))
 
     def job_process(self) -> subprocess.Popen[str]:
-        """Start the Job's command as its pod would, once there is a Job that is not finished."""
         wait_until(self.has_new_job, "the Job", seconds=30)
         pod = self.api.store.get("jobs", "nodeagent-uninstall", NAMESPACE)["spec"]["template"]["spec"]
         (container,) = pod["containers"]

@@ -1,12 +1,13 @@
 """Fixtures: the image, a world, and the DaemonSet in it."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.daemonset import image_root
-from tests.daemonset.deployment import Deployment
+from tests.daemonset.deployment import Deploy, Deployment
 from tests.daemonset.image_root import ImageRoot
 from tests.testbed.world import World
 
@@ -26,7 +27,15 @@ def world(as_root: None) -> Iterator[World]:
 
 
 @pytest.fixture
-def deployment(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
-    """The DaemonSet known to an API server; its pods are the test's to start, and removed after it."""
-    with Deployment(world, image, tmp_path / "deployment") as deployed:
-        yield deployed
+def deploy(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deploy]:
+    """Make objects known to an API server; pods are the test's to start, and removed after it."""
+    with ExitStack() as stack:
+        yield lambda *objects, **more: stack.enter_context(
+            Deployment(world, image, tmp_path / "deployment", *objects, **more)
+        )
+
+
+@pytest.fixture
+def deployment(deploy: Deploy) -> Deployment:
+    """The base."""
+    return deploy()

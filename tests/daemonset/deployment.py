@@ -1,9 +1,9 @@
 """A workload in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 import yaml
 
@@ -138,6 +138,10 @@ class Deployment:
         for section, options in self._options.items():
             document.setdefault(section, {}).update(options)
         return yaml.safe_dump(document)
+
+
+Deploy: TypeAlias = Callable[..., Deployment]
+"""Called with what a `Deployment` takes after its directory."""
 
 
 def pod_template(pods: Workload) -> Object:

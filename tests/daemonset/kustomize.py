@@ -44,7 +44,6 @@ class UnknownFeatureError(Exception):
 
 
 def render(directory: Path) -> list[Object]:
-    """The objects that `kubectl apply -k DIRECTORY` would apply, in the order in which they are named."""
     return apply(directory, [])
 
 

@@ -1,6 +1,5 @@
 """The component coredns as a pod, with its manifest's rights: it writes, ends, and another one goes on."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
 
@@ -8,8 +7,7 @@ import pytest
 
 from tests.apiserver import objects
 from tests.coredns.real import answer_of
-from tests.daemonset.deployment import Deployment
-from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.deployment import Deploy, Deployment
 from tests.daemonset.manifests import deployed
 from tests.daemonset.pods import Container
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
@@ -23,13 +21,11 @@ _COREFILE = ".:53 {\n    errors\n    template IN ANY . {\n        rcode NXDOMAIN
 
 
 @pytest.fixture
-def component(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
+def component(deploy: Deploy) -> Deployment:
     """It is known to an API server that has CoreDNS's ConfigMap, with the rights of its manifests alone."""
-    with Deployment(
-        world, image, tmp_path / "deployment", deployed("../coredns"), name="nodeagent-coredns"
-    ) as started:
-        started.api.store.create(objects.config_map("coredns", "kube-system", {"Corefile": _COREFILE}))
-        yield started
+    made = deploy(deployed("../coredns"), name="nodeagent-coredns")
+    made.api.store.create(objects.config_map("coredns", "kube-system", {"Corefile": _COREFILE}))
+    return made
 
 
 def _start(component: Deployment, host: Host) -> Container:

@@ -56,7 +56,6 @@ def _dashboard() -> Object:
 
 
 def _queries() -> Iterator[tuple[str, str]]:
-    """Every query by its place."""
     for rule in _rules():
         yield rule["alert"], rule["expr"]
     for panel in _dashboard()["panels"]:
@@ -88,7 +87,6 @@ def selectors(expression: Expr) -> list[tuple[str, set[str]]]:
 
 
 def labels_of(expression: Expr) -> set[str]:
-    """Return the labels that a query groups or matches by."""
     modifiers = [getattr(one, "modifier", None) for one in parts(expression)]
     by = [getattr(one, "matching", one) for one in modifiers]
     return {label for one in by if one is not None for label in one.labels}

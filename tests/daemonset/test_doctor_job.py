@@ -1,10 +1,7 @@
 """daemonset/doctor: the doctor once on a node, before anything is installed; it can read and nothing else."""
 
-from pathlib import Path
-
 from tests.apiserver.access import Rule, rules_bound_to
-from tests.daemonset.deployment import Deployment
-from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.deployment import Deploy
 from tests.daemonset.manifests import deployed
 from tests.testbed.node_state import read_state
 from tests.testbed.services import INGRESS_SERVICE
@@ -30,26 +27,23 @@ def test_it_may_read_all_that_the_agents_read() -> None:
     assert listed(rules_bound_to(deployed(), "nodeagent", "nodeagent")) <= listed(_rules())
 
 
-def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
-    world: World, image: ImageRoot, tmp_path: Path
-) -> None:
+def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(world: World, deploy: Deploy) -> None:
     """As a container of the image, the user nobody, with its manifest's rights and no capability."""
-    directory, objects = tmp_path / "deployment", deployed("doctor")
-    with Deployment(world, image, directory, objects, name="doctor", options={}) as deployment:
-        api = deployment.api
-        api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
-        before, revision = read_state(world.node1), api.store.revision
-        job = deployment.pod()
-        job.start()
-        doctor = job.containers["doctor"]
-        assert doctor.wait(seconds=60) == 0
-        report = doctor.log()
-        assert "Traceback" not in report
-        assert report.splitlines()[-1] == "exit code 2"
-        assert "affected" in report.splitlines()[0]
-        assert "[ShortCircuitedAndCut]" in report
-        assert "What to do" in report
-        assert "forbidden" not in report.lower()
-        job.remove()
-        assert before.differences(read_state(world.node1)) == []
-        assert api.store.revision == revision
+    deployment = deploy(deployed("doctor"), name="doctor", options={})
+    api = deployment.api
+    api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
+    before, revision = read_state(world.node1), api.store.revision
+    job = deployment.pod()
+    job.start()
+    doctor = job.containers["doctor"]
+    assert doctor.wait(seconds=60) == 0
+    report = doctor.log()
+    assert "Traceback" not in report
+    assert report.splitlines()[-1] == "exit code 2"
+    assert "affected" in report.splitlines()[0]
+    assert "[ShortCircuitedAndCut]" in report
+    assert "What to do" in report
+    assert "forbidden" not in report.lower()
+    job.remove()
+    assert before.differences(read_state(world.node1)) == []
+    assert api.store.revision == revision

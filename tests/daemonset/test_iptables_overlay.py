@@ -1,14 +1,12 @@
 """The overlay iptables, with its own security context: what it serves, and what each of its rights is for."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.daemon.legacy_rules import is_on_top, legacy_rules, push_down, restore_legacy
 from tests.daemon.managed_state import names
-from tests.daemonset.deployment import Deployment
-from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.deployment import Deploy, Deployment
 from tests.daemonset.manifests import deployed
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.namespaces import Host
@@ -30,17 +28,10 @@ def world(as_root: None) -> Iterator[World]:
         yield standing
 
 
-@pytest.fixture
-def overlay(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
-    """The overlay known to an API server; its pods are the test's to start, and removed after it."""
-    with Deployment(world, image, tmp_path / "deployment", deployed("overlays/iptables")) as started:
-        yield started
-
-
-def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay: Deployment) -> None:
+def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, deploy: Deploy) -> None:
     """python-iptables in the image; and through the mounted lock file kube-proxy's syncs are noticed."""
     node = world.node1
-    pod = overlay.ready_pod()
+    pod = deploy(deployed("overlays/iptables")).ready_pod()
     assert _is_redirected(node)
     for user in (node, world.pod1):
         assert user.curl(_URL).ok

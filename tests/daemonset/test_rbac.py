@@ -33,7 +33,6 @@ _IN_RELAYS_NAMESPACE = f"/namespaces/{_RELAY[0]}/"
 
 @cache
 def _rules(deployment: str) -> list[Rule]:
-    """What the manifests grant to the account that the pod runs as."""
     found = deployed(deployment)
     return rules_bound_to(found, "nodeagent", workload(found).spec["serviceAccountName"])
 

@@ -90,7 +90,6 @@ def _own_group() -> Path:
 
 
 def _move(group: Path, parent: Path) -> None:
-    """Move all processes of a control group into its parent, this one among them."""
     for pid in (group / "cgroup.procs").read_text("ascii").split():
         with suppress(ProcessLookupError):  # it has ended meanwhile
             (parent / "cgroup.procs").write_text(pid, encoding="ascii")

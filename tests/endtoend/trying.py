@@ -21,7 +21,6 @@ NAMED = (f"http://{SITE}/", f"https://{SITE}/", f"https://{SITE}:8443/")
 
 
 def configure(agent: Agent, **sections: Mapping[str, object]) -> None:
-    """Set options, by section; the others stay as they are."""
     document = yaml.safe_load(agent.config.read_text(encoding="utf-8"))
     for name, options in sections.items():
         document.setdefault(name, {}).update(options)

@@ -70,7 +70,6 @@ class ContainerRuntime:
         return self._ctr("content", "fetch", "--hosts-dir", "/etc/containerd/certs.d", image.reference)
 
     def remove(self, image: Image) -> None:
-        """Remove a pulled image and its content, so that it can be pulled again."""
         self.host.run(self._ctr("images", "rm", "--sync", image.reference))
         wait_until(lambda: not self._blob(image).exists(), "containerd removing the layer")
 

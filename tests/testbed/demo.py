@@ -131,7 +131,6 @@ def cleanup_removes(scene: Scene) -> None:
 
 
 def node_is_as_before(scene: Scene) -> None:
-    """Not a byte, a rule, an address or a route differs; and the old problem is back."""
     _same(scene, "node1 is as before")
     _cut(scene, scene.world.node1)
 
@@ -253,7 +252,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -> int:
-    """Bring the world up, play the story, and take the world down; returns how many steps there were."""
     screen.step("Create a testbed in network namespaces")
     with World(kube_proxy=kind) as world:
         image = world.push_image(_IMAGE_MIB)

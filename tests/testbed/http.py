@@ -36,7 +36,6 @@ class CurlResult:
 
 
 def resolving(url: str, address: Address | None) -> list[str]:
-    """Return the options of curl by which a URL's name has an address, if one is given."""
     if address is None:
         return []
     parts = urlsplit(url)

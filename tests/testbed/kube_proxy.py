@@ -64,7 +64,6 @@ class KubeProxy:
         self._services = {service.key: service for service in services}
 
     def add(self, service: ServiceRules) -> None:
-        """Take up a Service, or its new shape if one of that name is known, and sync."""
         self._services[service.key] = service
         self.sync()
 

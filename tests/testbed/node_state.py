@@ -42,7 +42,6 @@ class NodeState:
     runtime: str
 
     def differences(self, other: "NodeState") -> list[str]:
-        """Name what differs, each with what is here and what is there."""
         return [
             f"{field.name}:\n--- before\n{ours}\n--- after\n{theirs}"
             for field in fields(self)

@@ -96,7 +96,6 @@ def _look(*, may_be_torn: bool) -> str:
 
 
 def _heal() -> str:
-    """Start an agent, and wait until each hostname leads to a relay that answers."""
     began = time.monotonic()
     with _running_agent() as api:
         # Something to write, in any case: a write removes the drafts that earlier ones left.
@@ -138,7 +137,6 @@ def _drafts() -> list[Path]:
 
 @contextmanager
 def _running_agent() -> Iterator[ApiServer]:
-    """Run the agent and an API server that knows the testbed's objects."""
     with ApiServer() as api, TemporaryDirectory() as name:
         for obj in objects_under(MANIFESTS):
             api.store.create(obj)

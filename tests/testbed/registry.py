@@ -65,7 +65,6 @@ class Registry:
         return started
 
     def push(self, repository: str, size_mib: int) -> Image:
-        """Make an image of one layer and push it, directly and not by way of the ingress controller."""
         self.process.check_running()
         with closing(HTTPConnection(self.host.name)) as connection:
             connection.sock = self.host.connect(self._address, self._port)

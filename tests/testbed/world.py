@@ -172,7 +172,6 @@ class World:
         return (self.node1, self.node2)
 
     def push_image(self, size_mib: int) -> Image:
-        """Put a new image of one random layer into the registry, ready to be pulled by name."""
         self._images += 1
         return self.registry.push(f"image{self._images}", size_mib)
 

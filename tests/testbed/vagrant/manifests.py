@@ -55,7 +55,6 @@ def manifests(certificates: Path, load_balancer: str) -> list[Object]:
 
 
 def _as_written_by_a_user(obj: Object) -> Object:
-    """Leave out what the cluster fills in by itself."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
     return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
 
