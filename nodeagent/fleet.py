@@ -130,7 +130,8 @@ ORDER: tuple[NodeState, ...] = get_args(NodeState)
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
 _AT_ONCE = 64
 _UPTIME = Path("/proc/uptime")
-_LONGEST_ANSWER, _LONGEST_REASON = 65536, 600
+_LONGEST_ANSWER, _LONGEST_REASON = 1 << 18, 600
+"""An answer may hold the active configuration, if the agent rejected a later one."""
 _STUCK_SECONDS = LONGEST_TURN_SECONDS + 30
 """The kubelet restarts the agent in that time."""
 
