@@ -15,6 +15,7 @@ from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import Unreadable
 from nodeagent.observe.event_recorder import EventRecorder
+from nodeagent.observe.metrics import AgentMetrics
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.fail_static import KindState
@@ -127,6 +128,10 @@ class _Actual(dict[ComponentName, _Component]):
         return self["relay"]
 
 
+def _reporter(metrics: AgentMetrics) -> Reporter:
+    return Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len)))
+
+
 def reconciler() -> SimpleNamespace:
     """What a reporter asks a reconciler."""
     actual = {component: _Component() for component in COMPONENTS}
@@ -141,7 +146,7 @@ def test_a_pass_is_counted_by_component() -> None:
         Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0}, repairs={"dnat": conflict}
     )
     reported_of = reconciler()
-    reporter = Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len)))
+    reporter = _reporter(metrics)
 
     def reported() -> Scrape:
         reporter.report_pass(done, cast("Reconciler", reported_of), None)
@@ -163,6 +168,15 @@ def test_a_pass_is_counted_by_component() -> None:
     assert (found.value("nodeagent_last_sync_timestamp_seconds") or 0) > 1.7e9
 
 
+def test_namespaces_whose_load_balancers_wait_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = _reporter(new_metrics())
+    for _ in range(2):
+        done = NodePass(Desired(), waiting=frozenset({"noisy"}))
+        reporter.report_pass(done, cast("Reconciler", reconciler()), None)
+    (line,) = caplog.records
+    assert line.__dict__["fields"]["namespace"] == "noisy"
+
+
 def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_unready(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -170,7 +184,7 @@ def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_
     metrics = new_metrics()
     status = metrics.status
     status.synced()
-    reporter, of = Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len))), reconciler()
+    reporter, of = _reporter(metrics), reconciler()
     of.actual["hosts"].error = "Too many open files"
     of.actual["relay"].notes = ("relay: master.sock: it does not answer",)
     for _ in range(2):
@@ -213,7 +227,7 @@ def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
 ) -> None:
     metrics = new_metrics()
     metrics.resources = lambda: (SERVICES, route)
-    Reporter(metrics, cast("EventRecorder", SimpleNamespace(record=len))).report_api((SERVICES, route))
+    _reporter(metrics).report_api((SERVICES, route))
     assert shown in metrics.status.ready().text
     found = read(metrics.exposition())
     assert found.value("nodeagent_failing", component="api") == failing
@@ -226,7 +240,7 @@ def test_what_can_not_be_read_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
-    reporter = Reporter(new_metrics(), cast("EventRecorder", SimpleNamespace(record=len)))
+    reporter = _reporter(new_metrics())
     for route in (ABSENT, DENIED, DENIED, replace(FAILING, error=None), FAILING, FAILING, DENIED):
         reporter.report_api([route])
     failing = "Could not read from the API server; the node keeps what it has"
