@@ -56,7 +56,7 @@ class AddressState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AddressDiff(Diff):
-    """What is done; `refused` says for each desired address that is not available why not: no difference."""
+    """What is done. `refused` says why desired addresses are not available; it alone is no difference."""
 
     before: AddressState = field(repr=False)
     home: str

@@ -156,7 +156,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def missing_table(family: Family, table: TableName) -> str:
-    """Return what the family's table lacks, for a person; empty if nothing is known. It makes the table."""
+    """Return what the kernel lacks for the table, which it makes if it can; empty if that is not known."""
     try:
         _info(family, table)
     except PermissionError:
