@@ -11,13 +11,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, IPNetwork, canonical
-from nodeagent.model.desired import (
-    Desired,
-    DnatRules,
-    DnsQuestion,
-    RelayAddress,
-    some_notes,
-)
+from nodeagent.model.desired import Desired, DnatRules, DnsQuestion, RelayAddress, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner

@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from nodeagent.config.option_types import DnsName, PodNetwork, RelayRange4
-from nodeagent.config.options import (
-    ClassService,
-    Config,
-    DnatOptions,
-    LimitOptions,
-)
+from nodeagent.config.options import ClassService, Config, DnatOptions, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
@@ -30,9 +25,18 @@ from nodeagent.model.objects import (
     Snapshot,
     Unreadable,
 )
-from tests.plan import odd_values
 from tests.plan.made_up import standing_names
-from tests.plan.tenant_worlds import ADDRESSES, COLLECTIONS, HOSTS, OTHERS, TENANT, Maker, make_world
+from tests.plan.tenant_worlds import (
+    ABSURD_HOSTS,
+    ADDRESSES,
+    COLLECTIONS,
+    HOSTS,
+    NAMES,
+    OTHERS,
+    TENANT,
+    Maker,
+    make_world,
+)
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
@@ -118,18 +122,14 @@ class History:
             if chance.random() < 0.2:
                 annotations[CLASS_ANNOTATION] = chance.choice(["nginx", "internal"])
             problems = ("status: odd",) if chance.random() < 0.1 else ()
-            odd = tuple(chance.sample(odd_values.ABSURD_HOSTS, 2)) if chance.random() < 0.1 else ()
+            odd = tuple(chance.sample(ABSURD_HOSTS, 2)) if chance.random() < 0.1 else ()
             hosts = (*made.hosts, *odd)
             return replace(made, hosts=hosts, points=points, annotations=annotations, problems=problems)
         if name == "controller_routes":
             return replace(maker.controller_route(), controller=chance.choice(_CONTROLLERS))
         if name == "gateways":
             return self._gateway(maker.gateway())
-        return {
-            "services": maker.service,
-            "listener_sets": maker.listener_set,
-            "routes": maker.route,
-        }[name]()
+        return {"services": maker.service, "listener_sets": maker.listener_set, "routes": maker.route}[name]()
 
     def _gateway(self, made: Gateway) -> Gateway:
         if self._chance.random() < 0.7:
@@ -250,7 +250,7 @@ class History:
         classes = tuple(
             ClassService(
                 DnsName(chance.choice(OTHERS)),
-                DnsName(chance.choice(odd_values.NAMES)),
+                DnsName(chance.choice(NAMES)),
                 ingress_class=chance.choice(["nginx", "internal", _CONTROLLERS[1]]),
             )
             for _ in range(chance.choice([0, 0, 1]))

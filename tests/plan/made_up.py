@@ -12,8 +12,11 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import (
+    GATEWAY_API,
+    AllowedNamespaces,
     ControllerRoute,
     Gateway,
+    GatewayListener,
     Ingress,
     IngressClass,
     ListenerSet,
@@ -22,6 +25,7 @@ from nodeagent.model.objects import (
     Node,
     NodeAddresses,
     ObjectRef,
+    ParentRef,
     Route,
     Service,
     ServicePort,
@@ -129,10 +133,7 @@ def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balanc
 
 
 def desired(
-    *found: Found,
-    node: Node | None = NODE,
-    facts: Facts = FACTS,
-    options: Config | None = None,
+    *found: Found, node: Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
 ) -> Desired:
     """What is planned for a cluster of these."""
     snapshot = Snapshot(
@@ -190,3 +191,90 @@ def _service_port(text: str) -> ServicePort:
     rest, _, protocol = text.partition("/")
     number, _, name = rest.partition(":")
     return ServicePort(name, protocol or "TCP", int(number))
+
+
+ALL = AllowedNamespaces("All")
+SAME = AllowedNamespaces("Same")
+NONE = AllowedNamespaces("None")
+
+
+def listener(  # noqa: PLR0913 - each test names the one or two that matter to it
+    hostname: str | None = None,
+    *,
+    name: str = "web",
+    port: int = 443,
+    protocol: str = "HTTPS",
+    kinds: Iterable[str] = (),
+    allowed: AllowedNamespaces = ALL,
+) -> GatewayListener:
+    """A listener that takes Routes from everywhere unless said otherwise."""
+    return GatewayListener(
+        name, port, protocol, hostname, tuple((GATEWAY_API, kind) for kind in kinds), allowed
+    )
+
+
+def gateway(  # noqa: PLR0913 - each test names the one or two that matter to it
+    *listeners: GatewayListener,
+    name: str = "public",
+    namespace: str = "infra",
+    points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
+    created: int | None = 0,
+    allowed: AllowedNamespaces = NONE,
+    annotations: Mapping[str, str] = _NONE,
+    problems: tuple[str, ...] = (),
+) -> Gateway:
+    """A Gateway; its status names the first load balancer unless said otherwise."""
+    return Gateway(
+        ObjectRef("Gateway", namespace, name),
+        at(created) if created is not None else None,
+        listeners or (listener(),),
+        tuple(points),
+        allowed,
+        annotations,
+        problems,
+    )
+
+
+def parent(  # noqa: PLR0913 - a reference has these parts
+    name: str = "public",
+    *,
+    namespace: str = "infra",
+    section: str | None = None,
+    port: int | None = None,
+    kind: str = "Gateway",
+    group: str = GATEWAY_API,
+) -> ParentRef:
+    """A reference to a Gateway, or to something else."""
+    return ParentRef(group, kind, namespace, name, section, port)
+
+
+def listener_set(
+    *listeners: GatewayListener,
+    namespace: str = "team",
+    to: ParentRef | None = None,
+    annotations: Mapping[str, str] = _NONE,
+) -> ListenerSet:
+    """A ListenerSet named `more`."""
+    ref = ObjectRef("ListenerSet", namespace, "more")
+    return ListenerSet(ref, to or parent(), listeners or (listener(),), annotations)
+
+
+def route(  # noqa: PLR0913 - each test names the one or two that matter to it
+    *hostnames: str,
+    name: str = "site",
+    namespace: str = "web",
+    kind: str = "HTTPRoute",
+    to: Iterable[ParentRef] | None = None,
+    declined: Iterable[ParentRef] = (),
+    created: int | None = 0,
+    annotations: Mapping[str, str] = _NONE,
+) -> Route:
+    """A Route that wants to be attached to the Gateway above unless said otherwise."""
+    return Route(
+        ObjectRef(kind, namespace, name),
+        at(created) if created is not None else None,
+        hostnames,
+        tuple(to) if to is not None else (parent(),),
+        tuple(declined),
+        annotations,
+    )

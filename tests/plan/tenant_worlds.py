@@ -1,7 +1,7 @@
 """Random clusters with a tenant in them, each made from one number: quickly, so that many can be tried."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from ipaddress import ip_address, ip_network
 from random import Random
@@ -44,8 +44,8 @@ from nodeagent.model.objects import (
     ServiceRange,
     Snapshot,
 )
+from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.planner import plan
-from tests.plan import odd_values
 
 TENANT = "tenant"
 OTHERS = ("ingress", "team", "zoo")
@@ -127,9 +127,7 @@ class Maker:
         """Of type LoadBalancer; mostly it says that it sends PROXY."""
         annotations = {PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
         if not self.often():
-            annotations[self.chance.choice(odd_values.ANNOTATIONS)] = self.chance.choice(
-                odd_values.ANNOTATION_VALUES
-            )
+            annotations[self.chance.choice(ANNOTATIONS)] = self.chance.choice(ANNOTATION_VALUES)
         if not self.often():
             annotations[EXTERNAL_DNS[0]] = ",".join(self.hosts())
         ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
@@ -146,7 +144,7 @@ class Maker:
             ports=tuple(ServicePort(f"p{port}", protocol, port) for port in ports),
             points=self.points(),
             annotations=annotations,
-            gateway=self.chance.choice([None, None, *odd_values.NAMES]),
+            gateway=self.chance.choice([None, None, *NAMES]),
             external_ips=() if self.often() else (self.chance.choice(ADDRESSES),),
         )
 
@@ -214,7 +212,7 @@ class Maker:
     def parent(self) -> ParentRef:
         """A Gateway of any namespace; others ask nothing of the tenant's: that is theirs to decide."""
         namespace = self.chance.choice([*OTHERS, *self.namespaces])
-        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(odd_values.NAMES))
+        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(NAMES))
 
     def points(self) -> tuple[LoadBalancerPoint, ...]:
         """A status: addresses of the pool, sometimes none, a hostname, or what can't be a load balancer's."""
@@ -240,11 +238,11 @@ class Maker:
 
     def ref(self, kind: str) -> ObjectRef:
         """One of a few names."""
-        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(odd_values.NAMES))
+        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(NAMES))
 
     def age(self) -> datetime:
         """A creation time."""
-        return odd_values.EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
+        return EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
 
     def often(self) -> bool:
         """True in five of six cases."""
@@ -295,7 +293,7 @@ def _facts(chance: Random) -> Facts:
 def _config(chance: Random) -> Config:
     def some(most: int) -> list[tuple[DnsName, DnsName]]:
         return [
-            (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(odd_values.NAMES)))
+            (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(NAMES)))
             for _ in range(chance.randint(0, most))
         ]
 
@@ -326,3 +324,47 @@ def _config(chance: Random) -> Config:
 
 def _unique(found: list[_Object]) -> tuple[_Object, ...]:
     return tuple({each.ref: each for each in found}.values())
+
+
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+
+NAMES = ("blue", "green", "red", "white")
+ABSURD_HOSTS = (
+    "",
+    ".",
+    "..",
+    "*",
+    "*.",
+    "*.*.example.com",
+    "a..example.com",
+    "-a.example.com",
+    "a-.example.com",
+    "_dmarc.example.com",
+    "two words.example.com",
+    "line\nbreak.example.com",
+    "nul\0.example.com",
+    "tab\t.example.com",
+    "escape\x1b[2J.example.com",
+    "comment#.example.com",
+    "\U0001f60a.example.com",
+    "b\u00fccher.example.com",
+    "\u212aelvin.example.com",
+    "127.0.0.1",
+    "1.2.3",
+    "7",
+    "a.example.7",
+    "[::1]",
+    "::1",
+    "x" * 64 + ".example.com",
+    "x." * 150 + "com",
+)
+
+ANNOTATIONS = (
+    EXCLUDE,
+    PROXY_PROTOCOL,
+    *(switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches),
+)
+ANNOTATION_VALUES = (
+    *("true", "false", "1", "0", "*", "v1", "v2", "none", "on", "off", "80,443", "443", "http,https", ""),
+    *('{"proxy-protocol": "v2"}', '{"backends": [{"name": "http"}]}', "proxy_protocol_v2.enabled=true"),
+)

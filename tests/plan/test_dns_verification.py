@@ -178,11 +178,7 @@ def test_with_verify_allow_nothing_is_asked() -> None:
 
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
 _REPLIES = st.one_of(
-    st.builds(
-        told,
-        *[_ADDRESSES],
-        unanswered=st.frozensets(st.sampled_from([4, 6]), max_size=1),
-    ),
+    st.builds(told, *[_ADDRESSES], unanswered=st.frozensets(st.sampled_from([4, 6]), max_size=1)),
     st.sampled_from([*FAILURES]).map(failed),
     st.sampled_from([DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS]).map(DnsReply),
 )

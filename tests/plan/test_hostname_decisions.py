@@ -18,7 +18,7 @@ from tests.plan.made_up import (
     service,
     standing_names,
 )
-from tests.plan.odd_values import ABSURD_HOSTS
+from tests.plan.tenant_worlds import ABSURD_HOSTS
 
 NAME = "www.example.com"
 LOOPBACK = ("localhost", "app.localhost", "localhost.localdomain", "ip6-localhost")

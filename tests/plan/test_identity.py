@@ -8,10 +8,8 @@ import pytest
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
-
-DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
-AWS = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
-SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"
+from tests.plan.test_providers import DO as DIGITALOCEAN
+from tests.plan.test_providers import SCALEWAY_2 as SCALEWAY
 
 
 def annotated(

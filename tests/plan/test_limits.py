@@ -1,16 +1,19 @@
-"""The limits of what is given out: in total and for each namespace, the listed and then the oldest first."""
+"""The limits of what is given out, the listed and then the oldest first; and the relay addresses."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeagent.config.options import Config
 from nodeagent.model.desired import DecisionStatus, LoadBalancerDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.objects import PROXY_PROTOCOL, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Service, by_age
+from nodeagent.plan.balancers.capacity import allocate
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
@@ -193,3 +196,32 @@ def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_t
     after = desired(service(), early, later, taker, options=options)
     assert {line.split()[1] for line in hosts(after)} == {"a.example.com", "b.example.com"}
     assert of_name(after, "early.example.com").code.startswith("TooManyHostnames")
+
+
+networks: st.SearchStrategy[IPv4Network | IPv6Network] = st.sampled_from(
+    ["10.9.0.0/24", "10.9.0.0/29", "10.9.0.0/30", "fd00::/112", "fd00::/126"]
+).map(ip_network)
+clusters = st.lists(
+    st.builds(service, st.from_regex(r"[a-z]{1,3}", fullmatch=True), created=st.integers(0, 9) | st.none()),
+    max_size=12,
+    unique_by=lambda found: found.ref,
+)
+
+
+@given(clusters, networks)
+def test_addresses_are_unique_and_such_as_a_host_may_have(
+    cluster: list[Service], network: IPv4Network | IPv6Network
+) -> None:
+    """Never the network's own, never IPv4's broadcast address."""
+    found = allocate(sorted(cluster, key=by_age), network)
+    assert len(set(found.values())) == len(found)
+    spare = {network.network_address} | ({network.broadcast_address} if network.version == 4 else set())
+    for address in found.values():
+        assert address in network
+        assert address not in spare
+
+
+@pytest.mark.parametrize("network", ["10.9.0.0/31", "10.9.0.0/32", "fd00::/128"])
+def test_a_range_without_room_gives_nothing(network: str) -> None:
+    """And is no crash."""
+    assert allocate([service()], ip_network(network)) == {}

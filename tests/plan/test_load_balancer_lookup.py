@@ -1,34 +1,32 @@
-"""Which load balancer an Ingress belongs to."""
+"""Which load balancer serves an Ingress or a Route: by its status, its class, its Gateway, or DNS."""
 
 from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.objects import PROXY_PROTOCOL
+from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL, ControllerRoute, Ingress, IngressClass, ObjectRef
 from tests.plan.made_up import (
+    ALL,
     FACTS,
     answered,
     config,
     desired,
+    gateway,
     hosts,
     ingress,
+    listener_set,
     of_name,
+    parent,
     point,
     relay_of,
+    route,
     service,
 )
 
 NAME = "www.example.com"
 PROXY = {PROXY_PROTOCOL: "v1"}
-
-
-def test_an_empty_status_with_several_proxy_load_balancers_is_left_to_dns() -> None:
-    """A trusted name as well: the administrator trusts the name, and nothing says whose it is."""
-    planned = desired(service(), service("green", ips=("192.0.2.2",), created=-1), ingress(NAME, points=()))
-    assert hosts(planned) == []
-    assert of_name(planned, NAME).code == "UnknownLoadBalancer"
 
 
 def test_of_several_the_only_listed_one_is_meant() -> None:
@@ -98,8 +96,10 @@ def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> N
 
 def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
-    planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
-    assert of_name(planned, NAME).load_balancer is None
+    planned = desired(service(), service("green", ips=("192.0.2.2",), created=-1), ingress(NAME, points=()))
+    decision = of_name(planned, NAME)
+    assert (decision.load_balancer, decision.code) == (None, "UnknownLoadBalancer")
+    assert hosts(planned) == []
     assert planned.questions[NAME].addresses >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
     facts = answered(NAME, "192.0.2.2")
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)
@@ -149,3 +149,149 @@ def test_of_two_claims_that_dns_confirms_the_older_counts_even_without_a_status(
     balancers = (service(), service("green", ips=("192.0.2.2",)))
     planned = desired(*balancers, teaching, mine, younger, facts=facts, options=config("hosts: {allow: []}"))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+OTHER = "other.example.com"
+NGINX = IngressClass("nginx", "k8s.io/ingress-nginx")
+TRAEFIK = IngressClass("traefik", "traefik.io/ingress-controller")
+WITH_CLASS = "ingressClasses: [{class: %s, namespace: ingress, name: %s}]"
+
+
+def new(ingress_class: str | None = "nginx") -> Ingress:
+    """An Ingress whose controller has not reported anything yet."""
+    return ingress(NAME, points=(), ingress_class=ingress_class)
+
+
+def two(*found: Ingress | IngressClass, options: str = "") -> Desired:
+    """A cluster of two PROXY load balancers."""
+    balancers = service(), service("green", ips=("192.0.2.2",))
+    return desired(*balancers, *found, options=config(balancers=options))
+
+
+def served_by(planned: Desired) -> str:
+    """The Service that the name went to."""
+    decision = of_name(planned, NAME)
+    assert decision.status is DecisionStatus.SERVED, decision.reason
+    assert decision.load_balancer is not None
+    assert f"{relay_of(planned, decision.load_balancer.name)[4]} {NAME}" in hosts(planned)
+    return decision.load_balancer.name
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (new(),),
+        (ingress(NAME, points=(), annotations={"kubernetes.io/ingress.class": "nginx"}),),
+        (new(None), IngressClass("nginx", default=True), TRAEFIK),
+    ],
+    ids=["spec", "annotation", "default class"],
+)
+def test_the_class_is_that_of_the_spec_or_the_annotation_or_the_default(
+    found: tuple[Ingress | IngressClass, ...],
+) -> None:
+    """In this order."""
+    assert served_by(two(*found, options=WITH_CLASS % ("nginx", "green"))) == "green"
+
+
+def test_of_several_default_classes_none_is_the_default() -> None:
+    """It is unknown which one was meant."""
+    classes = (IngressClass("nginx", default=True), IngressClass("other", default=True))
+    planned = two(new(None), *classes, options=WITH_CLASS % ("nginx", "green"))
+    assert of_name(planned, NAME).code == "UnknownLoadBalancer"
+
+
+def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> None:
+    """The option is named, too."""
+    decision = of_name(two(new(), options=WITH_CLASS % ("nginx", "missing")), NAME)
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
+    for named in ("loadBalancers.ingressClasses", "nginx", "Service ingress/missing"):
+        assert named in decision.reason
+
+
+def test_where_nothing_speaks_against_it_the_only_proxy_load_balancer_is_meant() -> None:
+    """No Ingress reports anything; or this one is of no class."""
+    assert served_by(desired(service(), new("traefik"))) == "blue"
+    classless = desired(service(), ingress(OTHER, name="other", ingress_class="nginx"), new(None))
+    assert served_by(classless) == "blue"
+
+
+CONTROLLER = "traefik.io/ingress-controller"
+TWO = (service(), service("green", ips=("192.0.2.2",)))
+
+
+def test_a_gateway_may_report_a_hostname() -> None:
+    """In any case, as DNS has it."""
+    services = (service(points=(point("192.0.2.1", hostname="lb.example.net"),)), TWO[1])
+    planned = desired(*services, gateway(points=(point(hostname="LB.example.net."),)), route(NAME))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_the_service_that_was_made_for_a_gateway_has_its_name() -> None:
+    """Where the status says nothing, or something that no Service has."""
+    made = service("green", ips=("192.0.2.2",), gateway="public")
+    for points in ((), (point("198.51.100.9"),)):
+        mine = gateway(namespace="ingress", points=points)
+        planned = desired(service(), made, mine, route(NAME, to=[parent(namespace="ingress")]))
+        assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+def test_envoy_gateways_service_is_found_from_its_own_namespace() -> None:
+    """It names the Gateway's namespace; a Gateway of that name elsewhere is another one."""
+    made = replace(service("green", ips=("192.0.2.2",), gateway="public"), gateway_namespace="infra")
+    planned = desired(service(), made, gateway(points=()), route(NAME))
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+    elsewhere = gateway(namespace="ingress", points=())
+    decision = of_name(
+        desired(service(), made, elsewhere, route(NAME, to=[parent(namespace="ingress")])), NAME
+    )
+    assert (decision.load_balancer, decision.code) == (None, "UnknownLoadBalancer")
+
+
+def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made_for() -> None:
+    """The label holds within its namespace."""
+    made = service("green", ips=("192.0.2.2",), gateway="public")
+    decision = of_name(desired(service(), made, gateway(points=()), route(NAME)), NAME)
+    assert (decision.load_balancer, decision.code) == (None, "UnknownLoadBalancer")
+
+
+def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
+    """However many Routes it has."""
+    bad = gateway(points=(), problems=("status.addresses[0].value: 'x' is not an IP address",))
+    planned = desired(service(), bad, route(NAME), route("b.example.com", name="b"))
+    assert of_name(planned, NAME).code == "BadStatus"
+    assert planned.remarks == (f"Gateway infra/public: {bad.problems[0]}",)
+
+
+@pytest.mark.parametrize("whose", ["HTTPRoute", "Gateway", "ListenerSet"])
+def test_the_owner_of_a_route_a_listener_set_or_a_gateway_can_keep_its_names_out(whose: str) -> None:
+    """The reason says whose annotation it is."""
+    annotations = {EXCLUDE: "true"}
+    nothing: dict[str, str] = {}
+    planned = desired(
+        service(),
+        gateway(allowed=ALL, annotations=annotations if whose == "Gateway" else nothing),
+        listener_set(annotations=annotations if whose == "ListenerSet" else nothing),
+        route(
+            NAME,
+            to=[parent("more", namespace="team", kind="ListenerSet")],
+            annotations=annotations if whose == "HTTPRoute" else nothing,
+        ),
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "ExcludedByAnnotation")
+    said = {"HTTPRoute": "", "Gateway": "Gateway infra/public: ", "ListenerSet": "ListenerSet team/more: "}
+    assert decision.reason == f"{said[whose]}annotation nodeagent.io/exclude: true"
+    assert hosts(planned) == []
+
+
+def _ingress_route() -> ControllerRoute:
+    return ControllerRoute(ObjectRef("IngressRoute", "web", "site"), CONTROLLER, hosts=(NAME,))
+
+
+@pytest.mark.parametrize("by", ["public", CONTROLLER])
+def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
+    """By the class of their annotation, or by the controller."""
+    options = config(balancers=f"ingressClasses: [{{class: {by}, namespace: ingress, name: green}}]")
+    annotated = replace(_ingress_route(), annotations={"kubernetes.io/ingress.class": "public"})
+    planned = desired(*TWO, annotated, options=options)
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]

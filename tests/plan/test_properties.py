@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever the cluster, the node and the configuration."""
+"""For any history: what is planned hangs together, and a planner that remembers decides the same."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,10 +14,9 @@ from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import canonical
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.plan.balancers.address_rules import listed_paths
-from nodeagent.plan.planner import plan
+from nodeagent.plan.planner import Planner, plan
 from tests.plan.histories import History, Moment
-from tests.plan.odd_values import EPOCH
-from tests.plan.tenant_worlds import COLLECTIONS
+from tests.plan.tenant_worlds import COLLECTIONS, EPOCH
 
 EXAMPLES = settings(max_examples=4 * settings().max_examples, deadline=None)
 
@@ -184,3 +183,17 @@ def test_nothing_is_left_that_points_to_a_silent_relay(found: Desired, chance: R
     served = {decision.name for decision in left.names if decision.status is DecisionStatus.SERVED}
     assert served == {line.name for line in left.hosts}
     assert defer_until_ready(found, set(binds)) == found
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=2 * settings().max_examples, deadline=None)
+def test_warm_equals_fresh(seed: int) -> None:
+    """After each step of a random history of the cluster, the node, DNS and the configuration."""
+    history = History(seed)
+    planner, config = None, None
+    for moment in history.moments(12):
+        if planner is None or moment.config is not config:
+            planner, config = Planner(moment.config), moment.config
+        warm = planner.plan(moment.snapshot, moment.facts)
+        assert warm == plan(moment.snapshot, moment.facts, moment.config)
+        history.remember(warm)

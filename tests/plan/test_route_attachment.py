@@ -7,8 +7,20 @@ from hypothesis import strategies as st
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
 from nodeagent.plan.names.route_claims import Parents, common_hostnames, selects
-from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
-from tests.plan.made_up import Found, desired, ingress, of_name, service
+from tests.plan.made_up import (
+    ALL,
+    SAME,
+    Found,
+    desired,
+    gateway,
+    ingress,
+    listener,
+    listener_set,
+    of_name,
+    parent,
+    route,
+    service,
+)
 
 NAME = "www.example.com"
 TRUSTED = LabelRule("team", "In", ("web", "shop"))
@@ -168,8 +180,7 @@ def _of_set(namespace: str = "web") -> Route:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "taken"),
-    [(ALL, True), (SAME, False), (AllowedNamespaces("None"), False)],
+    ("allowed", "taken"), [(ALL, True), (SAME, False), (AllowedNamespaces("None"), False)]
 )
 def test_a_gateway_says_whose_listener_sets_it_takes(allowed: AllowedNamespaces, *, taken: bool) -> None:
     """None, unless it says otherwise."""

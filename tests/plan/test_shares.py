@@ -8,8 +8,7 @@ import pytest
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, Route, Snapshot
 from nodeagent.plan.names.claims import ClaimPlanner
-from tests.plan.gateways import gateway, listener, parent, route
-from tests.plan.made_up import config, desired, ingress, service
+from tests.plan.made_up import config, desired, gateway, ingress, listener, parent, route, service
 
 LIMITS = LimitOptions(hostnames_per_namespace=2500)
 SHARE = 10_000

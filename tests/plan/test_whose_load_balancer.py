@@ -11,7 +11,8 @@ from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.identity.rows import Provider
 from nodeagent.plan.identity.ways_out import ways_out
 from tests.plan.made_up import config, desired, of_service, service
-from tests.plan.test_providers import READ
+from tests.plan.test_providers import BETA, HETZNER, READ
+from tests.plan.test_providers import DO as DIGITALOCEAN
 
 _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 _ON = {name: annotations for name, annotations, ports in reversed(READ) if set(ports) >= {80, 443}}
@@ -69,7 +70,6 @@ def test_udp_alone_is_no_question(name: str, annotations: Mapping[str, str]) -> 
         assert (identity.code, identity.proxy, identity.stated) == ("NotProxy", False, True)
 
 
-BETA = "service.beta.kubernetes.io"
 _AWS = {f"{BETA}/aws-load-balancer-ssl-cert": "arn:aws:acm:x", f"{BETA}/aws-load-balancer-ssl-ports": "https"}
 _NLB = {f"{BETA}/aws-load-balancer-type": "nlb"}
 _EXTERNAL = {f"{BETA}/aws-load-balancer-type": "external"}
@@ -120,10 +120,6 @@ _TLS: Mapping[str, tuple[Mapping[str, str], tuple[int, ...]]] = {
 
 def test_every_row_with_a_certificate_has_its_case() -> None:
     assert {row.name for row in PROVIDERS if row.certificates} == _TLS.keys()
-
-
-DIGITALOCEAN = f"{BETA}/do-loadbalancer-enable-proxy-protocol"
-HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
 
 
 @pytest.mark.parametrize(
@@ -191,11 +187,7 @@ def test_where_nothing_tells_two_providers_apart_none_is_named(annotations: Mapp
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        (DIGITALOCEAN, "false"),
-        (DIGITALOCEAN, "nonsense"),
-        (f"{BETA}/do-loadbalancer-certificate-id", "x"),
-    ],
+    [(DIGITALOCEAN, "false"), (DIGITALOCEAN, "nonsense"), (f"{BETA}/do-loadbalancer-certificate-id", "x")],
 )
 def test_whatever_does_not_count_is_quoted_once(key: str, value: str) -> None:
     for others in ({}, {HETZNER: "true"}):
@@ -310,10 +302,7 @@ def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() ->
     assert f"{classic}=*: does not count: it is read only for a classic load balancer; this is a network" in (
         identity.reason
     )
-    octavia = {
-        "loadbalancer.ovhcloud.com/class": "octavia",
-        f"{BETA}/ovh-loadbalancer-proxy-protocol": "v2",
-    }
+    octavia = {"loadbalancer.ovhcloud.com/class": "octavia", f"{BETA}/ovh-loadbalancer-proxy-protocol": "v2"}
     iolb = _identity(service(annotations=octavia), "openstack:///x")
     assert not iolb.proxy
     assert "does not count: it is read only for a load balancer of class iolb" in iolb.reason
