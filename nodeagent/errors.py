@@ -39,6 +39,11 @@ def one_line(text: object) -> str:
     return printable(" ".join(str(text).split()))
 
 
+def shortened(text: str, longest: int) -> str:
+    """Return the text; if it is longer, so much of it, and "..."."""
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
 def quoted(text: str, longest: int = 60) -> str:
     """Return the text within quotes and on one line, shortened if it is long."""
     return ascii(text) if len(text) <= longest else f"{text[:longest]!a}..."
@@ -54,4 +59,4 @@ def cut_to_bytes(text: str, most: int) -> str:
 
 def shown_name(name: str) -> str:
     """Return a claimed hostname, printable, and shortened if it is longer than any (RFC 1035, 2.3.4)."""
-    return printable(name) if len(name) <= _LONGEST_NAME else f"{printable(name[:_LONGEST_NAME])}..."
+    return printable(shortened(name, _LONGEST_NAME))

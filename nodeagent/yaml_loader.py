@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from nodeagent.errors import one_line
+from nodeagent.errors import one_line, shortened
 
 _DEEPEST = 100
 """The composer of libyaml is recursive, and ends the process if a document nests far deeper."""
@@ -19,7 +19,7 @@ _MOST_REPEATED = 1000
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})$")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$")
-_LONGEST_PROBLEM = 380
+LONGEST_PROBLEM = 380
 
 
 class _Loader(yaml.CSafeLoader):
@@ -109,9 +109,9 @@ def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     """Return where (the line, from 1) and why a text can't be read, on one bounded line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return 1, one_line(error)[:_LONGEST_PROBLEM]
+        return 1, one_line(error)[:LONGEST_PROBLEM]
     line = "".join(text.split("\n")[mark.line : mark.line + 1])
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return mark.line + 1, "a tab is used for indentation: use spaces"
     why = one_line(f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}")
-    return mark.line + 1, why if len(why) <= _LONGEST_PROBLEM else f"{why[:_LONGEST_PROBLEM]}..."
+    return mark.line + 1, shortened(why, LONGEST_PROBLEM)

@@ -1,8 +1,11 @@
-"""Types are decoded in many threads at once, also when they are used for the first time."""
+"""Types are decoded in many threads at once; equal values become one object, but for those of long ago."""
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+
+from nodeagent.typed_values import intern
 
 _THREADS_MEET_NEW_TYPES = """
 import sys, threading
@@ -43,3 +46,29 @@ def test_threads_that_meet_a_new_type_together_decode_it() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "all decoded\n", "")
+
+
+def test_equal_values_are_one_object() -> None:
+    first, second = frozenset({"a", "b"}), frozenset({"b", "a"})
+    assert first is not second
+    assert intern(first) is intern(second)
+    assert intern(second) == second
+
+
+def test_values_of_two_types_are_not_one() -> None:
+    """`True` equals `1`."""
+    assert intern(1) is not intern(True)  # noqa: FBT003 - the value is the point
+
+
+def test_a_value_of_long_ago_is_let_go_of() -> None:
+    """Or an agent of many months would hold every hostname that ever was."""
+
+    class Value:
+        """A weak reference to it shows whether anything holds it."""
+
+    value = Value()
+    gone = weakref.ref(intern(value))
+    del value
+    for number in range(10_000):
+        intern(f"another {number}")
+    assert gone() is None

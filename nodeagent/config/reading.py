@@ -11,13 +11,12 @@ import msgspec
 import yaml
 
 from nodeagent.config.options import Config
-from nodeagent.errors import ConfigError, one_line
+from nodeagent.errors import ConfigError, one_line, shortened
 from nodeagent.typed_values import from_plain, plain_words
-from nodeagent.yaml_loader import compose, value_of, yaml_problem
+from nodeagent.yaml_loader import LONGEST_PROBLEM, compose, value_of, yaml_problem
 
 _LONGEST = 1024 * 1024
 """Characters; the API accepts no larger ConfigMap."""
-_LONGEST_PROBLEM = 380
 
 
 def read_config(path: Path | None) -> Config:
@@ -48,7 +47,7 @@ def parse_config(text: str, file: str) -> Config:
     if root is None or _is_null(root):
         return Config()
     problems = [
-        _shortened(f"{file}:{line}: {key or 'the file'}: {problem}")
+        shortened(one_line(f"{file}:{line}: {key or 'the file'}: {problem}"), LONGEST_PROBLEM)
         for line, key, problem in _problems(root, Config, "")
     ]
     if problems:
@@ -87,12 +86,6 @@ def _list_problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[i
             if item.value in seen:
                 yield _line(item), f"{key}[{index}]", "given twice"
             seen.add(item.value)
-
-
-def _shortened(problem: object) -> str:
-    """Return it on one line, and not all of a long value."""
-    text = one_line(problem)
-    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."
 
 
 def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN401 - a type

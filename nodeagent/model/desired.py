@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeagent.errors import shortened
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Unreadable
 
@@ -113,7 +114,7 @@ _MOST_NOTES = 32
 
 def bounded(text: str) -> str:
     """Return the text, shortened if it is long: what tenants write is in the reasons of many hostnames."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return shortened(text, _LONGEST)
 
 
 def some_notes(notes: Sequence[str], about: str = "") -> tuple[str, ...]:
