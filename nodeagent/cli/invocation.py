@@ -63,7 +63,7 @@ def _together(*options: _Decorator) -> _Decorator:
 
 
 _FORMATS = click.Choice(["text", "json"])
-_PATH = click.Path(path_type=Path)
+_PATH = click.Path(path_type=Path, readable=False)
 config_option = option(
     "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); default: built-in values."
 )

@@ -101,7 +101,10 @@ def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:
 def _rows(line: Line, width: int) -> Iterator[str]:
     parts = [Styled(printable(part.text), part.colour, part.bold) for part in _parts(line)]
     text = "".join(part.text for part in parts).rstrip()
-    columns = [match.end() for match in _COLUMN.finditer(text) if match.end() < width / 2]
+    longest = max(map(len, text.split()), default=0)  # and may have no room in a column so far to the right
+    columns = [
+        match.end() for match in _COLUMN.finditer(text) if match.end() < min(width / 2, width - longest)
+    ]
     indent = columns[-1] if columns else 2
     command = text.lstrip().startswith("$ ")
     for start, end in (

@@ -1,6 +1,8 @@
 """Whatever any object holds, nothing that is shown to a person holds a letter that could steer a terminal."""
 
 import json
+import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
@@ -148,3 +150,28 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     assert r"\udcff\x1b[31m.yaml" in terminal_text(report_lines(report("Plan", "node1", desired, comparison)))
     (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
     assert r"\udcff" in entry["where"]
+
+
+_WORDS = st.lists(st.text("ab-$':", min_size=1, max_size=20), min_size=1, max_size=30)
+
+
+@given(_WORDS, st.integers(0, 40), st.sampled_from(["", "- ", "+ ", "served   "]), st.integers(60, 100))
+def test_a_long_line_continues_within_the_width_and_loses_no_word(
+    words: list[str], indent: int, mark: str, width: int
+) -> None:
+    line = " " * indent + mark + " ".join(words)
+    rows = terminal_text([line], width).splitlines()
+    assert all(len(row) <= width for row in rows)
+    assert " ".join(rows).split() == line.split()
+    coloured = terminal_text([(" " * indent, Styled(mark, "green"), Styled(" ".join(words), "red"))], width)
+    assert click.unstyle(coloured).splitlines() == rows
+
+
+def test_a_long_command_is_still_the_same_to_a_shell() -> None:
+    command = f"kubectl patch service web -p '{{\"status\": {{}}}}' {'--option value ' * 9}"
+    rows = terminal_text([f"    $ {command}"], 60).splitlines()
+    assert len(rows) > 2
+    assert max(map(len, rows)) <= 60
+    shown = "\n".join(rows).strip().removeprefix("$ ")
+    told = subprocess.run(["sh", "-c", f"printf '%s|' {shown}"], capture_output=True, text=True, check=True)
+    assert told.stdout.split("|")[:-1] == shlex.split(command)
