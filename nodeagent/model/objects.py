@@ -352,17 +352,17 @@ def by_age(found: Service | Ingress | Route | ControllerRoute | Gateway) -> Age:
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
 
 
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 
 
 def parse_bool(text: str) -> bool:
     """Return what Go's strconv.ParseBool makes of `text`. Raises ValueError, also for `yes` and `on`."""
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError(f"{quoted(text)} is neither true nor false")
+    if text not in _BOOLEANS:
+        raise ValueError(f"{quoted(text)} is neither true nor false")
+    return _BOOLEANS[text]
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:
