@@ -228,11 +228,8 @@ class Invocation(Struct, frozen=True):
         """Return the cluster, this node, and its states; hostnames are looked up, for ten seconds at most.
 
         `whole`: with hostnames even if none is wanted, and with the addresses of all nodes, for the doctor.
-
-        Raises:
-            ConfigError: there are Nodes, but none has the name, and it was given or has to be one
-                (`of_a_node`): what is decided for it would be wrong for this machine.
-            SourceError: the objects are not available.
+        Raises SourceError, or ConfigError if no Node has the name, and it was given or has to be one
+        (`of_a_node`): what is decided for it would be wrong for this machine.
         """
         snapshot, servers = self._observe(whole=whole)
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)

@@ -1,7 +1,4 @@
-"""One pass of the controller: reads CoreDNS's ConfigMaps, decides, writes; and notices what reverts them.
-
-Also the same once: what `plan` shows, and what `cleanup` removes.
-"""
+"""One pass over CoreDNS's ConfigMaps: reads, decides, writes; and notices what reverts them."""
 
 import json
 import time
@@ -74,13 +71,9 @@ def read(connection: Connection, namespace: str, name: str) -> CoreDnsConfigMap 
 
 
 def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> None:
-    """Write texts of one ConfigMap by key (None removes it), if it still is as it was read.
+    """Write texts of one ConfigMap by key (None removes it), if it still is as it was read. RBAC: update it.
 
-    RBAC: update it by name.
-
-    Raises:
-        ApplyError: it would be larger than the API accepts; nothing was changed.
-        SourceError: another program wrote it since, or the API has a problem; nothing was changed.
+    Where it raises ApplyError (larger than the API accepts) or SourceError, nothing was changed.
     """
     merged: dict[str, str | None] = {**config_map.data, **texts}
     data = {key: text for key, text in merged.items() if text is not None}
@@ -219,10 +212,7 @@ def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
 def decide_once(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> CoreDnsPass:
     """Decide; change nothing. Hostnames that need verification are looked up, for ten seconds at most.
 
-    Raises:
-        SourceError: objects are not available.
-        CorefileError: a Corefile can't be edited.
-        ConfigError: nodeagent's block has addresses of other relay ranges.
+    Raises SourceError, CorefileError, or ConfigError: nodeagent's block has addresses of other relay ranges.
     """
     snapshot = read_cluster(connection, node_name, config.relay.existing_service)
     maps = read_maps(connection, config)
@@ -289,9 +279,7 @@ def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
 def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
     """Remove nodeagent's block from every ConfigMap; return what was changed.
 
-    Raises:
-        CorefileError: a marker is unmatched; nothing was changed.
-        SourceError: an object could not be read or written, or another program wrote it meanwhile.
+    Raises SourceError, or CorefileError: a marker is unmatched; nothing was changed.
     """
     maps = _existing(connection, config)
     edits = decide_removal({path: config_map.data for path, config_map in maps.items()})

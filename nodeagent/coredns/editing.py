@@ -105,21 +105,11 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     never: Iterable[str] = (),
     ages: Ages = MappingProxyType({}),
 ) -> Edits:
-    """Decide for all ConfigMaps.
+    """Decide for all ConfigMaps; `standing` are the texts by key of those that exist.
 
     Every edit that it returns parses, and differs from the actual text only in nodeagent's own block (with
-    `adopt`, in hairpin-proxy's lines too).
-
-    Args:
-        desired: The plan, wildcards included.
-        standing: The texts by key of the ConfigMaps that exist; the one with the Corefile does.
-        config: The configuration.
-        adopt: Whether hairpin-proxy's lines give way.
-        never: The API server's names, which no wildcard may match.
-        ages: If unknown, a claim counts as older than any wildcard's.
-
-    Raises:
-        CorefileError: a Corefile can't be edited; the text says which, where and why.
+    `adopt`, in hairpin-proxy's lines too). No wildcard matches a name of the API server's (`never`). A claim
+    of unknown age counts as older than any wildcard's. Raises CorefileError, which says where and why.
     """
     options = config.coredns
     path, import_path = path_of(config, options.config_map), path_of(config, options.import_config_map)

@@ -30,13 +30,9 @@ def path_of(config: Config, config_map: str) -> str:
 
 
 def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str | None, list[str]]:
-    """Choose by `coredns.mode`; `importable`: whether the import ConfigMap exists.
+    """Return nodeagent's key in the import ConfigMap, None for the Corefile itself; and what to know of it.
 
-    Returns:
-        nodeagent's key in the import ConfigMap, None for the Corefile itself; and what a person should know.
-
-    Raises:
-        CorefileError: the configuration requires something that this cluster does not have.
+    `importable`: whether that ConfigMap exists. Raises CorefileError: `coredns.mode` can't be had here.
     """
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
@@ -95,9 +91,7 @@ def blocks_of(text: str) -> list[str]:
 def with_blocks(text: str, lines: Sequence[str]) -> str:
     """Return a Corefile with these lines, four spaces per level, in each server block that serves `.`.
 
-    Raises:
-        CorefileError: CoreDNS would reject the text, a marker is unmatched, or no server block serves
-            `.`; it says which line.
+    Raises CorefileError, also if there is no such server block.
     """
     user = without_blocks(text)
     roots = parse(user).roots

@@ -114,8 +114,6 @@ class Examination:
     """What the doctor examines.
 
     Attributes:
-        desired: the desired state of the node.
-        actual: the actual one.
         cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.

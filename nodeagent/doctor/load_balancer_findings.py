@@ -276,8 +276,7 @@ def policy_targets(
 def policy_text(targets: Iterable[Target], cluster: ClusterAnswers) -> str:
     """Return the policy and its binding as YAML for kubectl, with comments on how to use it.
 
-    Raises:
-        SourceError: no Service needs it, or the API server has no such policies; the text says why.
+    Raises SourceError: no Service needs it, or the API server has no such policies.
     """
     wanted = tuple(targets)
     if not wanted:

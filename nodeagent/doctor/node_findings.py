@@ -103,9 +103,7 @@ class NameObservation:
     Attributes:
         host: the answer of this host's resolver, hosts file included.
         upstream: the answer of the DNS server that the host queries.
-        cluster: the answer of CoreDNS; None if it could not be queried, and `cluster_why` says why.
-        load_balancers: the addresses of the cluster's load balancers.
-        relays: the addresses of this node's relay, or of the relay Service.
+        cluster: the answer of CoreDNS; None if it could not be queried.
         decision: what nodeagent decides on the hostname; None if no object claims it.
         behind_proxy: whether it is claimed for a load balancer that sends the PROXY header.
     """

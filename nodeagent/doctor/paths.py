@@ -61,7 +61,6 @@ class PathObservation:
 
     Attributes:
         tls: whether the requests used TLS.
-        load_balancer: what the load balancer's address answered.
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
         redirected: whether DNAT to the relay is in the kernel; None if that could not be read.

@@ -1,7 +1,4 @@
-"""Which connections are made: to the cluster's own load balancers, at their own addresses and ports.
-
-EFFECTS: connections only, in `observe`.
-"""
+"""Which connections are made: to the cluster's own load balancers, at their own addresses and ports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,17 +37,11 @@ def find_targets(
     rules: AddressRules,
     facts: Facts,
 ) -> tuple[Target, ...]:
-    """Return one target for each address and TCP port, but never the API server's own endpoint.
+    """Return one target for each address and TCP port; the namespaces have their turns.
 
-    For a load balancer that is not known to send PROXY, only the ports that are HTTP or TLS by name or
-    number: other services on it are not disturbed. The namespaces have their turns.
-
-    Args:
-        services: the load balancers, with the version of the PROXY header that each port is known to send.
-        hosts: the hostname to request from each.
-        resolved: the addresses of the names by which load balancers are published.
-        rules: what no node redirects is not connected to either, such as clouds' metadata.
-        facts: the API servers.
+    Of ports that are not known to send PROXY, only those that are HTTP or TLS by name or number: other
+    services are not disturbed. Never the API server's own endpoint, or what no node redirects (`rules`), such
+    as clouds' metadata. `resolved` are the addresses of load balancers' names.
     """
     found: list[Target] = []
     for service, versions in in_turn(services, lambda one: one[0].ref.namespace):
