@@ -46,6 +46,11 @@ class Planner:
         hostnames = self._hostnames.plan(claims, _following(facts, plans))
         self.standing = hostnames.standing
         self.standing_at = {each: plan.service.ref for plan in plans for each in plan.hosts_addresses}
+        own = {  # what to ask DNS about load balancers' own hostnames
+            name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
+            for plan in plans
+            for name in plan.own_names
+        }
         relays = [plan.relay for plan in plans if plan.relay is not None]
         listeners = tuple(listener for relay in relays for listener in relay.listeners)
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
@@ -79,7 +84,7 @@ class Planner:
                 *(() if config.hosts.enabled or hostnames.names else (_NO_HOSTNAMES,)),
                 *sorted([*_problems(snapshot), *notes]),
             ),
-            questions=_questions(hostnames.questions, plans),
+            questions={**hostnames.questions, **own} if own else hostnames.questions,
             only_adds=bool(snapshot.pending),
         )
 
@@ -111,18 +116,6 @@ def _following(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
 
 _USERS_PART = 32
 """Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
-
-
-def _questions(
-    claimed: Mapping[str, DnsQuestion], plans: Iterable[LoadBalancerPlan]
-) -> Mapping[str, DnsQuestion]:
-    """Return what to ask DNS, about hostnames that are claimed and about load balancers' own."""
-    own = {
-        name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
-        for plan in plans
-        for name in plan.own_names
-    }
-    return {**claimed, **own} if own else claimed
 
 
 def _problems(snapshot: Snapshot) -> Iterator[str]:

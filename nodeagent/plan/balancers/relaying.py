@@ -254,7 +254,6 @@ class ExistingRelay:
         node = self._facts.node_name
         # This node's own pod first, then rendezvous hashing, so one pod's end moves few.
         best = max(
-            ready,
-            key=lambda one: (one.node_name == node, sha256(f"{node} {one.address}".encode()).digest()),
+            ready, key=lambda one: (one.node_name == node, sha256(f"{node} {one.address}".encode()).digest())
         )
         return Endpoint(best.address, best.port)

@@ -10,6 +10,9 @@ from nodeagent.plan.identity.rows import Certificate, Provider, Switch
 _BETA = "service.beta.kubernetes.io"
 _AWS = f"{_BETA}/aws-load-balancer"
 _LINODE = f"{_BETA}/linode-loadbalancer"
+_OCI = f"{_BETA}/oci-load-balancer"
+_VULTR = f"{_BETA}/vultr-loadbalancer"
+_DO = f"{_BETA}/do-loadbalancer"
 _STACKIT_PORTS = (
     "lb.stackit.cloud/tcp-proxy-protocol-ports-filter",
     "yawol.stackit.cloud/tcpProxyProtocolPortsFilter",
@@ -59,25 +62,16 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "DigitalOcean",
         ("digitalocean",),
-        (
-            Switch(
-                f"{_BETA}/do-loadbalancer-enable-proxy-protocol",
-                read.digitalocean,
-                beside=(read.DIGITALOCEAN_TYPE,),
-            ),
-        ),
+        (Switch(f"{_DO}-enable-proxy-protocol", read.digitalocean, beside=(read.DIGITALOCEAN_TYPE,)),),
         # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
         certificates=tuple(
             Certificate(
-                f"{_BETA}/do-loadbalancer-certificate-{end}",
-                read.tls_on(
-                    f"{_BETA}/do-loadbalancer-{key}", default, f"{_BETA}/do-loadbalancer-tls-passthrough"
-                ),
+                f"{_DO}-certificate-{end}", read.tls_on(f"{_DO}-{key}", default, f"{_DO}-tls-passthrough")
             )
             for end in ("id", "name")
             for key, default in (("tls-ports", "443"), ("http2-ports", ""))
         ),
-        hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"',
+        hostname=f'{_DO}-hostname: "lb.example.com"',
         doubt=read.digitalocean_doubt,
         switched_on="`true` ¹; not for `do-loadbalancer-type: REGIONAL_NETWORK`, which sends none and"
         " is the default since controller 0.1.61: without a type, a note says so",
@@ -172,23 +166,18 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Vultr",
         ("vultr",),
-        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", read.boolean(), otherwise_off=True),),
+        (Switch(f"{_VULTR}-proxy-protocol", read.boolean(), otherwise_off=True),),
         # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
         certificates=(
             *(
                 Certificate(
-                    f"{_BETA}/vultr-loadbalancer-{key}",
-                    read.tls_on(
-                        f"{_BETA}/vultr-loadbalancer-https-ports",
-                        "",
-                        f"{_BETA}/vultr-loadbalancer-ssl-pass-through",
-                    ),
+                    f"{_VULTR}-{key}", read.tls_on(f"{_VULTR}-https-ports", "", f"{_VULTR}-ssl-pass-through")
                 )
                 for key in ("ssl", "auto-ssl")
             ),
-            Certificate(f"{_BETA}/vultr-loadbalancer-protocol", read.tls_where("https")),
+            Certificate(f"{_VULTR}-protocol", read.tls_where("https")),
         ),
-        hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"',
+        hostname=f'{_VULTR}-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
     ),
     # The status of AWS's load balancers holds only a host name.
@@ -239,14 +228,9 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Load Balancer)",
         ("oci",),
-        (Switch(f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version", read.NUMBER),),
+        (Switch(f"{_OCI}-connection-proxy-protocol-version", read.NUMBER),),
         # load_balancer_spec.go:320 (the list of ports alone decides), load_balancer_util.go:747.
-        certificates=(
-            Certificate(
-                f"{_BETA}/oci-load-balancer-ssl-ports",
-                read.tls_on(f"{_BETA}/oci-load-balancer-ssl-ports", ""),
-            ),
-        ),
+        certificates=(Certificate(f"{_OCI}-ssl-ports", read.tls_on(f"{_OCI}-ssl-ports", "")),),
         kind=_OCI_LB,
         kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,
