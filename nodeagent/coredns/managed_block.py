@@ -32,7 +32,7 @@ def path_of(config: Config, config_map: str) -> str:
 def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str | None, list[str]]:
     """Return nodeagent's key in the import ConfigMap, None for the Corefile itself; and what to know of it.
 
-    `importable`: whether that ConfigMap exists. Raises CorefileError: `coredns.mode` can't be had here.
+    `importable`: whether that ConfigMap exists. Raises CorefileError: `coredns.mode` is not available here.
     """
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
