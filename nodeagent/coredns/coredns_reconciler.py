@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -172,11 +173,13 @@ class CoreDnsReconciler:
             clock, limit=3, window=3600.0, first=60.0, longest=3600.0, forget=7200.0
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
+        self._standing_at: Mapping[IPAddress, ObjectRef] = {}
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
         """Make one pass. Where it raises NodeagentError, as `decide_once`, nothing was changed."""
         maps = read_maps(self._connection, config)
-        desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt)
+        at = self._standing_at
+        desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt, standing_at=at)
         written, conflicts, errors = [], [], {}
         for path, group in _by_config_map(edits.edits):
             config_map = maps[path]
@@ -198,6 +201,11 @@ class CoreDnsReconciler:
             self._remember(group)
             if put_back and (delay := self._backoff.wrote(path)):
                 conflicts.append(_conflict(config_map, delay))
+        now = {each.address: each.load_balancer for each in desired.addresses}
+        # What could not be written is answered as before.
+        self._standing_at = (
+            now if len(written) == len({each.config_map for each in edits.pending}) else {**now, **at}
+        )
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:
@@ -232,6 +240,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     config: Config,
     *,
     adopt: bool,
+    standing_at: Mapping[IPAddress, ObjectRef] = MappingProxyType({}),
 ) -> tuple[Desired, Edits]:
     contents = {path: each.data for path, each in maps.items()}
     names = (config.coredns.config_map, config.coredns.import_config_map)
@@ -260,6 +269,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
         api_servers=known.endpoints,
         api_server_names=known.names,
         standing_names=standing,
+        standing_at=standing_at,
         dns=dns,
         takes_wildcards=True,
         notes=known.notes,

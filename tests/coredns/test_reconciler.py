@@ -26,6 +26,7 @@ from nodeagent.errors import ApplyError, ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
+from nodeagent.plan.balancers.capacity import allocate
 from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -36,6 +37,7 @@ from tests.coredns import corpus
 from tests.coredns.cluster import ADDRESS, CONFIG, add_name, config_map, corefile, fill, put
 from tests.coredns.real import answer_of
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
+from tests.plan.made_up import service
 from tests.testbed.waiting import wait_until
 
 
@@ -127,6 +129,30 @@ def test_a_load_balancer_that_publishes_only_a_hostname_is_served_by_coredns_too
     moved = DnsReply(DnsOutcome.ADDRESSES, (ip_address("198.51.100.99"),))
     reconciler.reconcile({**known, name: DnsAnswer(moved, moved)}, config)
     assert model_answer(corefile(api), name) == PASSED_ON
+
+
+def test_an_older_load_balancer_that_takes_a_relay_address_gets_no_hostname_that_is_answered_there(
+    api: ApiServer, reconciler: Kept
+) -> None:
+    text = "hosts: {verify: allow, allow: [example.com]}\nrelay: {ipv4: 169.254.66.0/29}"
+    options, own = parse_config(text, "nodeagent.yaml"), {"nodeagent.io/proxy-protocol": "v2"}
+    (taken,) = allocate([service("later", namespace="ingress")], options.relay.ipv4).values()
+    older = (service(f"t{number}", namespace="a-tenant") for number in range(99))
+    name = next(each.ref.name for each in older if taken in allocate([each], options.relay.ipv4).values())
+    theirs = objects.load_balancer(name, "a-tenant", addresses=["203.0.113.66"], annotations=own)
+    api.store.create(objects.service(name, "a-tenant"))
+    api.store.create(objects.load_balancer("later", "ingress", addresses=["203.0.113.11"], annotations=own))
+    api.store.apply(objects.ingress("site", hosts=["app.example.com"], addresses=["203.0.113.11"]))
+    reconciler.reconcile(config=options)
+    assert model_answer(corefile(api), "app.example.com") == str(taken)
+    api.store.apply(theirs)
+    api.store.create(objects.ingress("a", "a-tenant", hosts=["app.example.com"], addresses=["203.0.113.66"]))
+    held = {
+        each.address: each.load_balancer for each in reconciler.reconcile(config=options).desired.addresses
+    }
+    assert held[taken].namespace == "a-tenant"
+    answered = ip_address(model_answer(corefile(api), "app.example.com"))
+    assert held[answered].namespace == "ingress"
 
 
 def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
