@@ -10,7 +10,7 @@ from nodeagent.cli.report import edit_lines
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
 from nodeagent.coredns.editing import Edit, decide, decide_removal
-from nodeagent.coredns.managed_block import block_names, without_blocks
+from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.parsing import CorefileError, own_names, parse
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
@@ -111,16 +111,6 @@ def test_a_corefile_without_reload_is_reported() -> None:
     assert decide(PLAN, standing("gke-like"), CONFIG, adopt=False).remarks == ()
 
 
-@pytest.mark.parametrize("local", ["node-local-dns", "kubespray-nodelocaldns"])
-def test_the_node_local_cache_gets_them_too(local: str) -> None:
-    edits = decide(PLAN, standing("kubeadm", node_local=local), CONFIG, adopt=False)
-    after = texts(edits.pending)[LOCAL, "Corefile"]
-    assert after is not None
-    assert model_answer(after, "any.apps.example.com") == RELAY
-    removal = decide_removal({MAIN: {"Corefile": "."}, LOCAL: {"Corefile": after}})
-    assert texts(removal)[LOCAL, "Corefile"] == corpus.corefile(local)
-
-
 def test_a_node_local_cache_that_cant_be_edited_keeps_nothing_else_back() -> None:
     broken = standing("kubeadm") | {LOCAL: {"Corefile": ".:53 {\n"}}
     edits = decide(PLAN, broken, CONFIG, adopt=False)
@@ -140,18 +130,6 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     assert other.status is DecisionStatus.SERVED
     (edit,) = edits.pending
     assert block_names([edit.after or ""]).keys() == {"other.corp.example.org"}
-
-
-def test_what_imported_files_set_is_left_to_them() -> None:
-    data = {
-        "my.override": "hosts {\n  10.0.0.1 app.example.com\n  fallthrough\n}\n",
-        "my.server": "zone.example.com:53 {\n  forward . 10.0.0.2\n}\n",
-        "broken.server": "{",
-    }
-    plan = desired("app.example.com", "x.zone.example.com", "other.example.com")
-    edits = decide(plan, standing("k3s", data), CONFIG, adopt=False)
-    assert [decision.code for decision in edits.decisions] == ["UserLine", "ServerBlock", "Verified"]
-    assert "line 2 of the key my.override" in edits.decisions[0].reason
 
 
 def test_a_wildcard_answers_neither_the_api_server_s_name_nor_the_cluster_s_domain() -> None:
@@ -235,23 +213,6 @@ def test_a_wildcard_does_not_match_a_name_that_is_rejected_or_excluded(excluded:
     assert "db.example.com, which" in edits.decisions[0].reason
 
 
-def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
-    plan = desired("app.example.com", "new.example.com")
-    left = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=False)
-    assert [decision.code for decision in left.decisions] == ["HairpinProxyLine", "Verified"]
-    assert "line 2 of the Corefile: --adopt takes it over" in left.decisions[0].reason
-    text = left.pending[0].after or ""
-    assert text.count("# Added by hairpin-proxy") == 2
-
-    adopted = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=True)
-    after = adopted.pending[0].after or ""
-    assert [decision.code for decision in adopted.decisions] == ["Verified", "Verified"]
-    assert "hairpin-proxy" not in after
-    assert model_answer(after, "app.example.com") == RELAY
-    user = corpus.corefile("hairpin-proxy").splitlines(keepends=True)
-    assert without_blocks(after) == "".join(line for line in user if "hairpin" not in line)
-
-
 def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
     text = corpus.corefile("k3s").replace("    errors\n", f"{line}    errors\n")
@@ -297,19 +258,6 @@ def test_a_diff_shows_what_changes_in_linear_time() -> None:
 def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
     with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
         decide(PLAN, {MAIN: {"x": "", "corefile": ""}}, CONFIG, adopt=False)
-
-
-def test_hairpin_proxys_lines_leave_an_imported_file_with_the_same_pass() -> None:
-    """CoreDNS asks `rewrite` before `template`, in whatever file they are."""
-    line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
-    imported = {"hairpin-proxy.override": line, "own.override": "log\n"}
-    left = decide(PLAN, standing("k3s", imported), CONFIG, adopt=False)
-    assert "hairpin-proxy.override" not in {edit.key for edit in left.pending}
-    adopted = decide(PLAN, standing("k3s", imported), CONFIG, adopt=True)
-    edits = {edit.key: edit.after for edit in adopted.edits if edit.config_map.endswith("custom")}
-    assert edits["hairpin-proxy.override"] is None
-    assert edits["own.override"] == "log\n"
-    assert "app.example.com" in {each.name for each in adopted.decisions if each.status == "served"}
 
 
 @pytest.mark.parametrize(
