@@ -1,7 +1,8 @@
 """The types of options' values: each parses its text, or says what to write instead."""
 
 import re
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
@@ -31,7 +32,8 @@ class PortRange(str):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError with what to write instead."""
-        if not re.fullmatch(r"[0-9]{1,5}-[0-9]{1,5}", text) or cls(text).ports.stop > 65536:
+        whole = re.fullmatch(r"[0-9]{1,5}-[0-9]{1,5}", text)
+        if not whole or not cls(text).ports or cls(text).ports.stop > 65536:
             raise ValueError(f"{text!r} is not a range of ports (example: 30000-32767)")
         return cls(text)
 
@@ -98,6 +100,11 @@ class AbsolutePath(PurePosixPath):
         return path
 
 
+_THIS_HOST = IPv4Network("0.0.0.0/8")
+"""No host can have such an address (RFC 1122, 3.2.1.3)."""
+_METADATA = IPv4Address("169.254.169.254")
+
+
 class RelayRange4(IPv4Network):
     """The range of IPv4 relay addresses."""
 
@@ -108,6 +115,8 @@ class RelayRange4(IPv4Network):
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
+        if network.is_reserved or network[0] in _THIS_HOST or _METADATA in network:
+            raise ValueError(f"{text!r}: must have no reserved address, nor {_METADATA}, clouds' metadata")
         return network
 
 
@@ -132,11 +141,13 @@ class AddressRange(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError: it has host bits set, or names an interface."""
-        if "%" in text:
-            raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
+        """Return the range, or ValueError: it is none, has host bits set, or names an interface."""
         _reject_host_bits(text)
-        return cls(text)
+        found = cls(text)
+        with suppress(ValueError):
+            if "%" not in found.network.with_prefixlen:
+                return found
+        raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
 
     @property
     def network(self) -> IPNetwork:

@@ -62,6 +62,7 @@ def test_an_error_has_the_line_the_key_and_what_to_write(text: str, complaint: s
 
 
 _VALUES = [
+    ("loadBalancers.nodePortRange", "32767-30000", "'32767-30000' is not a range of ports"),
     ("loadBalancers.detect", "'yes'", "must be true or false, not text"),
     ("loadBalancers.services", "ingress-nginx/controller", "must be a list"),
     ("relay.kind", "sidecar", "'sidecar' is not one of node, service"),
@@ -78,6 +79,9 @@ _VALUES = [
     ("relay.ipv6", "'fd00::/63'", "must be a range of /64 to /125"),
     ("relay.ipv6", "'fd00::/126'", "must be a range of /64 to /125"),
     ("relay.ipv4", "169.0.0.0/15", "must be a range of /16 to /29"),
+    ("relay.ipv4", "169.254.0.0/16", "must have no reserved address, nor 169.254.169.254"),
+    ("relay.ipv4", "0.0.0.0/16", "must have no reserved address"),
+    ("relay.ipv4", "255.255.255.0/24", "must have no reserved address"),
     ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
     ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
     ("relay.service", "hairpin-proxy", "must be a mapping of keys"),
@@ -105,7 +109,10 @@ _ENTRIES = [
     ("hosts.dnsServers", "dns.example.com", "'dns.example.com' is not a DNS server's address"),
     ("hosts.dnsServers", "192.0.2.53:0", "'192.0.2.53:0' is not a DNS server's address"),
     ("dnat.podCIDRs", "10.244.1.7/24", "10.244.1.7/24 has host bits set: write 10.244.1.0/24"),
-    ("dnat.podCIDRs", "example.com", "'example.com' does not appear to be an IPv4 or IPv6 network"),
+    ("dnat.podCIDRs", "example.com", "'example.com' is not a range of addresses"),
+    ("loadBalancers.refuse", "192.0.2.1-192.0.2.9", "'192.0.2.1-192.0.2.9' is not a range of addresses"),
+    ("loadBalancers.addressRanges", "''", "'' is not a range of addresses"),
+    ("loadBalancers.addressRanges", "' 192.0.2.0/24'", "' 192.0.2.0/24' is not a range of addresses"),
     ("loadBalancers.services", "ingress-nginx/controller", "must be a mapping of keys"),
     ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: v3}", "'v3' is not one of v1, v2"),
     ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),

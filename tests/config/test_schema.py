@@ -34,7 +34,7 @@ def test_the_published_schema_is_the_codes_own() -> None:
         "loadBalancers: {services: [{namespace: a, name: b, proxyProtocol: v2, ports: [443]}]}",
         "loadBalancers: {ingressClasses: [{class: nginx, namespace: a, name: b}]}",
         "hosts: {dnsServers: ['192.0.2.53', '[2001:db8::53]:5353'], allow: [corp.example.com]}",
-        "relay: {ipv4: 169.254.0.0/16, ipv6: 'fd00::/125', interface: lo}",
+        "relay: {ipv4: 169.253.0.0/16, ipv6: 'fd00::/125', interface: lo}",
         "relay: {ipv4: 169.254.66.0/29, ipv6: 'fd00::/64'}",
         "dnat: {podCIDRs: [10.244.1.0/24, 'fd00:10:244::/64'], pods: false}",
         "telemetry: {listen: ''}",

@@ -89,6 +89,30 @@ def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer
     assert of_service(planned, "green") == of_service(before, "green")
 
 
+@pytest.mark.parametrize(
+    ("network", "what"),
+    [
+        ("10.96.0.0/16", "ClusterIPs of Services"),
+        ("10.97.0.0/16", "ClusterIPs of Services"),
+        ("10.244.1.0/29", "pods"),
+        ("198.51.100.0/24", "this node's own address"),
+        ("203.0.113.0/24", "the API server"),
+    ],
+)
+def test_a_relay_range_in_which_the_cluster_or_the_node_lives_is_refused(network: str, what: str) -> None:
+    """The guard would keep the node off the network, off its Services or off its pods."""
+    cluster = Snapshot(
+        services=(service(),),
+        node=Node("node1", (ip_network("10.244.1.0/24"),), (ip_address("198.51.100.7"),)),
+        service_ranges=(ServiceRange("kubernetes", (ip_network("10.97.0.0/16"),)),),
+    )
+    facts = replace(FACTS, api_servers=frozenset({endpoint("203.0.113.9:6443")}))
+    planned = plan(cluster, facts, config(f"relay: {{ipv4: {network}}}"))
+    (decision,) = planned.load_balancers
+    assert (decision.code, bool(planned.dnat)) == ("AddressInUse", False)
+    assert f"relay.ipv4, {network}, has {what}: choose another range" in decision.reason
+
+
 def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
     """A second pass finds the first one's work."""
     first = desired(service())

@@ -6,7 +6,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, sort_key
 from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
@@ -51,6 +51,10 @@ class OwnRelay:
             self._source_addresses.setdefault(address.version, address)
         self._unsupported = unsupported_families(snapshot, facts)
         self._facts = facts
+        self._in_use: dict[int, str] = {
+            network.version: _in_use(network, snapshot, facts, config)
+            for network in (config.relay.ipv4, config.relay.ipv6)
+        }
 
     def plan(
         self, service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible
@@ -105,8 +109,11 @@ class OwnRelay:
     def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Conclusion:
         """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
+        network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
+        if what := self._in_use[family]:
+            reason = f"relay.ipv{family}, {network}, has {what}: choose another range, the same on every node"
+            return refused("AddressInUse", reason)
         if address is None:
-            network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
             reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
             return refused("RangeExhausted", reason)
         for standing in self._facts.addresses:
@@ -164,6 +171,25 @@ class OwnRelay:
             node_address = self._source_addresses.get(family) if version else None
             found.append(Listener(bind, server, version, service.ref, node_address))
         return tuple(found)
+
+
+def _in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) -> str:
+    """Return what else has addresses in the relay's range; empty for nothing.
+
+    The guard drops what others send to the range, and no later chain translates it: a node would lose its
+    network, its pods or its Services.
+    """
+    node = snapshot.node
+    pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
+    services = [network for each in snapshot.service_ranges for network in each.networks]
+    cluster_ips = (address for service in snapshot.services for address in service.cluster_ips)
+    if any(network.overlaps(relay) for network in pods):
+        return "pods"
+    if any(network.overlaps(relay) for network in services) or any(each in relay for each in cluster_ips):
+        return "ClusterIPs of Services"
+    if any(each in relay for each in (node.addresses if node else ())):
+        return "this node's own address"
+    return "the API server" if any(each.address in relay for each in facts.api_servers) else ""
 
 
 class ExistingRelay:

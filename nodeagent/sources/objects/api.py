@@ -304,7 +304,7 @@ def decode(raw: Raw, expected: type[_Object]) -> _Object:
         if isinstance(raw, bytes):
             return from_json(raw, expected)
         return from_plain(raw, expected)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise DecodingError(one_line(plain_words(error))) from error
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.model.objects import Unreadable
+from nodeagent.model.objects import Ingress, Unreadable
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
 from nodeagent.sources.kubernetes.errors import ApiRequest
@@ -103,6 +103,15 @@ def test_objects_without_name_or_version_are_reported(api: ApiServer, connection
     found = read_list(connection, resource()).items.values()
     where = [item.value.where for item in found if isinstance(item.value, Unreadable)]
     assert where == ["Ingress without a usable name", "Ingress default/a", "Ingress without a usable name"]
+
+
+def test_an_object_that_is_no_text_in_utf_8_hides_no_others(api: ApiServer, connection: Connection) -> None:
+    head = b'{"metadata":{"name":"%s","resourceVersion":"5"},"spec":{"ingressClassName":"%s"}}'
+    items = b",".join(head % pair for pair in [(b"odd", b"\xff"), (b"good", b"nginx")])
+    body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
+    api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
+    values = [type(item.value) for item in read_list(connection, resource()).items.values()]
+    assert values == [Unreadable, Ingress]
 
 
 def test_large_objects_come_a_few_at_a_time(
