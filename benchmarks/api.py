@@ -59,8 +59,9 @@ class Api:
         world.node1.run(["mkdir", "-p", _ACCOUNT])
         world.node1.run(["tee", f"{_ACCOUNT}/token"], stdin="bench\n")
         world.node1.run(["tee", f"{_ACCOUNT}/ca.crt"], stdin=certificate.read_text("ascii"))
-        command = [sys.executable, "-m", "tests.apiserver", server, str(_PORT), str(MANIFESTS)]
-        command += [str(certificate), str(key), str(_BOOKMARK_SECONDS)]
+        command = [sys.executable, "-m", "tests.apiserver", "--address", server, "--port", str(_PORT)]
+        command += ["--objects", str(MANIFESTS), "--tls-cert", str(certificate), "--tls-key", str(key)]
+        command += ["--bookmarks", str(_BOOKMARK_SECONDS)]
         process = world.lb.popen(command, log="apiserver", env={"PYTHONPATH": str(ROOT)})
         world.lb.await_port(_PORT, process)
         self._tls = ssl.create_default_context(cafile=certificate)
