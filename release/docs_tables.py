@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import yaml
@@ -25,7 +26,8 @@ from nodeagent.doctor.findings import EXIT_CODES, Code
 from nodeagent.observe.event_recorder import EVENT_NAME_CODES
 from nodeagent.observe.status import Status
 from nodeagent.plan.identity.providers import PROVIDERS
-from nodeagent.plan.identity.ways_out import first_way
+from nodeagent.plan.identity.rows import Provider, Spelling
+from nodeagent.plan.identity.ways_out import Way
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 from release.schemas import CHART, described
 from tests.agent.happening import everything
@@ -147,6 +149,17 @@ _OTHER_FIXES = (
 )
 
 
+def first_way(provider: Provider) -> Way | Literal["none"]:
+    """Return the best way of one row; `none` if it needs none."""
+    if provider.publishes_hostname:
+        return "none"
+    if provider.ip_mode:
+        return "ip-mode"
+    if provider.ip_mode_on_request:
+        return "ip-mode-on-request"
+    return "hostname" if provider.hostname else "nodeagent"
+
+
 def _with_shortest_fixes(text: str) -> str:
     """Return README with what the doctor advises first for each row."""
     rows = []
@@ -169,7 +182,10 @@ def _with_providers(text: str) -> str:
             known = [f"`loadBalancerClass` {start}..." for start in one.classes[:1]]
             known += ["any cloud"] if not one.schemes else []
             name = f"{one.name}, {', '.join(known)}" if known else one.name
-            rows.append((name, ", ".join(keys), one.spelling))
+            read = one.switches[0].read
+            on, sends = (read.on, read.sends) if isinstance(read, Spelling) else ("", "")
+            spelling = f"{one.sends or sends}: {one.switched_on or on}"
+            rows.append((name, ", ".join(keys), spelling))
     head = ("provider", "annotation", "version: switched on by")
     return _replaced(text, "providers", _table(head, rows))
 

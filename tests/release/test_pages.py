@@ -17,7 +17,8 @@ from nodeagent.config.options import Config
 from nodeagent.model.desired import served
 from nodeagent.plan.identity.identify import Identity
 from nodeagent.plan.identity.providers import PROVIDERS
-from nodeagent.plan.identity.ways_out import first_way, ways_out
+from nodeagent.plan.identity.ways_out import ways_out
+from release.docs_tables import first_way
 from tests.plan.made_up import point, service
 
 _ROOT = Path(__file__).parents[2]

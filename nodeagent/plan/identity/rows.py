@@ -118,13 +118,6 @@ class Provider(Struct, frozen=True):
         """The provider's name without the kind of load balancer."""
         return self.name.partition(" (")[0]
 
-    @property
-    def spelling(self) -> str:
-        """Which version it sends, and what switches that on, as docs/configuration.md says it."""
-        read = self.switches[0].read
-        on, sends = (read.on, read.sends) if isinstance(read, Spelling) else ("", "")
-        return f"{self.sends or sends}: {self.switched_on or on}"
-
     def serves_class(self, name: str) -> bool:
         """Whether its controller serves a Service with this `spec.loadBalancerClass`."""
         beginnings = tuple(start for start in self.classes if start.endswith(("/", ".")))

@@ -40,17 +40,6 @@ def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tupl
     return tuple(_ways(service, identity, policy_api))
 
 
-def first_way(provider: Provider) -> Way | Literal["none"]:
-    """Return the best way of one row, for the pages' tables; `none` if it needs none."""
-    if provider.publishes_hostname:
-        return "none"
-    if provider.ip_mode:
-        return "ip-mode"
-    if provider.ip_mode_on_request:
-        return "ip-mode-on-request"
-    return "hostname" if provider.hostname else "nodeagent"
-
-
 _PRIVATE = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
