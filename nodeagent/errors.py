@@ -3,7 +3,7 @@
 An error says what failed, on which object, and what was left unchanged.
 """
 
-_LONGEST_NAME = 256
+_LONGEST_NAME, _LONGEST_QUOTE = 256, 60
 
 
 class NodeagentError(Exception):
@@ -44,9 +44,9 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def quoted(text: str, longest: int = 60) -> str:
+def quoted(text: str) -> str:
     """Return the text within quotes and on one line, shortened if it is long."""
-    return ascii(text) if len(text) <= longest else f"{text[:longest]!a}..."
+    return ascii(text) if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]!a}..."
 
 
 def cut_to_bytes(text: str, most: int) -> str:

@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,10 +64,9 @@ class AgentSettings(Struct, frozen=True):
 
 
 class WakeUp:
-    """What wakes the loop: events of any thread, and signals. `clock` returns monotonic seconds."""
+    """What wakes the loop: events of any thread, and signals."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         # A descriptor and not a condition: a signal handler may run in the loop's own thread between its last
         # check and its wait, and a condition would miss the handler's signal.
@@ -77,7 +76,7 @@ class WakeUp:
     def trigger(self) -> None:
         """Note a reason for a pass: the cluster changed, or an answer of DNS."""
         with self._lock:
-            self._first = self._clock() if self._first is None else self._first
+            self._first = time.monotonic() if self._first is None else self._first
         self.wake()
 
     def wake(self) -> None:

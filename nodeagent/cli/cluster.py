@@ -21,7 +21,7 @@ from nodeagent.cli.invocation import (
     object_option,
     option,
     output_option,
-    seconds_option,
+    timeout_option,
 )
 from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
 from nodeagent.cli.terminal import Line, Styled, show, table
@@ -41,13 +41,12 @@ namespace_option = option(
     default="nodeagent",
     help="Namespace of nodeagent's DaemonSet.",
 )
-timeout_option = seconds_option("--timeout", 1, 300, 10.0, "Time limit for each request to a node.")
 
 
 @click.command(epilog="Example: nodeagent fleet --kubeconfig FILE")
 @kubeconfig_option
 @namespace_option
-@timeout_option
+@timeout_option(300, 10.0, "Time limit for each request to a node.")
 @output_option("fleet-v1")
 def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: str) -> int:
     """Show the state of all nodes, worst first.
@@ -155,7 +154,7 @@ _LOGS = {f"log-{container}.txt": container for container in (AGENT, RELAY)}
 @click.command(epilog="Example: nodeagent bundle --node node3")
 @kubeconfig_option
 @namespace_option
-@seconds_option("--timeout", 1, 300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
+@timeout_option(300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
 @option("--node", "nodes", metavar="NAME", multiple=True, help="A node to include; default: the worst three.")
 @option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
 def bundle(
@@ -247,9 +246,7 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
     "The Deployment of `nodeagent coredns run`; empty if not installed.",
     optional=True,
 )
-@seconds_option(
-    "--timeout", 1, 86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection."
-)
+@timeout_option(86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection.")
 def uninstall(  # noqa: PLR0913 - the options
     *,
     config: Path | None,

@@ -136,9 +136,9 @@ class _Seconds(click.FloatRange):
     name = "number of seconds"
 
 
-def seconds_option(name: str, least: float, most: float, default: float, text: str) -> _Decorator:
-    """Return an option of seconds."""
-    return option(name, type=_Seconds(least, most), metavar="SECONDS", default=default, help=text)
+def timeout_option(most: float, default: float, text: str) -> _Decorator:
+    """Return the option for a time limit of 1 to `most` seconds."""
+    return option("--timeout", type=_Seconds(1, most), metavar="SECONDS", default=default, help=text)
 
 
 def connect(kubeconfig: Path | None) -> "Connection":

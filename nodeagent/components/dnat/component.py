@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from nodeagent.components.component import Component, Watch
-from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch, missing_table
+from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch, missing_nat
 from nodeagent.components.dnat.nft_script import TABLE, replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -128,7 +128,7 @@ def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[Dna
         return iptables, None
     if option == "nftables":
         raise obstacle
-    missing = [missing_table(family, "nat") for family in FAMILIES]
+    missing = [missing_nat(family) for family in FAMILIES]
     if all(missing):
         raise ApplyError(
             "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "

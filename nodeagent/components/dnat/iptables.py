@@ -155,16 +155,16 @@ _SOCKETS: Final[dict[Family, tuple[int, int]]] = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def missing_table(family: Family, table: TableName) -> str:
-    """Return what the kernel lacks for the table, which it makes if it can; empty if that is not known."""
+def missing_nat(family: Family) -> str:
+    """Return what the kernel lacks for its table nat, made if it can; empty if that is not known."""
     try:
-        _info(family, table)
+        _info(family, "nat")
     except PermissionError:
         return ""
     except OSError as error:
         return (
-            f"the kernel has no legacy table {table} of {PROGRAMS[family]} ({error.strerror}): modprobe ip"
-            f"{'6' if family == 6 else ''}table_{table} on the host"
+            f"the kernel has no legacy table nat of {PROGRAMS[family]} ({error.strerror}): modprobe "
+            f"ip{'6' if family == 6 else ''}table_nat on the host"
         )
     return ""
 

@@ -85,7 +85,7 @@ CLOUDS: tuple[Provider, ...] = (
         ("hcloud", "hrobot"),
         (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", read.boolean()),),
         # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
-        certificates=(Certificate(f"{_HCLOUD}/protocol", read.tls_where("https")),),
+        certificates=(Certificate(f"{_HCLOUD}/protocol", read.tls_for_https),),
         hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
         ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
         "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
@@ -175,7 +175,7 @@ CLOUDS: tuple[Provider, ...] = (
                 )
                 for key in ("ssl", "auto-ssl")
             ),
-            Certificate(f"{_VULTR}-protocol", read.tls_where("https")),
+            Certificate(f"{_VULTR}-protocol", read.tls_for_https),
         ),
         hostname=f'{_VULTR}-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
@@ -211,7 +211,7 @@ CLOUDS: tuple[Provider, ...] = (
         ("aws",),
         (
             Switch(f"{_AWS}-proxy-protocol", read.words({"*": "v2"})),
-            Switch(f"{_AWS}-proxy-protocol-per-target-group", read.listed_ports("v2")),
+            Switch(f"{_AWS}-proxy-protocol-per-target-group", read.listed_ports),
             Switch(f"{_AWS}-target-group-attributes.{{port}}", read.target_group_attributes),
             _AWS_ATTRIBUTES,
         ),

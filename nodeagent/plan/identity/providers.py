@@ -87,7 +87,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "IBM Cloud (VPC)",
         ("ibm",),
-        (Switch(f"{_IBM}-enable-features", read.member("proxy-protocol")),),
+        (Switch(f"{_IBM}-enable-features", read.feature),),
         publishes_hostname=True,
         switched_on="`proxy-protocol` among them",
         sends="v1",

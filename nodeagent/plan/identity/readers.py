@@ -77,9 +77,9 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
     return read
 
 
-def listed_ports(version: ProxyVersion) -> Reader:
-    """Read a list of port numbers: the others are off."""
-    return lambda value, _: {None: "off", **dict.fromkeys(map(_port, _items(value)), version)}
+def listed_ports(value: str, _: Service) -> Sends:
+    """Read a list of port numbers, on which version 2 is sent: the others are off."""
+    return {None: "off", **dict.fromkeys(map(_port, _items(value)), "v2")}
 
 
 def star_or_node_ports(value: str, service: Service) -> Sends:
@@ -138,9 +138,9 @@ def target_group_attributes(value: str, _: Service) -> Sends:
     return {}
 
 
-def member(word: str) -> Reader:
-    """Read a list of features: on if this one is among them."""
-    return lambda value, _: sent_on_all("v1" if word in _items(value) else "off")
+def feature(value: str, _: Service) -> Sends:
+    """Read a list of features: on if `proxy-protocol` is among them."""
+    return sent_on_all("v1" if "proxy-protocol" in _items(value) else "off")
 
 
 linode_version = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
@@ -238,9 +238,9 @@ def tls_everywhere(_: str, service: Service) -> frozenset[int]:
     return frozenset(service.tcp_ports)
 
 
-def tls_where(word: str) -> Ports:
-    """TLS ends on every port if the value is this word, in any case."""
-    return lambda value, service: frozenset(service.tcp_ports if value.lower() == word else ())
+def tls_for_https(value: str, service: Service) -> frozenset[int]:
+    """TLS ends on every port if the value is `https`, in any case."""
+    return frozenset(service.tcp_ports if value.lower() == "https" else ())
 
 
 def tls_on(key: str, default: str, unless: str = "") -> Ports:
