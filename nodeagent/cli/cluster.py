@@ -36,10 +36,7 @@ from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 namespace_option = option(
-    "--namespace",
-    metavar="NAME",
-    default="nodeagent",
-    help="Namespace of nodeagent's DaemonSet.",
+    "--namespace", metavar="NAME", default="nodeagent", help="Namespace of nodeagent's DaemonSet."
 )
 
 

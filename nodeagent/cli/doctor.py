@@ -7,14 +7,7 @@ from typing import Any, Literal
 import click
 from msgspec import Struct
 
-from nodeagent.cli.invocation import (
-    Invocation,
-    common_options,
-    connect,
-    invocation,
-    option,
-    output_option,
-)
+from nodeagent.cli.invocation import Invocation, common_options, connect, invocation, option, output_option
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import Examination, identities
@@ -209,11 +202,7 @@ def doctor_lines(document: DoctorDocument) -> list[Line]:
 
 def _table(rows: Sequence[Finding]) -> Iterator[Line]:
     cells = [
-        (
-            Styled(one.status.value, _COLOURS[one.status]),
-            one.subject,
-            f"{one_line(one.seen)} [{one.code}]",
-        )
+        (Styled(one.status.value, _COLOURS[one.status]), one.subject, f"{one_line(one.seen)} [{one.code}]")
         for one in rows
     ]
     for finding, line in zip(rows, table(cells, _WIDTH), strict=True):

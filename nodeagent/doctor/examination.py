@@ -10,11 +10,7 @@ from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
 from nodeagent.doctor.findings import CheckStatus, Code, Finding
-from nodeagent.doctor.load_balancer_findings import (
-    LEFT_ALONE,
-    LoadBalancerObservation,
-    load_balancer_finding,
-)
+from nodeagent.doctor.load_balancer_findings import LEFT_ALONE, LoadBalancerObservation, load_balancer_finding
 from nodeagent.doctor.node_findings import (
     NameObservation,
     data_plane_finding,

@@ -118,12 +118,7 @@ class Finding(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        code: Code,
-        subject: str,
-        seen: str,
-        evidence: Iterable[str] = (),
-        remedy: Iterable[str] = (),
+        cls, code: Code, subject: str, seen: str, evidence: Iterable[str] = (), remedy: Iterable[str] = ()
     ) -> Self:
         """Return the finding on `subject`, as a person would look it up: a sentence, observations, steps."""
         return cls(code.check, code, code.status, subject, seen, (*evidence,), (*remedy,))
@@ -134,13 +129,7 @@ Overall = Literal["healthy", "affected", "cannot-tell"]
 EXIT_CODES: Mapping[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
 # Without these, it is unknown whether the node is affected; anything else that is unknown changes nothing.
 _DECISIVE = frozenset(
-    {
-        Code.ProxyUnknown,
-        Code.LoadBalancerUnclear,
-        Code.ExternalIPs,
-        Code.PathUnclear,
-        Code.ObjectsUnreadable,
-    }
+    {Code.ProxyUnknown, Code.LoadBalancerUnclear, Code.ExternalIPs, Code.PathUnclear, Code.ObjectsUnreadable}
 )
 # What says most about a cause comes first in the sentence.
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject)

@@ -13,14 +13,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.address_rules import AddressRules
-from nodeagent.sources.connection_tests import (
-    Ending,
-    Probe,
-    ProbeOutcome,
-    arrives_at,
-    ask_all,
-    ask_each,
-)
+from nodeagent.sources.connection_tests import Ending, Probe, ProbeOutcome, arrives_at, ask_all, ask_each
 
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 _TLS_PORTS = frozenset({443, 6443, 8443, 9443})

@@ -16,10 +16,7 @@ def find_program(name: str) -> str | None:
 
 
 def run_program(
-    command: Sequence[str],
-    seconds: float,
-    text: str = "",
-    output: IO[bytes] | None = None,
+    command: Sequence[str], seconds: float, text: str = "", output: IO[bytes] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end, in the root directory; `command` begins with its path.
 

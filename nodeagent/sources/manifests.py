@@ -22,11 +22,7 @@ from nodeagent.sources.kubernetes.resources import (
     watched,
 )
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import (
-    decode_external_ips,
-    decode_relay_service,
-    describe,
-)
+from nodeagent.sources.objects.decoding import decode_external_ips, decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from nodeagent.yaml_loader import load, yaml_problem
 
@@ -54,11 +50,7 @@ def read_standard_input() -> bytes:
     return sys.stdin.buffer.read(_LARGEST_FILE + 1)
 
 
-def read_manifests(
-    source: Path | bytes,
-    node_name: str,
-    relay: tuple[str, str] | None = None,
-) -> Snapshot:
+def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] | None = None) -> Snapshot:
     """Read the manifests in the directory `source` (not below it, as kubectl does), one file, or a text.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
@@ -81,9 +73,7 @@ def read_manifests(
     found = ((value,) for value in gathered.objects.values() if value is not None)
     snapshot = assembled((*found, tuple(gathered.unreadable)))
     return replace(
-        snapshot,
-        other_cluster_ips=frozenset(gathered.cluster_ips),
-        external_ips=tuple(gathered.external_ips),
+        snapshot, other_cluster_ips=frozenset(gathered.cluster_ips), external_ips=tuple(gathered.external_ips)
     )
 
 

@@ -141,10 +141,7 @@ def test_records_go_to_standard_error_one_line_each(
     assert abs(datetime.now(UTC) - datetime.fromisoformat(told)) < timedelta(seconds=5)
 
 
-@pytest.mark.parametrize(
-    ("level", "shown"),
-    [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)],
-)
+@pytest.mark.parametrize(("level", "shown"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_the_level_is_for_our_own_records(
     level: LogLevel, shown: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

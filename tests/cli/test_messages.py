@@ -98,10 +98,7 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
     "no manifests": (lambda it: it.without_manifests().line.manifests.rmdir(), ("plan", "apply", "doctor")),
     "an empty directory": (lambda it: it.without_manifests(), ("plan", "apply", "doctor")),
     "a manifest with a tab": (lambda it: it.manifest("kind: Service\nspec:\n\ttype: x\n"), ("plan",)),
-    "only what is not YAML": (
-        lambda it: it.without_manifests().manifest("a: [b"),
-        ("plan",),
-    ),
+    "only what is not YAML": (lambda it: it.without_manifests().manifest("a: [b"), ("plan",)),
     "an empty list": (
         lambda it: it.without_manifests().manifest("kind: List\nitems: []\n"),
         ("plan", "apply", "doctor"),
@@ -119,10 +116,7 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         lambda it: it.line.write(nodes={"kind": "List", "items": [objects.node(name) for name in _NODES]}),
         ("plan", "apply", "doctor --from node"),
     ),
-    "another machine's Node": (
-        lambda it: it.line.write(node=objects.node("node1")),
-        ("apply",),
-    ),
+    "another machine's Node": (lambda it: it.line.write(node=objects.node("node1")), ("apply",)),
     "a Service that can't be used": (lambda it: it.line.write(service=service(ports=7)), ("plan",)),
     # The kubeconfig.
     "no kubeconfig": (lambda _: None, _ONLINE),
@@ -148,10 +142,7 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         ("fleet",),
     ),
     # The API server.
-    "a server that is not there": (
-        lambda it: it.kubeconfig().api.stop_listening(),
-        (*_ONLINE, "bundle"),
-    ),
+    "a server that is not there": (lambda it: it.kubeconfig().api.stop_listening(), (*_ONLINE, "bundle")),
     "a server that rejects the token": (lambda it: it.kubeconfig().fault(faults.Answer(401)), _ONLINE),
     "a server that forbids": (lambda it: it.kubeconfig().fault(faults.Answer(403)), _ONLINE),
     "a server that fails": (lambda it: it.kubeconfig().fault(faults.Answer(500)), (*_ONLINE, "bundle")),
@@ -173,14 +164,8 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         lambda it: it.kubeconfig().fault(faults.Answer(403), "*/daemonsets/*"),
         ("uninstall",),
     ),
-    "a DaemonSet without pods": (
-        lambda it: it.kubeconfig().without("pods"),
-        ("fleet",),
-    ),
-    "a cluster without nodes": (
-        lambda it: it.kubeconfig().without("pods", "nodes"),
-        ("fleet",),
-    ),
+    "a DaemonSet without pods": (lambda it: it.kubeconfig().without("pods"), ("fleet",)),
+    "a cluster without nodes": (lambda it: it.kubeconfig().without("pods", "nodes"), ("fleet",)),
     # Options.
     "options of the doctor": (
         lambda _: None,

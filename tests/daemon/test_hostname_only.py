@@ -44,9 +44,7 @@ def agent(world: World, api: ClusterApi, agents: Agents) -> Iterator[RunningAgen
         published = api.store.get(kind, name, namespace)
         published["status"] = _STATUS
         api.store.update(published)
-    services = [
-        {"namespace": "ingress-nginx", "name": "ingress-nginx-controller", "hostnameOnly": True},
-    ]
+    services = [{"namespace": "ingress-nginx", "name": "ingress-nginx-controller", "hostnameOnly": True}]
     config = write_config(
         world.tmp / "hostname-only.yaml",
         loadBalancers={"services": services},

@@ -52,11 +52,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
         restore_legacy(node, f":{_GENERATION} - [0:0]\n{rule}\n")
         kept.append(mark in legacy_rules(node))
 
-    with (
-        ClusterApi(world.lb, world.tmp) as api,
-        Agents(node, api, config) as agents,
-        meanwhile(restore),
-    ):
+    with ClusterApi(world.lb, world.tmp) as api, Agents(node, api, config) as agents, meanwhile(restore):
         agent = agents.start_ready()
         wait_until(lambda: is_on_top(node), "our jumps standing on top", seconds=_BOUND_SECONDS)
         entries = _entries(node)

@@ -30,12 +30,7 @@ _HEADER = """\
 """
 _KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "images"}
 # How strategic merge pairs the items of a list (patchMergeKey in k8s.io/api); other lists are replaced whole.
-_MERGE_KEYS = {
-    "containers": "name",
-    "volumes": "name",
-    "env": "name",
-    "volumeMounts": "mountPath",
-}
+_MERGE_KEYS = {"containers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath"}
 _DIRECTIVE = "$patch"
 
 

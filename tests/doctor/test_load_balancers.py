@@ -26,11 +26,7 @@ PROXIED = Identity(served("Annotated", "said so"), proxy=True)
 
 
 def _code(
-    found: Service,
-    *paths: Code,
-    detected: Identity = PROXIED,
-    off_node: bool = False,
-    by_fleet: bool = False,
+    found: Service, *paths: Code, detected: Identity = PROXIED, off_node: bool = False, by_fleet: bool = False
 ) -> Code:
     seen = LoadBalancerObservation(found, detected, None if off_node else paths, by_fleet=by_fleet)
     return Code[load_balancer_finding(seen, "v1.33.2").code]

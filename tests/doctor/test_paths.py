@@ -190,10 +190,7 @@ def test_where_a_controller_does_not_read_the_header_what_works_here_says_nothin
     ("seen", "words"),
     [
         (UNKNOWN, "list ingress/blue in loadBalancers.services (v1)"),
-        (
-            replace(UNKNOWN, controller=ONLY_V2, load_balancer=ONLY_V2),
-            "loadBalancers.services (v2)",
-        ),
+        (replace(UNKNOWN, controller=ONLY_V2, load_balancer=ONLY_V2), "loadBalancers.services (v2)"),
         (replace(BROKEN, controller=ONLY_V2), "make the load balancer send PROXY v2"),
         (replace(BROKEN, controller=PLAIN), "loadBalancers.ignore"),
         (replace(BROKEN, controller=DOWN), "pods behind Service ingress/blue"),

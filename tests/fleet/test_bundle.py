@@ -99,11 +99,7 @@ def _files_up_to(size: int) -> Iterator[None]:
 def test_what_can_not_be_done_is_said_and_leaves_nothing(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
     _cluster(api, "node1")
     api.containers.run(
-        NAMESPACE,
-        "nodeagent-node1",
-        "agent",
-        answering(status("node1")),
-        f"{os.urandom(50_000).hex()}\n",
+        NAMESPACE, "nodeagent-node1", "agent", answering(status("node1")), f"{os.urandom(50_000).hex()}\n"
     )
     file = tmp_path / "report.tar.gz"
     reply = ask("bundle", "--node", "node9", "-o", str(file))

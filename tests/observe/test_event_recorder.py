@@ -46,8 +46,7 @@ def test_what_is_no_business_of_the_owners_gets_no_event(desired: Desired) -> No
 
 
 @pytest.mark.parametrize(
-    ("code", "count"),
-    [("NotVerified", 9), ("TooManyHostnames", 3000), ("TooManyHostnamesInNamespace", 3000)],
+    ("code", "count"), [("NotVerified", 9), ("TooManyHostnames", 3000), ("TooManyHostnamesInNamespace", 3000)]
 )
 def test_many_refused_names_make_one_event_that_shows_some(code: str, count: int) -> None:
     (found,) = events(Desired(names=tuple(name(f"n{at}.example.test", code=code) for at in range(count))))

@@ -7,14 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.situations.situation import (
-    SENTENCES,
-    SITUATIONS,
-    Situation,
-    sentences,
-    situations,
-    write_down,
-)
+from tests.situations.situation import SENTENCES, SITUATIONS, Situation, sentences, situations, write_down
 
 for folder in [SITUATIONS / name for name in sys.argv[1:]] or situations():
     with tempfile.TemporaryDirectory() as directory:

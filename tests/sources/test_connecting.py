@@ -10,14 +10,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.connection_tests import (
-    Ending,
-    Probe,
-    ProbeOutcome,
-    ask,
-    ask_all,
-    proxy_line,
-)
+from nodeagent.sources.connection_tests import Ending, Probe, ProbeOutcome, ask, ask_all, proxy_line
 
 HOST = ip_address("127.0.0.1")
 _SHORT = 0.5

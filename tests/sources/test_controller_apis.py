@@ -38,13 +38,7 @@ def test_the_hosts_of_an_istio_gateway_may_name_a_namespace(tmp_path: Path, vers
 
 @pytest.mark.parametrize(
     ("gateways", "asks"),
-    [
-        ("[istio/public]", True),
-        ("[mesh, public]", True),
-        ("[mesh]", False),
-        ("[]", False),
-        ("", False),
-    ],
+    [("[istio/public]", True), ("[mesh, public]", True), ("[mesh]", False), ("[]", False), ("", False)],
 )
 def test_a_virtual_service_asks_for_names_only_at_a_gateway(
     tmp_path: Path, gateways: str, *, asks: bool

@@ -100,11 +100,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
 def _visit() -> Iterator[str]:
     """Bring a world up as a visitor does; yields what is printed, and ends it with Ctrl-D's end of input."""
     with subprocess.Popen(
-        _VISIT,
-        cwd=_ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        _VISIT, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

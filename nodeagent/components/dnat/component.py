@@ -17,12 +17,7 @@ from nodeagent.components.dnat.nftables import (
     NftMissingError,
     NftPermissionError,
 )
-from nodeagent.components.dnat.state import (
-    DnatBackend,
-    DnatChange,
-    DnatState,
-    difference,
-)
+from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
 from nodeagent.errors import ApplyError
 from nodeagent.linux.programs import find_program
 from nodeagent.model.addresses import FAMILIES

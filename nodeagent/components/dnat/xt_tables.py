@@ -24,12 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from nodeagent.components.dnat.xt_layout import (
-    PREFIX,
-    PROGRAMS,
-    Table,
-    TableName,
-)
+from nodeagent.components.dnat.xt_layout import PREFIX, PROGRAMS, Table, TableName
 from nodeagent.components.dnat.xt_rules import XtRule, decode, encode
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family

@@ -4,10 +4,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.dnat.component import choose
-from nodeagent.components.dnat.nftables import (
-    NftablesBackend,
-    NftError,
-)
+from nodeagent.components.dnat.nftables import NftablesBackend, NftError
 from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
 from nodeagent.linux import programs

@@ -88,10 +88,7 @@ def test_a_refusal_holds_haproxys_words() -> None:
     [
         (listener(owner=ObjectRef("Gateway", "a", "b")), "DNS labels"),
         (listener(owner=ObjectRef("Service", "a_b", "c")), "DNS labels"),
-        (
-            listener(owner=ObjectRef("Service", "a", "b\n  bind :1")),
-            "DNS labels",
-        ),
+        (listener(owner=ObjectRef("Service", "a", "b\n  bind :1")), "DNS labels"),
         (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is not a TCP port"),
         (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 65536)), "65536 is not a TCP port"),
         (

@@ -48,11 +48,7 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
     # A master that executes itself again says nothing at first, and without the last lines has no worker.
     with answering(path, _in_turn("", PROCESSES.partition("# workers")[0], PROCESSES)):
         assert read_processes(path, 5) == Processes(
-            master=1162,
-            workers=(1271,),
-            old_workers=(1233, 1230),
-            reloads=5,
-            failed_reloads=2,
+            master=1162, workers=(1271,), old_workers=(1233, 1230), reloads=5, failed_reloads=2
         )
 
 
@@ -60,10 +56,7 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
     ("answer", "expected"),
     [
         ("", Reload()),
-        (
-            "Success=1\n--\n[NOTICE] ready\n",
-            Reload(log="[NOTICE] ready"),
-        ),
+        ("Success=1\n--\n[NOTICE] ready\n", Reload(log="[NOTICE] ready")),
         ("Success=0\n--\n[ALERT] bad\n", Reload(refused=True, log="[ALERT] bad")),
     ],
 )

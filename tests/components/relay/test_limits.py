@@ -68,9 +68,7 @@ def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods
 @isolated
 def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> None:
     options = RelayOptions(
-        launch=True,
-        max_connections=160,
-        max_connections_per_listener=1000 if limit == "all" else 100,
+        launch=True, max_connections=160, max_connections_per_listener=1000 if limit == "all" else 100
     )
     other = listener(port=80, node=NODE)
     relays = KeptRelay(options)

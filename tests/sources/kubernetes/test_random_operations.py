@@ -14,12 +14,7 @@ from tests.apiserver import GATEWAY_API, ApiError, ApiServer, Ending, Object, fa
 from .watching import NODE, Watched, until, watching
 
 RELAY = ("hairpin-proxy", "relay")
-TIMING = Timing(
-    idle_timeout=0.3,
-    shortest_watch=0.05,
-    backoff=(0.002, 0.02),
-    discovery=(0.05, 0.1),
-)
+TIMING = Timing(idle_timeout=0.3, shortest_watch=0.05, backoff=(0.002, 0.02), discovery=(0.05, 0.1))
 OPERATIONS = 500
 OPERATIONS_OF_A_SOAK = 5000
 

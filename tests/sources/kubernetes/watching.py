@@ -61,13 +61,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self.cluster = Cluster(
-            self.connection,
-            NODE,
-            self.relay,
-            on_change=self._changed,
-            timing=self.timing,
-        )
+        self.cluster = Cluster(self.connection, NODE, self.relay, on_change=self._changed, timing=self.timing)
 
     def _changed(self) -> None:
         with self._lock:
