@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -54,8 +54,8 @@ _MOST_NAMES = 100
 
 
 def identities(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Identity]:
-    """Return whose each load balancer is. Pure."""
-    provider_id = cloud_of(snapshot)
+    """Return whose each load balancer is, by all Nodes if they are known. Pure."""
+    provider_id = cloud_of(replace(snapshot, node=None) if snapshot.nodes else snapshot)
     return {service.ref: identify(service, options, provider_id) for service in snapshot.services}
 
 

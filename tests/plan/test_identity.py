@@ -89,7 +89,7 @@ def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, s
             for other in (
                 "hcloud://4711",
                 "aws:///eu-west-1a/i-0123",
-                "gce://p/z/i",
+                "qcloud:///100003/ins-1",
                 "cn-hangzhou.i-1",
                 "ocid1.x",
             )

@@ -24,6 +24,11 @@ ANNOTATED = "Annotated"
 FOREIGN = "ForeignAnnotation"
 """The code if only annotations that this Service's controller does not read mention PROXY."""
 
+_ABOUT_PROXY = re.compile("proxy[-_.]?protocol", re.IGNORECASE)
+_SWITCHES = [switch for row in PROVIDERS for switch in row.switches]
+_READ = tuple(key.partition("{port}")[0] for each in _SWITCHES for key in (each.key, *each.beside))
+"""The beginnings of the annotations that some controller reads."""
+
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
 
 
@@ -63,11 +68,12 @@ class Identity(Decision):
 
 
 def cloud_of(snapshot: Snapshot) -> str:
-    """Return the `spec.providerID` by which the cloud is known: this node's, else one if all Nodes agree."""
+    """Return the `spec.providerID` by which the cloud is known: this node's, else that of the only cloud."""
     if snapshot.node is not None:
         return snapshot.node.provider_id
     found = {_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
-    return next(iter(found.values())) if len(found) == 1 else ""
+    clouds = found.keys() & KNOWN_SCHEMES
+    return found[clouds.pop()] if len(clouds) == 1 else ""
 
 
 def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -> Identity:
@@ -181,6 +187,10 @@ def _controller(service: Service, provider_id: str) -> _Controller:
         if key not in tls:
             said = f"annotation {key}={shown(service.annotations[key])}"
             notes.setdefault(said, f"{said}: does not count: {why_not}")
+    for key in sorted(service.annotations):
+        if _ABOUT_PROXY.search(key) and not key.startswith((PROXY_PROTOCOL, *_READ)):
+            said = f"annotation {key}={shown(service.annotations[key])}"
+            notes[said] = f"{said}: does not count: no controller is known to read it"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:
@@ -218,7 +228,7 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
         beside = [row for row in PROVIDERS if not (row.schemes or row.sends_none) and _has_key(row, service)]
         if beside or not announcer or any(_has_key(row, service) for row in own):
             said = shown(provider_id)
-            return [*own, *beside], f"spec.providerID {said}", f"the Nodes' providerID is {said}"
+            return [*own, *beside], f"spec.providerID {said}", f"spec.providerID is {said}"
     if announcer:
         row, key = announcer
         return [row], f"the annotation {key}", f"{row.name} announces its address"

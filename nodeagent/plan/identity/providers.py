@@ -3,8 +3,7 @@
 Every row cites its source, as `repository: file:line` of the controller; docs/support.md says which
 versions were compared, and when. If no source says which version is sent, the row has None.
 
-Left out because they have no such switch: Exoscale, Huawei, Tencent, IONOS, Yandex. GKE's is in another
-object, a ServiceAttachment, and is for its Private Service Connect alone.
+Left out because they have no such switch: Huawei, Tencent, IONOS.
 """
 
 from nodeagent.model.objects import Service
@@ -14,12 +13,19 @@ from nodeagent.plan.identity.rows import Certificate, Provider, Switch
 
 _BETA = "service.beta.kubernetes.io"
 _IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider"
+_GKE = ("networking.gke.io", "cloud.google.com")
 _PRIVATE = "one with a Private Link Service (azure-pls-create)"
 
 
 def _azure_kind(service: Service) -> str:
     wanted = service.annotations.get(f"{_BETA}/azure-pls-create", "")
     return _PRIVATE if wanted.strip().lower() == "true" else ""
+
+
+def _gke_kind(service: Service) -> str:
+    wanted = (service.annotations.get(f"{host}/load-balancer-type", "") for host in _GKE)
+    internal = service.load_balancer_class == "networking.gke.io/l4-regional-internal"
+    return "an internal load balancer" if internal or "Internal" in wanted else ""
 
 
 PROVIDERS: tuple[Provider, ...] = (
@@ -109,6 +115,16 @@ PROVIDERS: tuple[Provider, ...] = (
         kind=_PRIVATE,
         kind_of=_azure_kind,
     ),
+    # The same: without a Private Link Service in front, Azure's load balancers pass packets through.
+    Provider("Azure", ("azure",), kind_of=_azure_kind, sends_none=True),
+    # GKE's documentation, "LoadBalancer Service parameters" (the classes; both kinds pass packets through).
+    # A ServiceAttachment, which is not read, can add the header in front of an internal one ("Create an
+    # internal load balancer across VPC networks").
+    Provider("GKE", ("gce",), classes=("networking.gke.io/",), kind_of=_gke_kind, sends_none=True),
+    # exoscale-cloud-controller-manager: exoscale/loadbalancer.go; yandex-cloud-controller-manager:
+    # pkg/cloudprovider/yandex/load_balancer.go. Both pass packets through.
+    Provider("Exoscale", ("exoscale",), sends_none=True),
+    Provider("Yandex Cloud", ("yandex",), sends_none=True),
     # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
     # header.
     Provider(
@@ -344,6 +360,6 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider("Tailscale", classes=("tailscale",), sends_none=True),
 )
 
-_WITHOUT_SWITCH = {"gce", "exoscale", "qcloud", "ionos"}
+_WITHOUT_SWITCH = {"qcloud", "ionos", "vsphere", "nutanix", "proxmox", "harvester"}
 KNOWN_SCHEMES = frozenset(scheme for provider in PROVIDERS for scheme in provider.schemes) | _WITHOUT_SWITCH
-"""With clouds whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""
+"""With platforms whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""

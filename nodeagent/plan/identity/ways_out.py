@@ -33,8 +33,8 @@ def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tupl
     if name := identity.announcer:
         why = f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it"
         instead = (
-            f"{name} adds no PROXY header: switch PROXY off at the ingress controller, or, if something in "
-            "front of it adds the header, list the Service in loadBalancers.services"
+            f"{name} adds no PROXY header: if nothing in front of it does, switch PROXY off at the ingress "
+            "controller"
         )
         return (WayOut("announced", (why, instead)), WayOut("nodeagent", (_INSTALL,)))
     return tuple(_ways(service, identity, policy_api))

@@ -150,7 +150,7 @@ class LoadBalancerLookup:
             return LoadBalancerMatch(own)
         if points:
             reported = ", ".join(sorted(map(str, points)))
-            reason = f"{hints.status} names {reported}: no LoadBalancer Service with a TCP port has that"
+            reason = f"{hints.status} names {reported}: no LoadBalancer Service with TCP ports publishes it"
             return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
         if hints.problems:
             return LoadBalancerMatch(None, skipped("BadStatus", "; ".join(hints.problems)))
