@@ -50,9 +50,13 @@ _LABEL = re.compile("[a-z0-9_-]{1,63}")
 
 
 class Source(Struct, frozen=True):
-    """A Corefile (or a file that it imports) without nodeagent's own block, and its name for a person."""
+    """A Corefile (or a file that it imports) without nodeagent's own block, and its name for a person.
+
+    `files` are the keys of its ConfigMap.
+    """
 
     corefile: Corefile
+    files: Mapping[str, str]
     where: str = "the Corefile"
 
 
@@ -64,9 +68,9 @@ def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[So
             user = without_blocks(text)
             if end and key.endswith(end):
                 # On the brace's own line, so that lines keep their numbers.
-                yield Source(parse(f". {{ {user}\n}}"), f"the key {key}")
+                yield Source(parse(f". {{ {user}\n}}"), data, f"the key {key}")
             elif key.endswith(".server"):
-                yield Source(parse(user), f"the key {key}")
+                yield Source(parse(user), data, f"the key {key}")
 
 
 class Edit(Struct, frozen=True):
@@ -131,7 +135,7 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     own_key, remarks = choose(corefile, config, importable=import_path in standing)
     with _about(path):
         target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
-        sources = [Source(corefile), *imported_sources(corefile, imported)]
+        sources = [Source(corefile, main), *imported_sources(corefile, imported)]
         answers, decisions = named(target, sources)
         text = target.written(answers)
     for source in sources:
@@ -151,7 +155,7 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
             with _about(path):
                 corefile = parse(_user_text(data, adopt=adopt))
                 target = _Target(corefile, data, None, options.max_bytes)
-                text = target.written(named(target, [Source(corefile)])[0])
+                text = target.written(named(target, [Source(corefile, data)])[0])
                 edits.append(Edit(path, COREFILE, data[COREFILE], text))
         except CorefileError as error:
             remarks.append(str(error))
@@ -234,7 +238,7 @@ def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
     """
     lines: dict[str, OwnLine] = {}
     for source in sources:
-        lines = own_names(source.corefile, source.where) | lines
+        lines = own_names(source.corefile, source.where, source.files) | lines
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
         addresses.setdefault(line.name, []).append(line.address)

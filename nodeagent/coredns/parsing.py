@@ -11,6 +11,7 @@ lexer finds them (coredns/caddy, caddyfile/lexer.go):
 - A byte order mark at the beginning is not part of the text.
 """
 
+import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -263,10 +264,11 @@ class OwnLine(Struct, frozen=True):
         return self.writer == "hairpin-proxy"
 
 
-def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
-    """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
+def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[str, OwnLine]:
+    """Return the exact names that `rewrite name` and `hosts` lines of the root server blocks set.
 
-    The Corefile is one without nodeagent's own block; `where` is its name for a person.
+    The Corefile is one without nodeagent's own block; `where` is its name for a person. `files` are the keys
+    of its ConfigMap, which are files next to it (k3s' NodeHosts).
     """
     writers = _writers(corefile)
     found: dict[str, OwnLine] = {}
@@ -275,6 +277,10 @@ def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
             for token in _names(directive):
                 line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
                 found.setdefault(canonical(token.text), line)
+            key = posixpath.basename(next(iter(directive.arguments), "")) if directive.name == "hosts" else ""
+            for number, text in enumerate(files.get(key, "").splitlines(), 1):
+                for name in text.partition("#")[0].split()[1:]:
+                    found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
     return found
 
 
