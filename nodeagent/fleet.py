@@ -75,7 +75,7 @@ _decoded = partial(decode, expected=_Object)
 
 
 def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], list[Unreadable]]:
-    values = [item.value for item in read_list(connection, resource).items.values()]
+    values = read_list(connection, resource).items.values()
     return (
         [value for value in values if isinstance(value, _Object)],
         [value for value in values if isinstance(value, Unreadable)],

@@ -91,5 +91,5 @@ def _check_machine(connection: Connection, name: str, options: Config) -> None:
         say(logging.WARNING, text, node=name, error=one_line(error))
         return
     addresses = build_components(options, adopt=False).addresses.read().addresses
-    node = next((item.value for item in found if isinstance(item.value, Node)), None)
+    node = next((value for value in found if isinstance(value, Node)), None)
     refuse_other_machine(node, {*source_addresses(), *(each.address for each in addresses)})

@@ -340,8 +340,7 @@ class _SingleRead:
     def read(self, row: Resource) -> None:
         """List a collection. Raises SourceError if no decision can do without."""
         try:
-            values = [item.value for item in read_list(self._connection, row).items.values()]
-            self.held.append(tuple(value for value in values if value is not None))
+            self.held.append(tuple(read_list(self._connection, row).items.values()))
         except SourceError as error:
             if not row.optional:
                 raise

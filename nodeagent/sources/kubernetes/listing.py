@@ -26,7 +26,7 @@ from nodeagent.sources.kubernetes.errors import (
     UnreachableError,
     refusal,
 )
-from nodeagent.sources.kubernetes.resources import Item, Key, Resource
+from nodeagent.sources.kubernetes.resources import Key, Resource
 from nodeagent.sources.objects.api import DecodingError
 from nodeagent.sources.objects.decoding import describe
 from nodeagent.typed_values import from_json, intern
@@ -38,10 +38,10 @@ PAGE = 500
 
 
 class Listing(Struct, frozen=True):
-    """Every object of a collection, readable or not, at the resourceVersion from which to watch."""
+    """The objects of a collection that are used or can't be read, and from which version to watch."""
 
     version: int
-    items: Mapping[Key, Item]
+    items: Mapping[Key, object]
 
 
 class _Meta(Struct):
@@ -127,10 +127,10 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, passing) and not lasting
 
 
-def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
-    """Return an object's key, None if not even its name and version can be read, and its value.
+def _read_item(raw: bytes, resource: Resource) -> tuple[int, Key | None, object | None]:
+    """Return an object's version, its key, and its value; no key if neither can be read.
 
-    That of an unreadable object says so.
+    The value of an unreadable object says so; that of one that is not used is None.
     """
 
     def unreadable(why: object) -> Unreadable:
@@ -140,14 +140,14 @@ def _read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         meta = from_json(raw, _Head).metadata
         version = _number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        return None, Item(0, unreadable(error))
+        return 0, None, unreadable(error)
     if not meta.name:
-        return None, Item(0, unreadable("it has no name"))
+        return 0, None, unreadable("it has no name")
     key = (intern(meta.namespace), intern(meta.name))
     try:
-        return key, Item(version, resource.decode(raw))
+        return version, key, resource.decode(raw)
     except DecodingError as error:
-        return key, Item(version, unreadable(error))
+        return version, key, unreadable(error)
 
 
 def _number(version: str) -> int:
@@ -158,7 +158,7 @@ def _number(version: str) -> int:
 
 
 def _pages(connection: Connection, resource: Resource, limit: int, *, compressed: bool) -> Listing:
-    items: dict[Key, Item] = {}
+    items: dict[Key, object] = {}
     version = 0
     proceed, seen = "", set[str]()
     while True:
@@ -177,9 +177,10 @@ def _pages(connection: Connection, resource: Resource, limit: int, *, compressed
         del body
         version = version or _number(page.metadata.resourceVersion)
         for raw in page.items:
-            key, item = _read_item(bytes(raw), resource)
-            # No object can have such a name: it only keeps the nameless apart.
-            items[key or ("", f"(unnamed {len(items)})")] = item
+            _, key, value = _read_item(bytes(raw), resource)
+            if value is not None:
+                # No object can have such a name: it only keeps the nameless apart.
+                items[key or ("", f"(unnamed {len(items)})")] = value
         proceed = page.metadata.proceed
         if not proceed:
             return Listing(version, items)
@@ -226,9 +227,9 @@ def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
             unfinished, size = [others[-1]], len(others[-1])
 
 
-WatchEvent = tuple[int, Key | None, Item | None]
+WatchEvent = tuple[int, Key | None, object | None]
 """What a line reports: a version up to which nothing else happened (KEP-956); the key of the object that was
-added, changed or deleted, or stopped to match the selector; the object as it is now, None if it is gone."""
+added, changed or deleted, or stopped to match the selector; its value now, None if it is gone or not used."""
 
 
 class _WatchEvent(Struct):
@@ -247,8 +248,8 @@ def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEve
         event = _decoded(_WatchEvent, line)
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED":
-                key, item = _read_item(bytes(event.object), resource)
-                return item.version, key or _UNNAMED, None if event.type == "DELETED" else item
+                version, key, value = _read_item(bytes(event.object), resource)
+                return version, key or _UNNAMED, None if event.type == "DELETED" else value
             case "BOOKMARK":
                 meta = from_json(event.object, _Head).metadata
                 return _number(meta.resourceVersion), None, None

@@ -26,7 +26,7 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.fail_static import DECIDING, Answers, Lasting
 from nodeagent.sources.kubernetes.listing import lines, read_event, read_list
-from nodeagent.sources.kubernetes.resources import Item, Key, Resource
+from nodeagent.sources.kubernetes.resources import Key, Resource
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,9 +64,6 @@ class Timing:
     lasting: Lasting = field(default_factory=Lasting)
 
 
-_NOTHING = Item(0)
-
-
 class Store:
     """What is known of one resource; kept until something newer is known (fail static).
 
@@ -76,7 +73,7 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._items: dict[Key, Item] = {}
+        self._items: dict[Key, object] = {}
         self.synced = False
         # None after a change.
         self._last_shown: tuple[object, ...] | None = None
@@ -85,8 +82,7 @@ class Store:
         """Return all that is used, and why objects can't be read; the same object until one changes."""
         with self._lock:
             if self._last_shown is None:
-                values = (item.value for item in self._items.values())
-                self._last_shown = tuple(value for value in values if value is not None)
+                self._last_shown = tuple(self._items.values())
             return self._last_shown
 
     def __len__(self) -> int:
@@ -94,36 +90,33 @@ class Store:
         values = self.values()
         return len(values) - [*map(type, values)].count(Unreadable)
 
-    def replace(self, items: Mapping[Key, Item]) -> bool:
+    def replace(self, items: Mapping[Key, object]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
 
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
         with self._lock:
-            changes = [self._hold(key, None) for key in self._items.keys() - items.keys()]
-            changes += [self._hold(key, item) for key, item in items.items()]
+            changes = [self._hold(key, items.get(key)) for key in {**self._items, **items}]
             first, self.synced = not self.synced, True
             return first or any(changes)
 
-    def apply(self, key: Key, version: int, item: Item | None) -> bool:
-        """Take over an object as it is at a version, None if it is gone, unless something newer is known.
+    def apply(self, key: Key, value: object | None) -> bool:
+        """Take over what a watch says of an object, None if it is gone; return whether its value changed.
 
-        Return whether its value changed.
+        No watch says what is older than the version from which it began.
         """
         with self._lock:
-            held = self._items.get(key)
-            return (held is None or version >= held.version) and self._hold(key, item)
+            return self._hold(key, value)
 
-    def _hold(self, key: Key, item: Item | None) -> bool:
-        """Hold an object, or no longer; return whether its value changed: otherwise the old one stays."""
-        before, after = self._items.get(key, _NOTHING), item or _NOTHING
-        changed = after.value != before.value
-        if item is None:
-            self._items.pop(key, None)
-        else:
-            self._items[key] = item if changed else Item(item.version, before.value)
+    def _hold(self, key: Key, value: object | None) -> bool:
+        """Hold a value, None for none; return whether it changed: otherwise the old one stays."""
+        changed = value != self._items.get(key)
         if changed:
             self._last_shown = None
+            if value is None:
+                del self._items[key]
+            else:
+                self._items[key] = value
         return changed
 
 
@@ -246,8 +239,8 @@ class Reflector:
             for line in lines(stream.pieces()):
                 if self._stopping.is_set():
                     return
-                version, key, item = read_event(line, self.resource, stream.request) or (0, None, None)
-                if key is not None and self.store.apply(key, version, item):
+                version, key, value = read_event(line, self.resource, stream.request) or (0, None, None)
+                if key is not None and self.store.apply(key, value):
                     self._on_change()
                 yield version
         finally:

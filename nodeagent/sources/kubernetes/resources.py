@@ -86,17 +86,6 @@ Key = tuple[str, str]
 """Namespace and name; the namespace is empty for objects without one."""
 
 
-class Item(Struct, frozen=True):
-    """One held object: its value, or why it can't be read, at which resourceVersion.
-
-    These are numbers (KEP-5504, and etcd's revisions always were). The value is None if nodeagent does not
-    use the object.
-    """
-
-    version: int
-    value: object | None = None
-
-
 DISCOVERY = "discovery"
 """The name in status and metrics for the discovery of optional kinds."""
 SERVICES = Resource(

@@ -89,8 +89,8 @@ def test_malformed_objects_hide_no_others(api: ApiServer, connection: Connection
     broken["spec"]["rules"] = "none"
     api.store.create_many([objects.ingress("good"), broken])
     items = read_list(connection, resource()).items
-    assert items["default", "good"].value is not None
-    told = items["default", "broken"].value
+    assert isinstance(items["default", "good"], Ingress)
+    told = items["default", "broken"]
     assert isinstance(told, Unreadable)
     assert told.where == "Ingress default/broken"
     assert "rules" in told.reason
@@ -101,7 +101,7 @@ def test_objects_without_name_or_version_are_reported(api: ApiServer, connection
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
     found = read_list(connection, resource()).items.values()
-    where = [item.value.where for item in found if isinstance(item.value, Unreadable)]
+    where = [value.where for value in found if isinstance(value, Unreadable)]
     assert where == ["Ingress without a usable name", "Ingress default/a", "Ingress without a usable name"]
 
 
@@ -110,7 +110,7 @@ def test_an_object_that_is_no_text_in_utf_8_hides_no_others(api: ApiServer, conn
     items = b",".join(head % pair for pair in [(b"odd", b"\xff"), (b"good", b"nginx")])
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
-    values = [type(item.value) for item in read_list(connection, resource()).items.values()]
+    values = [type(value) for value in read_list(connection, resource()).items.values()]
     assert values == [Unreadable, Ingress]
 
 
@@ -154,7 +154,7 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
     body = f'{{"kind":"IngressList","metadata":{{"resourceVersion":"7"}},"items":[{",".join(found)}]}}'
     api.faults.add(faults.Answer(200, body=body.encode()), path=INGRESSES)
     listing = read_list(connection, resource())
-    assert [getattr(item.value, "hosts", None) for item in listing.items.values()] == [
+    assert [getattr(value, "hosts", None) for value in listing.items.values()] == [
         ("n0.example.com",),
         ("n1.example.com",),
     ]
