@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import IPv4Address, ip_network
 
 from msgspec import Struct
 
 from nodeagent.errors import shortened
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Unreadable
 
 
@@ -42,6 +43,13 @@ class Redirect(Struct, frozen=True):
     load_balancer: ObjectRef
 
 
+HEALTH = Endpoint(IPv4Address("127.0.0.1"), 9468)
+"""Where a relay pod's HAProxy answers the kubelet's liveness probe (daemonset/base/relay.yaml)."""
+PROBED_USERS = 32
+"""Half of the connections that wait for the agent, so that a probe always finds a place among them."""
+LOOPBACK: Mapping[Family, IPNetwork] = {4: ip_network("127.0.0.0/8"), 6: ip_network("::1")}
+
+
 @dataclass(frozen=True, slots=True)
 class DnatRules:
     """What DNAT does on a node: the redirects, the pods they apply to besides the node, and the guard.
@@ -50,6 +58,8 @@ class DnatRules:
     `admitted` one. It also drops what another program's translation leads there, that is, what was sent
     neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
+    With a limit, they also have no more than `PROBED_USERS` to each of the `probed` ports of loopback: those
+    where the kubelet looks if agent and relay are alive, and ends what does not answer.
 
     Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
     of a name matches any rest of it.
@@ -67,6 +77,7 @@ class DnatRules:
     admitted: tuple[IPNetwork, ...] = ()
     balancers: tuple[IPNetwork, ...] = ()
     users: int = 0
+    probed: tuple[int, ...] = ()
     interfaces: tuple[str, ...] = ()
     leaving: bool = False
 

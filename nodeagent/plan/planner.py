@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, IPNetwork, canonical
-from nodeagent.model.desired import Desired, DnatRules, DnsQuestion, RelayAddress, some_notes
+from nodeagent.model.desired import HEALTH, Desired, DnatRules, DnsQuestion, RelayAddress, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
@@ -69,6 +69,7 @@ class Planner:
                 guarded,
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
+                probed=_probed(config) if guarded else (),
                 interfaces=config.dnat.interfaces,
             ),
             hosts=hostnames.hosts,
@@ -87,6 +88,12 @@ class Planner:
             questions={**hostnames.questions, **own} if own else hostnames.questions,
             only_adds=bool(snapshot.pending),
         )
+
+
+def _probed(config: Config) -> tuple[int, ...]:
+    """Return the ports at which the kubelet's probes arrive: the relay's, and the agent's if it has one."""
+    agent = config.telemetry.listen.endpoint
+    return tuple(sorted({HEALTH.port, *([agent.port] if agent else ())}))
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
 from nodeagent.model.addresses import FAMILIES, Endpoint, IPNetwork
-from nodeagent.model.desired import NO_RULES, DnatRules
+from nodeagent.model.desired import LOOPBACK, NO_RULES, PROBED_USERS, DnatRules
 
 TABLE = "nodeagent"
 
@@ -113,6 +113,10 @@ def structure(desired: DnatRules) -> str:
         if desired.users:
             limit = f"{to_guarded} meta skuid != 0 ct state new ct count over {desired.users} drop"
             rules["users"].append((limit, "connections of each local user"))
+            for port in desired.probed:
+                probed = f"{ip} daddr {LOOPBACK[family]} tcp dport {port} meta skuid != 0 ct state new"
+                keep_out = f"{probed} ct count over {PROBED_USERS} drop"
+                rules["users"].append((keep_out, "a place for the kubelet's probes"))
     rules["output"] += kept
     rules["prerouting"] += kept
     rules["guard_input"] += translated

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from nodeagent.components.dnat.state import DnatState, comment_of, ordered, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
-from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.desired import LOOPBACK, PROBED_USERS, DnatRules, Redirect
 
 TableName = Literal["mangle", "nat"]
 TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
@@ -27,8 +27,8 @@ TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
 PREFIX = "NODEAGENT-"
 """The beginning of the names of all nodeagent's chains, and of no others."""
 
-OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS = (
-    f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD", "TRANSLATED", "USERS")
+OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS, PROBED = (
+    f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD", "TRANSLATED", "USERS", "PROBED-")
 )
 
 
@@ -67,7 +67,12 @@ def _guard(desired: DnatRules, family: Family) -> Table:
     places = {"PREROUTING": jumps, "INPUT": (*jumps, *arriving)}
     if desired.users:
         chains[USERS] = (XtRule("DROP", users=desired.users),)
-        places["POSTROUTING"] = tuple(XtRule(USERS, destination=where(one), new=True) for one in guarded)
+        limited = [XtRule(USERS, destination=where(one), new=True) for one in guarded]
+        for port in desired.probed:
+            chains[f"{PROBED}{port}"] = (XtRule("DROP", users=PROBED_USERS),)
+            probes = XtRule(f"{PROBED}{port}", destination=LOOPBACK[family], tcp=True, port=port, new=True)
+            limited.append(probes)
+        places["POSTROUTING"] = tuple(limited)
     return _at_the_top(chains, places)
 
 

@@ -35,7 +35,7 @@ from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, Listener
+from nodeagent.model.desired import HEALTH, Desired, Listener
 from nodeagent.model.objects import ObjectRef
 
 _LOG = logging.getLogger("nodeagent")
@@ -247,15 +247,15 @@ class Relay(Component[RelayState, RelayChange]):
         """Hold these ports; return those that another program has."""
         binds = {listener.bind for listener in listeners}
         if binds and not self._launch:
-            binds.add(haproxy_config.HEALTH)
+            binds.add(HEALTH)
         taken = self._ports.hold(binds)
         self._ports.release_except(binds)
         return taken
 
     def _why_no_pod(self) -> str:
         """Say what keeps the node without a relay."""
-        held = self._ports.hold({haproxy_config.HEALTH}).get(haproxy_config.HEALTH)
-        hint = f" {haproxy_config.HEALTH}, which it needs, is held by a process of {held}." if held else ""
+        held = self._ports.hold({HEALTH}).get(HEALTH)
+        hint = f" {HEALTH}, which it needs, is held by a process of {held}." if held else ""
         return (
             f"no relay pod's HAProxy answers in {self._run_dir}/relay; until one does, nothing is relayed."
             f"{hint} See its log: kubectl -n nodeagent logs ds/nodeagent-relay. Without the DaemonSet "

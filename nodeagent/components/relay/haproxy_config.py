@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
-from nodeagent.model.desired import Listener
+from nodeagent.model.desired import HEALTH, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 
 SERVER_NAME = "service"
@@ -91,8 +91,6 @@ backend clients
 backend everyone
     stick-table type integer size 1 expire 10m store conn_cur
 """
-HEALTH = Endpoint(IPv4Address("127.0.0.1"), 9468)
-"""Where a relay pod's HAProxy answers the kubelet's liveness probe (daemonset/base/relay.yaml)."""
 _HEALTH = f"""\
 frontend health
     mode http

@@ -1,5 +1,6 @@
 """Only this node and its pods reach the relay addresses."""
 
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -142,6 +143,21 @@ def test_local_users_leave_connections_for_root(world: World, backend: DnatBacke
     apply(backend, guarded())
     with _held_by(65534, LB[family]) as count:
         assert count == 8
+
+
+def test_local_users_leave_a_place_for_the_kubelets_probes(world: World, backend: DnatBackend) -> None:
+    """One that opens connections all the time kept every probe out, and the kubelet ended agent and relay."""
+    rules = replace(guarded(), users=250, probed=(443, 9468))
+    apply(backend, rules)
+    assert not difference(backend, backend.read(), rules)
+    with world.node.inside(), socket.create_server(("127.0.0.1", 443), backlog=200):
+        with _held_by(65534, *["127.0.0.1"] * 6) as count:
+            assert count == 32
+            with _held_by(0, "127.0.0.1") as of_root:
+                assert of_root == 8
+        apply(backend, replace(rules, probed=(9468,)))
+        with _held_by(65534, *["127.0.0.1"] * 6) as count:
+            assert count == 48
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from nodeagent.components.relay.haproxy_config import HEALTH
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import HEALTH, Desired
 from tests.components.relay.backend import backend, echo, echoes, who
 from tests.components.relay.namespace import (
     NODE,
