@@ -54,6 +54,13 @@ def _ovh_kind(service: Service) -> str:
     return _IOLB if named == "iolb" else f"one of class {named}"
 
 
+def _ovh_doubt(service: Service) -> str:
+    said = "loadbalancer.ovhcloud.com/class" in service.annotations
+    return (
+        "" if said else "assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
+    )
+
+
 CLOUDS: tuple[Provider, ...] = (
     # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
     # loadbalancers.go:1678-1681 (ParseBool), 1737-1750 and cloud.go:162 (the type; since 0.1.61, without one,
@@ -115,14 +122,15 @@ CLOUDS: tuple[Provider, ...] = (
         switched_on="exactly `true`, `v1` or `v2`; `True` is off (also OVH's Octavia, Selectel)",
         sends="v1, v1, v2",
     ),
-    # OVH's guide "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer": the values.
-    # Closed source; deprecated from Kubernetes 1.32.
+    # OVH's guides "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer" (the values) and
+    # "Expose your applications using Public Cloud Load Balancer" (the default class). Closed source.
     Provider(
         "OVH (IOLB)",
         ("openstack",),
         (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", read.KIND_OF_HEADER),),
         kind=_IOLB,
         kind_of=_ovh_kind,
+        doubt=_ovh_doubt,
     ),
     # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:384-470 and
     # loadbalancers.go:1064 (of v1 and v2 a boolean, but `1` and `0` are ports; spaces are dropped; a port in

@@ -24,7 +24,7 @@ ANNOTATED = "Annotated"
 FOREIGN = "ForeignAnnotation"
 """The code if only annotations that this Service's controller does not read mention PROXY."""
 
-_ABOUT_PROXY = re.compile("proxy[-_.]?protocol", re.IGNORECASE)
+_ABOUT_PROXY = re.compile("proxy[-_.]?proto", re.IGNORECASE)
 _SWITCHES = [switch for row in PROVIDERS for switch in row.switches]
 _READ = tuple(key.partition("{port}")[0] for each in _SWITCHES for key in (each.key, *each.beside))
 """The beginnings of the annotations that some controller reads."""
@@ -190,7 +190,7 @@ def _controller(service: Service, provider_id: str) -> _Controller:
     for key in sorted(service.annotations):
         if _ABOUT_PROXY.search(key) and not key.startswith((PROXY_PROTOCOL, *_READ)):
             said = f"annotation {key}={shown(service.annotations[key])}"
-            notes[said] = f"{said}: does not count: no controller is known to read it"
+            notes[said] = f"{said}: does not count: nodeagent knows no controller that reads it"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:

@@ -51,8 +51,7 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
         hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
-        ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, on Kubernetes 1.30 and later, for "
-        "all load balancers",
+        ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, for all load balancers",
         workload="daemonset/cloudscale-cloud-controller-manager",
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,

@@ -49,7 +49,10 @@ _SIDE_EFFECTS = (
     "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
     "comes back)"
 )
-_DETOUR = "traffic of nodes and pods then goes out to the load balancer and comes back"
+_DETOUR = (
+    "Kubernetes 1.30 and later honor it: traffic of nodes and pods then goes out to the load balancer and "
+    "comes back"
+)
 _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
     "Cilium and Calico's eBPF)"
