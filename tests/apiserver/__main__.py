@@ -1,4 +1,4 @@
-"""The simulated API server as a process, to try nodeagent manually: `python -m tests.apiserver --objects DIR`.
+"""The simulated API server as a process, to try nodeagent with: `python -m tests.apiserver --objects DIR`.
 
 Prints one line with its URL when it listens. SIGTERM and SIGINT end it.
 """
