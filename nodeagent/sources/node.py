@@ -199,33 +199,28 @@ _ANY_PORT = 0
 """A rule whose port is not seen counts for every port."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRules:
-    """Which of the given addresses are short-circuited, and notes on rules that could not be read."""
+def caught_addresses(
+    wanted: Iterable[Endpoint],
+    standing: Iterable[InterfaceAddress],
+    earlier: frozenset[IPAddress] = frozenset(),
+) -> tuple[frozenset[IPAddress], tuple[str, ...]]:
+    """Return at which of `wanted` this node's Service proxy short-circuits, and what could not be read.
 
-    caught: frozenset[IPAddress] = frozenset()
-    notes: tuple[str, ...] = ()
-
-    def after(self, earlier: frozenset[IPAddress]) -> "ServiceRules":
-        """Return the same; if not all could be read, what was caught earlier still counts (fail static)."""
-        return replace(self, caught=self.caught | earlier) if self.notes else self
-
-
-def caught_addresses(wanted: Iterable[Endpoint], standing: Iterable[InterfaceAddress]) -> ServiceRules:
-    """Return at which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
-
-    A rule for another port of the address shows nothing: anyone who can write a Service can have one made, by
-    `externalIPs`. `standing` are the addresses on this node's interfaces.
+    Nothing is read if there are none. If not all can be read, what was caught `earlier` still counts (fail
+    static). A rule for another port of the address shows nothing: anyone who can write a Service can have one
+    made, by `externalIPs`. `standing` are the addresses on this node's interfaces.
     """
     looked_for = frozenset(wanted)
     if not looked_for:
-        return ServiceRules()
-    rules, unreadable = _rules()
-    devices = {Endpoint(each.address, _ANY_PORT) for each in standing if each.interface in _IPVS_INTERFACES}
-    found = devices.union(*rules.values())
-    caught = {each.address for each in looked_for if found & {each, Endpoint(each.address, _ANY_PORT)}}
-    notes = (f"ipMode: Proxy is believed where this node's rules can't be read: {why}" for why in unreadable)
-    return ServiceRules(frozenset(caught), tuple(notes))
+        return frozenset(), ()
+    found = read_kube_proxy(standing)
+    caught = {
+        each.address for each in looked_for if found.endpoints & {each, Endpoint(each.address, _ANY_PORT)}
+    }
+    if not found.unreadable:
+        return frozenset(caught), ()
+    note = f"ipMode: Proxy is believed where this node's rules can't be read: {found.unreadable}"
+    return earlier | caught, (note,)
 
 
 def _rules() -> tuple[dict[tuple[Mode, str], frozenset[Endpoint]], list[str]]:
@@ -309,28 +304,34 @@ def _run(command: list[str]) -> str | None:
 class KubeProxy(Struct, frozen=True):
     """kube-proxy's modes with rules or devices here, each with the evidence: usually one.
 
-    `held` are the addresses that these rules translate, None if some are `unreadable`, which says why.
+    `endpoints` are what these translate, kube-router's device included. `unreadable` says which rules could
+    not be read, and why.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()
-    held: frozenset[IPAddress] | None = frozenset()
+    endpoints: frozenset[Endpoint] = frozenset()
     unreadable: str = ""
+
+    @property
+    def held(self) -> frozenset[IPAddress] | None:
+        """The addresses of all of them; None if some could not be read."""
+        return None if self.unreadable else frozenset(each.address for each in self.endpoints)
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Read. Only root may read rules: without root, only the ipvs device is seen.
+    """Read. Only root may read rules: without root, only the devices are seen.
 
     `standing` are the addresses on this node's interfaces.
     """
     rules, unreadable = _rules()
-    ipvs = frozenset(each.address for each in standing if each.interface == _IPVS_DEVICE)
-    on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")
-    return KubeProxy(
+    on_devices = [each for each in standing if each.interface in _IPVS_INTERFACES]
+    modes = [*rules]
+    if any(each.interface == _IPVS_DEVICE for each in on_devices):
         # In mode ipvs, the chain KUBE-SERVICES of iptables only marks what is masqueraded.
-        modes=(*(each for each in rules if each[0] != "iptables"), on_device) if ipvs else (*rules,),
-        held=None if unreadable else ipvs | {each.address for found in rules.values() for each in found},
-        unreadable="; ".join(unreadable),
-    )
+        modes = [each for each in modes if each[0] != "iptables"]
+        modes.append(("ipvs", f"addresses on {_IPVS_DEVICE}"))
+    devices = {Endpoint(each.address, _ANY_PORT) for each in on_devices}
+    return KubeProxy(tuple(modes), frozenset(devices).union(*rules.values()), "; ".join(unreadable))
 
 
 def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
@@ -359,9 +360,8 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
         return facts
     relay_networks = (config.relay.ipv4, config.relay.ipv6)
     addresses = actual.addresses.state().addresses
-    rules = caught_addresses(doubtful_endpoints(snapshot, config), addresses)
-    if earlier is not None:
-        rules = rules.after(earlier.short_circuited)
+    before = earlier.short_circuited if earlier else frozenset[IPAddress]()
+    caught, notes = caught_addresses(doubtful_endpoints(snapshot, config), addresses, before)
     return replace(
         facts,
         addresses=addresses,
@@ -372,8 +372,8 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
         ),
         port_holders=actual.components.relay.port_holders(),
         ipv6_off=ipv6_switched_off(config.relay.interface if config.relay.kind == "node" else "lo"),
-        short_circuited=rules.caught,
-        notes=(*api.notes, *rules.notes),
+        short_circuited=caught,
+        notes=(*api.notes, *notes),
     )
 
 

@@ -23,7 +23,7 @@ from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.planner import Planner
 from nodeagent.sources import node
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.node import ServiceRules, read_facts, with_hosts_file
+from nodeagent.sources.node import KubeProxy, read_facts, with_hosts_file
 from tests.plan.made_up import point, service
 
 _ADDRESS = "203.0.113.10"
@@ -305,8 +305,10 @@ def test_the_names_of_a_block_count_unless_it_is_the_one_that_was_wanted_last(tm
 def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until they can be read again: fail static."""
     caught = frozenset({ip_address(_ADDRESS)})
-    rules = iter([ServiceRules(caught), ServiceRules(notes=("nft: busy",)), ServiceRules()])
-    monkeypatch.setattr(node, "caught_addresses", lambda *_: next(rules))
+    translated = KubeProxy(endpoints=frozenset({Endpoint(ip_address(_ADDRESS), 443)}))
+    rules = iter([translated, KubeProxy(unreadable="nft: busy"), KubeProxy()])
+    monkeypatch.setattr(node, "read_kube_proxy", lambda _: next(rules))
+    doubtful = service(points=(point(_ADDRESS, mode="Proxy"),), annotations={PROXY_PROTOCOL: "v2"})
     seen: list[object] = []
 
     def plan(_: Planner, __: Snapshot, facts: Facts) -> Desired:
@@ -315,7 +317,7 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
 
     made = Passes(monkeypatch, _read, plan=plan)
     for _ in range(3):
-        made.make(600.0)
+        made.make(600.0, Snapshot(services=(doubtful,)))
     assert seen == [caught, caught, frozenset()]
 
 

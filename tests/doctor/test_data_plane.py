@@ -10,7 +10,7 @@ from nodeagent.doctor.node_findings import data_plane_finding, pods_finding
 from nodeagent.sources.node import Environment, KubeProxy
 
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
-UNREAD = KubeProxy(unreadable="root alone", held=None)
+UNREAD = KubeProxy(unreadable="root alone")
 NODE = Environment(cni=(), socket_balancer="", name_order=())
 UNSEEN = replace(NODE, socket_balancer=None)
 CILIUM = Environment((("Cilium", "/sys/class/net/cilium_host"),), "/sys/fs/bpf/cilium/socketlb", ())

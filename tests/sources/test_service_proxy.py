@@ -10,7 +10,6 @@ import pytest
 from nodeagent.linux import programs
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node import ServiceRules as KernelRules
 from nodeagent.sources.node import caught_addresses
 from tests.components.relay.namespace import isolated
 from tests.testbed.kube_proxy import iptables_rules, nftables_rules
@@ -43,9 +42,9 @@ def iptables_mode(variant: str, made: ServiceRules = INGRESS_SERVICE) -> None:
 
 def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
     """Of the addresses, those that are caught; nothing may stay unread."""
-    found = caught_addresses([Endpoint(address, 443) for address in wanted], ())
-    assert found.notes == ()
-    return found.caught
+    found, notes = caught_addresses([Endpoint(address, 443) for address in wanted], ())
+    assert notes == ()
+    return found
 
 
 OTHER_PORTS = replace(
@@ -63,7 +62,7 @@ def test_a_rule_for_another_port_shows_nothing(mode: str) -> None:
         iptables_mode(mode, OTHER_PORTS)
     assert caught(CAUGHT, CAUGHT_6) == frozenset()
     theirs = [Endpoint(CAUGHT, 4430), Endpoint(CAUGHT_6, 444)]
-    assert caught_addresses(theirs, ()).caught == {CAUGHT, CAUGHT_6}
+    assert caught_addresses(theirs, ())[0] == {CAUGHT, CAUGHT_6}
 
 
 @isolated
@@ -91,29 +90,23 @@ def test_looking_makes_no_legacy_table() -> None:
 def test_an_address_on_the_interface_of_an_ipvs_proxy_is_caught(interface: str) -> None:
     """kube-proxy in ipvs mode, and kube-router."""
     standing = [InterfaceAddress(CAUGHT, 32, interface), InterfaceAddress(OTHER, 24, "eth0")]
-    assert caught_addresses([Endpoint(CAUGHT, 443), Endpoint(OTHER, 443)], standing).caught == {CAUGHT}
+    assert caught_addresses([Endpoint(CAUGHT, 443), Endpoint(OTHER, 443)], standing)[0] == {CAUGHT}
 
 
 def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most clusters have no load balancer in ipMode Proxy."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(programs, "_SEARCH", "")
-    assert caught_addresses([], ()) == KernelRules()
+    assert caught_addresses([], (), frozenset({CAUGHT})) == (frozenset(), ())
 
 
 def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is then no evidence."""
+    """And is then no evidence; what was caught before counts on, so that no busy program withdraws it."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(programs, "_SEARCH", "")
-    found = caught_addresses([Endpoint(CAUGHT, 443)], ())
-    assert found.caught == frozenset()
-    assert found.notes[0] == (
+    found, notes = caught_addresses([Endpoint(CAUGHT, 443)], ())
+    assert found == frozenset()
+    assert notes[0].startswith(
         "ipMode: Proxy is believed where this node's rules can't be read: there is no nft program"
     )
-
-
-def test_what_was_caught_counts_on_while_the_rules_can_not_be_read() -> None:
-    """One program that takes too long must not withdraw what serves the node."""
-    seen = frozenset({CAUGHT})
-    assert KernelRules(notes=("nft took too long",)).after(seen).caught == {CAUGHT}
-    assert KernelRules().after(seen).caught == frozenset()
+    assert caught_addresses([Endpoint(OTHER, 443)], (), frozenset({CAUGHT}))[0] == {CAUGHT}
