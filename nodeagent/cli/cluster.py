@@ -24,7 +24,7 @@ from nodeagent.cli.invocation import (
     timeout_option,
 )
 from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
-from nodeagent.cli.terminal import Line, Styled, show, table
+from nodeagent.cli.terminal import Styled, show, table
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.errors import NodeagentError, SourceError, one_line
@@ -55,7 +55,9 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     """
     with connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
-    show_answer(output, fleet_document(rows), fleet_lines(rows), wrap=False)
+    titles = [Styled(title, bold=True) for title in _TITLES]
+    lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [_sum(rows)]
+    show_answer(output, fleet_document(rows), lines, wrap=False)
     return exit_code(rows)
 
 
@@ -90,12 +92,6 @@ def fleet_document(rows: list[NodeRow]) -> FleetDocument:
     found = Counter(row.state for row in rows)
     counts = {state: found[state] for state in ORDER}
     return FleetDocument(SCHEMA_VERSION, "Fleet", get_args(Overall)[exit_code(rows)], counts, rows)
-
-
-def fleet_lines(rows: list[NodeRow]) -> list[Line]:
-    """Return the table, and a line that sums it up."""
-    titles = [Styled(title, bold=True) for title in _TITLES]
-    return [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [_sum(rows)]
 
 
 def _age(seconds: float | None) -> str:

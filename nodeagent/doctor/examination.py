@@ -218,11 +218,6 @@ class Examination:
             return None if state.unreadable else state.rules
         return None
 
-    def _hosts_written(self) -> bool:
-        with suppress(ApplyError):
-            return bool(self.actual.hosts.state().own_names)
-        return False
-
     def _standing_relays(self, dnat: DnatRules | None) -> dict[Endpoint, Endpoint]:
         """Return the relays in use: by DNAT, or because their address is on this node."""
         standing = {address.address for address in self.facts.addresses if address.ours}
@@ -245,7 +240,9 @@ class Examination:
     ) -> list[Finding]:
         desired, facts, hosts_file = self.desired, self.facts, Path(self.config.hosts.file)
         environment = read_environment(hosts_file)
-        hosts_written = self._hosts_written()
+        hosts_written = False
+        with suppress(ApplyError):
+            hosts_written = bool(self.actual.hosts.state().own_names)
         found = hosts_line_findings(desired, facts.user_names, str(hosts_file))
         if desired.hosts or hosts_written:
             found += name_order_findings(environment.name_order)

@@ -178,17 +178,15 @@ class Cluster:
     def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
         state, error = self._state(name, reflector), self._failing.get(name)
         why = reflector.error if reflector else str(error) if error else None
-        shown = ResourceState(name, synced=False, optional=optional, state=state)
-        if state is not KindState.ABSENT:
-            shown = replace(shown, error=why)
-        if reflector is None:
-            return shown
-        return replace(
-            shown,
-            synced=reflector.store.synced,
-            objects=len(reflector.store),
-            restarts=max(0, reflector.watches - 1),
-            relists=max(0, reflector.lists - 1),
+        return ResourceState(
+            name,
+            synced=bool(reflector and reflector.store.synced),
+            objects=len(reflector.store) if reflector else 0,
+            restarts=max(0, reflector.watches - 1) if reflector else 0,
+            relists=max(0, reflector.lists - 1) if reflector else 0,
+            error=why if state is not KindState.ABSENT else None,
+            optional=optional,
+            state=state,
         )
 
     def _state(self, name: str, reflector: Reflector | None) -> KindState:
