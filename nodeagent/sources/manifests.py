@@ -156,10 +156,11 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
         return
     gathered.objects_seen += 1
     try:
-        _decode(kind, document, gathered)
+        _decode(kind, document, where, gathered)
     except api.DecodingError as error:
+        decisive = kind in {"Node", "Service"}  # no API server has such a one, so a person can correct it
         gathered.unreadable.append(
-            Unreadable(f"{where}: {describe(document, kind)}", str(error), decisive=kind == "Node")
+            Unreadable(f"{where}: {describe(document, kind)}", str(error), decisive=decisive)
         )
 
 
@@ -180,7 +181,7 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
         _gather(item, at, gathered)
 
 
-def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
+def _decode(kind: str, document: dict[str, Any], where: str, gathered: _Gathered) -> None:
     """Take over the object if it is in a collection that is read from a cluster, too."""
     given = document.get("apiVersion")
     group = given.rpartition("/")[0] if isinstance(given, str) else ""
@@ -193,7 +194,9 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
             found = row.decode(document)
             key = row.name, describe(document, kind)
             if key in gathered.objects:
-                raise api.DecodingError("given twice; the first one is used")
+                twice = Unreadable(f"{where}: {key[1]}", "given twice; the first one is used")
+                gathered.unreadable.append(twice)
+                return
             if found is not None:
                 gathered.objects[key] = found
             elif kind == "Service":

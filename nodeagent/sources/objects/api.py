@@ -15,17 +15,28 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.typed_values import from_json, from_plain, plain_words
 
 
-class Metadata(Struct):
-    """ObjectMeta."""
+class Name(Struct):
+    """What names an object, in its ObjectMeta."""
 
     name: str
     namespace: str | None = None
+
+
+class Metadata(Name):
+    """ObjectMeta."""
+
     uid: str | None = None
     creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
     deletionTimestamp: datetime | None = None  # noqa: N815
     generation: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+
+
+class Named(Struct):
+    """An object of which nothing else is read."""
+
+    metadata: Name
 
 
 class Head(Struct):

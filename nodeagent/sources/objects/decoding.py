@@ -211,7 +211,7 @@ def decode_api_servers(raw: api.Raw) -> frozenset[Endpoint]:
 def describe(raw: api.Raw, kind: str) -> str:
     """`Kind namespace/name` of an object that may be unreadable otherwise, or that it has no usable name."""
     try:
-        return str(ref_of(kind, api.decode(raw, api.Head).metadata))
+        return str(ref_of(kind, api.decode(raw, api.Named).metadata))
     except api.DecodingError:
         return f"{kind} without a usable name"
 
@@ -280,7 +280,7 @@ def network_of(text: str) -> IPNetwork:
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def ref_of(kind: str, metadata: api.Metadata) -> model.ObjectRef:
+def ref_of(kind: str, metadata: api.Name) -> model.ObjectRef:
     """Return the object's name. Raises DecodingError for a name that no API server accepts."""
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
