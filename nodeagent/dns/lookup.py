@@ -201,12 +201,18 @@ def _ask_server(
         return DnsReply(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
 
 
+_MOST_DATAGRAMS: Final = 100
+"""Of one query: a flood of others' answers would take a core for as long as the query lasts."""
+
+
 class TooLongError(dns.exception.DNSException):
     """An answer is too long to be read."""
 
 
 class _BoundedSocket(socket.socket):
-    """Takes no answer that is too long; by TCP, it is not even received."""
+    """Takes no answer that is too long, by TCP not even to receive it, and no flood of answers."""
+
+    received = 0
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         if size > _LARGEST:
@@ -215,6 +221,9 @@ class _BoundedSocket(socket.socket):
 
     def recvfrom(self, size: int, flags: int = 0, /) -> tuple[bytes, Any]:
         answer, sender = super().recvfrom(size, flags)
+        self.received += 1
+        if self.received > _MOST_DATAGRAMS:
+            raise dns.query.BadResponse
         if len(answer) > _LARGEST:
             raise TooLongError
         return answer, sender

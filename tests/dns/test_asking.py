@@ -221,6 +221,12 @@ def test_forged_answers_are_waited_past() -> None:
     assert addresses(ask(replying)) == ["192.0.2.1"]
 
 
+def test_a_flood_of_forged_answers_is_given_up() -> None:
+    """To look at each would take a core for as long as a query may last."""
+    reply = ask(lambda query, _transport: (query.to_wire() for _ in range(150)))
+    assert (reply.outcome, reply.addresses) == (DnsOutcome.SERVFAIL, ())
+
+
 def test_silence_ends_in_time() -> None:
     """And the second question is not asked, which would wait as long."""
     with MadeUpServer(lambda _query, _transport: ()) as server:

@@ -21,7 +21,8 @@ from tests.plan.made_up import (
 from tests.plan.tenant_worlds import ABSURD_HOSTS
 
 NAME = "www.example.com"
-LOOPBACK = ("localhost", "app.localhost", "localhost.localdomain", "ip6-localhost")
+LOOPBACK = ("localhost", "app.localhost", "localhost.localdomain", "ip6-localhost", "localhost6")
+METADATA = ("metadata.google.internal", "instance-data.ec2.internal")
 CLUSTER_DNS = (
     *("kubernetes", "kubernetes.default", "kubernetes.default.svc"),
     *("db.prod.svc", "db.prod.svc.cluster.local", "cluster.local"),
@@ -39,7 +40,7 @@ def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
-@pytest.mark.parametrize("name", ["node1", "api.example.com", *LOOPBACK, *CLUSTER_DNS])
+@pytest.mark.parametrize("name", ["node1", "api.example.com", *LOOPBACK, *METADATA, *CLUSTER_DNS])
 def test_some_names_are_never_written(name: str) -> None:
     """Not even when allow covers them."""
     options = config(f"hosts: {{allow: [{name}]}}")

@@ -21,7 +21,9 @@ from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.names.load_balancer_lookup import LoadBalancerMatch
 
-_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
+_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6")
+# Google's and AWS's; addresses that clouds use for it are never redirected either (address_rules.py).
+_METADATA = ("metadata.google.internal", "instance-data.ec2.internal")
 # The short forms by which every client inside the cluster knows the API server.
 _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 
@@ -55,6 +57,8 @@ def obstacle(
 def _other_purpose(name: str, facts: Facts, config: Config) -> str:
     if covering(name, _LOCAL):
         return "belongs to the node's loopback"
+    if covering(name, _METADATA):
+        return "is the cloud's metadata server"
     if name in facts.node_names:
         return "is one of this node's own hostnames"
     if name in facts.api_server_names:
