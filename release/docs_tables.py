@@ -170,6 +170,8 @@ def _with_shortest_fixes(text: str) -> str:
             base if several[base := name.partition(" (")[0]] > 1 else name for name in named
         )
         rows.append((", ".join(shown), fix))
+    plain = ", ".join(one.name for one in PROVIDERS if one.sends_none and one.schemes)
+    rows.append((plain, "Nothing: their load balancers pass packets through, without a PROXY header"))
     return _replaced(text, "fixes", _table(("your provider", "the shortest fix"), (*rows, *_OTHER_FIXES)))
 
 
