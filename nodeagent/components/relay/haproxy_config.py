@@ -54,10 +54,8 @@ global
     spread-checks 20
     # HAProxy's own HTTP client, unused here, would read all CA certificates of the system at each start: half
     # the time of a reload.
-    .if version_atleast(2.6)
     .if feature(OPENSSL)
     httpclient.ssl.verify none
-    .endif
     .endif
     # In the working directory, HAProxy's own: see run_directory.py.
     stats socket unix@relay.sock mode 600 level admin expose-fd listeners
