@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
@@ -58,7 +58,7 @@ def parse_config(text: str, file: str) -> Config:
 
 def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
     """Yield (line, key, problem) for all that is wrong at and below `node`."""
-    if _is_struct(expected):
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
         yield from _mapping_problems(node, expected, key)
     elif get_origin(expected) is tuple:
         yield from _list_problems(node, get_args(expected)[0], key)
@@ -86,10 +86,6 @@ def _list_problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[i
             if item.value in seen:
                 yield _line(item), f"{key}[{index}]", "given twice"
             seen.add(item.value)
-
-
-def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN401 - a type
-    return isinstance(expected, type) and issubclass(expected, msgspec.Struct)
 
 
 def _mapping_problems(
