@@ -46,7 +46,10 @@ def test_namespaces_take_turns() -> None:
 
 
 def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
-    """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not."""
+    """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not.
+
+    A tenant's own DNS server may take all of the seconds that a lookup may last, for each of thousands.
+    """
     queue = LookupQueue(at_once=16)
     queue.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
     first = taken(queue, 100)

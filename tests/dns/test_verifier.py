@@ -107,18 +107,6 @@ def test_answers_are_known_once_they_are_there() -> None:
     assert dns.outcomes == {DnsOutcome.ADDRESSES: 1, DnsOutcome.NXDOMAIN: 1}
 
 
-def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting() -> None:
-    """A tenant's own DNS server may take all of the seconds that a lookup may last, for each of thousands."""
-    slow = {f"slow{number}": replace(MATTERS, namespace="tenant") for number in range(1000)}
-    noted = Noted(**slow, mine=MATTERS)
-    running = noted.due(100)
-    assert "mine" in running
-    assert len(running) <= 9
-    noted.note("mine", told("192.0.2.1"), 101)
-    noted.hostnames.want({**slow, "mine": MATTERS, "other": MATTERS})
-    assert noted.due(101) == {"other"}
-
-
 def test_of_many_addresses_those_that_matter_are_kept_and_four_others() -> None:
     """5,000 hostnames with hundreds of addresses each took 263 MiB of every agent."""
     many = [f"198.51.100.{number}" for number in range(1, 200)]
