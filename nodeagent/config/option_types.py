@@ -24,18 +24,29 @@ def _reject_host_bits(text: str) -> None:
         raise ValueError(f"{text} has host bits set: write {network}")
 
 
-class PortRange(str):
-    """A range of ports as text, checked: `30000-32767`."""
+class _Text(str):
+    """A text that is checked when it is read."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError with what to write instead."""
-        whole = re.fullmatch(r"[0-9]{1,5}-[0-9]{1,5}", text)
-        if not whole or not cls(text).ports or cls(text).ports.stop > 65536:
-            raise ValueError(f"{text!r} is not a range of ports (example: 30000-32767)")
-        return cls(text)
+        """Return the text. Raises ValueError, which says what to write instead."""
+        made = cls(text)
+        cls._check(made)
+        return made
+
+    def _check(self) -> None:
+        """Raise the ValueError if it can't be used."""
+
+
+class PortRange(_Text):
+    """A range of ports: `30000-32767`."""
+
+    def _check(self) -> None:
+        whole = re.fullmatch(r"[0-9]{1,5}-[0-9]{1,5}", self)
+        if not whole or not self.ports or self.ports.stop > 65536:
+            raise ValueError(f"{self!r} is not a range of ports (example: 30000-32767)")
 
     @property
     def ports(self) -> range:
@@ -44,48 +55,33 @@ class PortRange(str):
         return range(int(first), int(last) + 1)
 
 
-class DnsName(str):
+class DnsName(_Text):
     """A DNS name of one or more labels in lower case, without a wildcard or a final dot (RFC 1123)."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the name, or ValueError with what to write instead."""
-        if text.startswith((".", "*.")):
-            raise ValueError(f"{text!r}: write it without the leading {text[: text.index('.') + 1]!r}")
-        if len(text) > LONGEST_HOSTNAME or not re.fullmatch(HOSTNAME, text):
-            raise ValueError(f"{text!r} is not a DNS name in lower case (example: corp.example.com)")
-        return cls(text)
+    def _check(self) -> None:
+        if self.startswith((".", "*.")):
+            raise ValueError(f"{self!r}: write it without the leading {self[: self.index('.') + 1]!r}")
+        if len(self) > LONGEST_HOSTNAME or not re.fullmatch(HOSTNAME, self):
+            raise ValueError(f"{self!r} is not a DNS name in lower case (example: corp.example.com)")
 
 
-class InterfaceName(str):
-    """The name of a network interface."""
+class InterfaceName(_Text):
+    """The name of a network interface: 1 to 15 bytes without slash or space (dev_valid_name)."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the name, or ValueError: 1 to 15 bytes without slash or space (dev_valid_name)."""
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", text) or text in {".", ".."}:
-            raise ValueError(f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
-        return cls(text)
+    def _check(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", self) or self in {".", ".."}:
+            raise ValueError(f"{self!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
 
 
-class InterfacePattern(str):
+class InterfacePattern(_Text):
     """The name of a network interface, or the beginning of several and `*`."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the pattern, or ValueError."""
-        if len(text) > 15 or not re.fullmatch(r"[A-Za-z0-9_.-]+\*?", text) or text in {".", ".."}:
+    def _check(self) -> None:
+        if len(self) > 15 or not re.fullmatch(r"[A-Za-z0-9_.-]+\*?", self) or self in {".", ".."}:
             raise ValueError(
-                f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -; the last one "
+                f"{self!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -; the last one "
                 "may be *, for all names that begin so"
             )
-        return cls(text)
 
 
 class AbsolutePath(PurePosixPath):
@@ -134,20 +130,15 @@ class RelayRange6(IPv6Network):
         return network
 
 
-class AddressRange(str):
-    """A range of addresses as text, checked: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
+class AddressRange(_Text):
+    """A range of addresses: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError: it is none, has host bits set, or names an interface."""
-        _reject_host_bits(text)
-        found = cls(text)
+    def _check(self) -> None:
+        _reject_host_bits(self)
         with suppress(ValueError):
-            if "%" not in found.network.with_prefixlen:
-                return found
-        raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
+            if "%" not in self.network.with_prefixlen:
+                return
+        raise ValueError(f"{self!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
 
     @property
     def network(self) -> IPNetwork:
@@ -156,30 +147,22 @@ class AddressRange(str):
 
 
 class PodNetwork(AddressRange):
-    """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
+    """A range of pod addresses: `10.244.1.0/24` or `fd00:10:244::/64`."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError: one wider than any cluster's would include foreign traffic."""
-        found = super().parse(text)
-        if found.network.prefixlen < (8 if found.network.version == 4 else 32):
-            raise ValueError(f"{text!r} is not a range of pod addresses")
-        return found
+    def _check(self) -> None:
+        super()._check()
+        # One that is wider than any cluster's would include foreign traffic.
+        if self.network.prefixlen < (8 if self.network.version == 4 else 32):
+            raise ValueError(f"{self!r} is not a range of pod addresses")
 
 
-class ListenAddress(str):
-    """Where to listen, as text, checked: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
+class ListenAddress(_Text):
+    """Where to listen,: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the address, or ValueError with what to write instead."""
-        if not text:
-            return cls(text)
-        host, _, port = text.rpartition(":")
+    def _check(self) -> None:
+        if not self:
+            return
+        host, _, port = self.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         try:
             address = ip_address(bare)
@@ -188,11 +171,10 @@ class ListenAddress(str):
         # A port is what a person types: no sign, no leading zero, no other script's digits.
         if address is None or (address.version == 6) is (bare == host) or "%" in bare:
             raise ValueError(
-                f"{text!r} is not an address and port (examples: 127.0.0.1:9467, '[::1]:9467', '' for none)"
+                f"{self!r} is not an address and port (examples: 127.0.0.1:9467, '[::1]:9467', '' for none)"
             )
         if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
-            raise ValueError(f"{text!r}: the port must be a number from 1 to 65535")
-        return cls(text)
+            raise ValueError(f"{self!r}: the port must be a number from 1 to 65535")
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -203,23 +185,17 @@ class ListenAddress(str):
         return Endpoint(ip_address(host.strip("[]")), int(port))
 
 
-class DnsServer(str):
-    """A DNS server as text, checked: `192.0.2.53`, `2001:db8::53`, or with a port: `192.0.2.53:5353`."""
+class DnsServer(_Text):
+    """A DNS server: `192.0.2.53`, `2001:db8::53`, or with a port: `192.0.2.53:5353`."""
 
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the server, or ValueError with what to write instead."""
-        server = cls(text)
+    def _check(self) -> None:
         try:
-            _ = server.endpoint
+            _ = self.endpoint
         except ValueError:
             raise ValueError(
-                f"{text!r} is not a DNS server's address (examples: 192.0.2.53, '192.0.2.53:5353', "
+                f"{self!r} is not a DNS server's address (examples: 192.0.2.53, '192.0.2.53:5353', "
                 "'[2001:db8::53]:5353')"
             ) from None
-        return server
 
     @property
     def endpoint(self) -> Endpoint:
