@@ -80,7 +80,7 @@ def _is_address(text: str) -> bool:
     """Return whether a C library accepts `text` as an address: musl all that inet_aton does ("127.1")."""
     with suppress(ValueError):
         return bool(ip_address(text))
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a zero byte, as a crash leaves them
         return bool(socket.inet_aton(text))
     return False
 

@@ -285,7 +285,7 @@ def ref_of(kind: str, metadata: api.Name) -> model.ObjectRef:
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
-            shown = f"metadata.{what}: {one_line(ascii(text))}"
+            shown = f"metadata.{what}: {quoted(text)}"
             raise api.DecodingError(f"{shown} is not a name that the API server accepts")
     return model.ObjectRef(kind, intern(namespace), intern(metadata.name))
 
