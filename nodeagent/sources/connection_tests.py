@@ -4,6 +4,7 @@ The same as `curl` and `curl --haproxy-protocol`, but with the step at which it 
 """
 
 import errno
+import re
 import socket
 import ssl
 import struct
@@ -112,6 +113,7 @@ PROBE_SECONDS = 5.0
 _ALL_SECONDS = 45.0
 _AT_ONCE = 24
 _LONGEST_STATUS_LINE = 1024
+_STATUS_LINE = re.compile(rb"HTTP/\S*\s+([0-9]{3})\b")
 
 
 def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_Item, _Answer]:
@@ -251,9 +253,8 @@ def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:
         answer += piece
     if not answer:
         return ProbeOutcome(Ending.EMPTY_REPLY)
-    words = answer.split(None, 2)
-    if answer.startswith(b"HTTP/") and len(words) > 1 and words[1].isdigit():
-        return ProbeOutcome(Ending.STATUS, status=int(words[1]))
+    if status := _STATUS_LINE.match(answer):
+        return ProbeOutcome(Ending.STATUS, status=int(status[1]))
     return ProbeOutcome(Ending.NOT_HTTP)
 
 

@@ -68,6 +68,7 @@ def _reading(connection: socket.socket) -> None:
     [
         (_answering(b"HTTP/1.1 204 No Content\r\n\r\n"), False, Ending.STATUS),
         (_answering(b"SSH-2.0-OpenSSH\r\n"), False, Ending.NOT_HTTP),
+        (_answering(b"HTTP/1.1 " + b"9" * 900 + b"\r\n"), False, Ending.NOT_HTTP),
         (_answering(b""), False, Ending.EMPTY_REPLY),
         (_reading, False, Ending.EMPTY_REPLY),
         (_resetting, False, Ending.RESET),
