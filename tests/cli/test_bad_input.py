@@ -177,11 +177,15 @@ def _served(command_line: CommandLine) -> set[str]:
 def test_an_object_of_a_tenants_that_cant_be_used_is_named_and_changes_no_exit_code(
     command_line: CommandLine,
 ) -> None:
-    """One unreadable file may hide anything; one object of a namespace hides itself."""
+    """One unreadable file may hide anything, and a Service that no API server takes a load balancer."""
     assert command_line("plan").exit_code == _PENDING
-    command_line.write(tenant={"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": 7})
+    gateway = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "x"}}
+    command_line.write(tenant={**gateway, "spec": 7})
     reply = command_line("plan")
     assert reply.exit_code == _PENDING
     assert "Not usable" in reply.stdout
+    command_line.write(tenant={"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": 7})
+    assert command_line("plan").exit_code == _INCOMPLETE
+    command_line.write(tenant={**gateway, "spec": 7})
     (command_line.manifests / "torn.yaml").write_text("a: [b", encoding="ascii")
     assert command_line("plan").exit_code == _INCOMPLETE
