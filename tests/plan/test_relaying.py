@@ -117,7 +117,10 @@ def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
     """A second pass finds the first one's work."""
     first = desired(service())
     standing = InterfaceAddress(ip_address(relay_of(first)[4]), 32, "hairpin0", ours=True)
-    assert desired(service(), facts=replace(FACTS, addresses=(standing,))) == first
+    facts = replace(FACTS, addresses=(standing,))
+    assert desired(service(), facts=facts) == first
+    node = replace(NODE, addresses=(*NODE.addresses, standing.address))
+    assert desired(service(), facts=facts, node=node).listeners
 
 
 @pytest.mark.parametrize(

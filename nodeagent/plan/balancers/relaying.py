@@ -187,7 +187,8 @@ def _in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) 
         return "pods"
     if any(network.overlaps(relay) for network in services) or any(each in relay for each in cluster_ips):
         return "ClusterIPs of Services"
-    if any(each in relay for each in (node.addresses if node else ())):
+    ours = {each.address for each in facts.addresses if each.ours}  # a kubelet may have taken one for its own
+    if any(each in relay and each not in ours for each in (node.addresses if node else ())):
         return "this node's own address"
     return "the API server" if any(each.address in relay for each in facts.api_servers) else ""
 
