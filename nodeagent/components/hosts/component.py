@@ -41,7 +41,7 @@ from nodeagent.components.hosts.file import (
 from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
-from nodeagent.model.desired import Desired, HostsLine
+from nodeagent.model.desired import Desired, HostsLine, some_notes
 from nodeagent.model.facts import UserHostsLine
 
 _TRIES = 5
@@ -87,7 +87,7 @@ class HostsState:
         notes = [(one.line_number, one.text) for one in self.problems]
         for number, names in legacy_lines(self.file.user, self.file.line_numbers).items():
             notes.append((number, f"hairpin-proxy's old line for {', '.join(names)}; --adopt removes it"))
-        return tuple(f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes)
+        return some_notes([f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes])
 
 
 @dataclass(frozen=True, slots=True)

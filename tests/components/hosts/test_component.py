@@ -133,6 +133,11 @@ def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> 
     assert KeptHosts(path).read().problems == ()
 
 
+def test_of_many_problems_of_a_file_the_first_are_notes(tmp_path: Path) -> None:
+    notes = KeptHosts(hosts_file(tmp_path, USER + BEGIN * 2 + (BEGIN + b"\n") * 1000)).read().notes
+    assert (len(notes), "more notes" in notes[-1]) == (33, True)
+
+
 @pytest.mark.parametrize("done", [0.0, 0.2, 0.7, 1.0])
 def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: float) -> None:
     """From its journal, and the dry run already shows the file as it will be."""
