@@ -54,8 +54,9 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
 def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Apply the changes that `nodeagent plan` shows, once.
 
-    Exit code 0: done, or nothing to do. 1: a component failed, or a file or a Node can't be read; the rest
-    was applied. Also 1 if none of the Node's addresses is on this machine; then nothing was changed.
+    Exit code 0: done, or nothing to do. 1: a component failed, or a file, a Node or a Service of manifests
+    can't be read; the rest was applied. Also 1 if none of the Node's addresses is on this machine; then
+    nothing was changed.
     """
     call = invocation(**options)
     with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
