@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -71,7 +72,7 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
     Those of a namespace wait while lookups of it are still running: an Event stays for an hour, and names
     all.
     """
-    if reported.isdisjoint(decision.conclusion.code for decision in desired.names):
+    if reported.isdisjoint(map(attrgetter("conclusion.code"), desired.names)):
         return ()
     waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}

@@ -105,9 +105,6 @@ class Status:
     Attributes:
         waits_for: What must end before this process may write; empty: it writes.
         synced_at: When it last applied everything, in the clock's seconds; None: never yet.
-        conflicts: The components that another program keeps reverting.
-        desired: The last plan.
-        relay: The HAProxy that serves.
         rejected: The configuration that was rejected last, unless a later one is active.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from nodeagent.errors import shown_name
-from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import ByName, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100
@@ -29,7 +29,6 @@ class TransitionLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._latest: dict[str, Sequence[_Decision]] = {}
-        self._decided: dict[str, dict[int, _Decision]] = {}
         self._problems: dict[str, Mapping[str, str]] = {}
         self._minute = 0
         self._used: Counter[str] = Counter()
@@ -38,7 +37,7 @@ class TransitionLog:
 
     def start_again(self) -> None:
         """Log everything that is so from now on, whatever was logged before."""
-        self._latest, self._decided, self._problems = {}, {}, {}
+        self._latest, self._problems = {}, {}
 
     def decisions(self, after: Desired) -> None:
         """Log the decisions on load balancers and hostnames, and the objects that can't be read."""
@@ -47,11 +46,9 @@ class TransitionLog:
         for kind, decisions in kinds.items():
             if decisions is self._latest.get(kind):
                 continue
-            self._latest[kind] = decisions
-            # By id, which no other has while a decision is held here: a planner keeps what stays as it is.
-            new = dict(zip(map(id, decisions), decisions, strict=True))
-            self.lines(_changed(kind, self._decided.get(kind, {}), new))
-            self._decided[kind] = new
+            before, self._latest[kind] = self._latest.get(kind, ()), decisions
+            known = decisions.since(before) if isinstance(decisions, ByName) else None
+            self.lines(_changed(kind, *(known or (before, decisions))))
         self.problems("Skipped an object", {one.where: one.reason for one in after.unreadable}, "object")
 
     def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
@@ -90,8 +87,10 @@ def _place(subject: str) -> str:
     return f"/{subject.partition('/')[0]}"
 
 
-def _changed(kind: str, old: dict[int, _Decision], new: dict[int, _Decision]) -> Iterator[Line]:
+def _changed(kind: str, before: Sequence[_Decision], after: Sequence[_Decision]) -> Iterator[Line]:
     """Yield a line for each decision that is new, is another in essence, or is gone."""
+    # By id, which no other has while both are held: a planner keeps what stays as it is.
+    old, new = ({id(each): each for each in decisions} for decisions in (before, after))
     # Of several on one subject, such as a Route's on two load balancers, the first decides.
     gone = {_subject(old[each]): old[each] for each in reversed(old) if each not in new}
     come = {_subject(new[each]): new[each] for each in reversed(new) if each not in old}

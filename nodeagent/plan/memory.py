@@ -58,10 +58,7 @@ class Memory(Generic[_Key, _Result]):
     ) -> Mapping[_Key, _Result]:
         """Return the function's result for each key of the first part; the same object if none changed.
 
-        Args:
-            function: called with a key and its value in each part, None where there is none.
-            parts: mappings that never change.
-            context: whatever else the results depend on.
+        It is called with a key and its value in each part. `context` is whatever else it depends on.
         """
         keyed, known = parts[0], self._results
         if self._parts and context == self._context:

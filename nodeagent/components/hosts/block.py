@@ -12,12 +12,13 @@ wrote below the block move above it (in the same order).
 import io
 import re
 import socket
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Literal, cast
+from typing import Literal
 
 from msgspec import Struct
 
@@ -198,25 +199,27 @@ def assemble(
     return b"".join((kept, begin, end_of_line, lines, END, end_of_line)), file
 
 
-class BlockLines:
-    """Writes the block's lines; one that stays is not made again."""
+def written(lines: Iterable[HostsLine]) -> bytes:
+    """Return the lines with their ends. Raises ApplyError for a name that is no hostname."""
+    return b"".join(map(_written, lines))
 
-    def __init__(self) -> None:
-        self._lines: tuple[HostsLine, ...] = ()
-        self._known: dict[int, bytes] = {}
 
-    def content(self, lines: Iterable[HostsLine]) -> bytes:
-        """Return the lines with their ends. Raises ApplyError for a name that is no hostname."""
-        lines = tuple(lines)
-        # By id, which no other has while the line is held here. Most lines stay: no step of Python for each.
-        ids = [*map(id, lines)]
-        texts: list[bytes | None] = [*map(self._known.get, ids)]
-        new = [number for number, text in enumerate(texts) if text is None] if None in texts else ()
-        for number in new:
-            texts[number] = _written(lines[number])
-        written = cast("list[bytes]", texts)
-        self._lines, self._known = lines, dict(zip(ids, written, strict=True))
-        return b"".join(written)
+def replaced(block: bytes, old: Sequence[HostsLine], new: Sequence[HostsLine]) -> bytes:
+    """Return a block, sorted by name, in which the new lines replace all of their names, and of the old."""
+    texts = {line.name.encode(): b"" for line in old}
+    for line, text in zip(new, map(_written, new), strict=True):
+        texts[line.name.encode()] = texts.get(line.name.encode(), b"") + text
+
+    def name_at(offset: int) -> bytes:
+        return block[block.rfind(b"\n", 0, offset) + 1 : block.index(b"\n", offset)].partition(b"\t")[2]
+
+    pieces: list[bytes] = []
+    done, offsets = 0, range(len(block))
+    for name in sorted(texts):
+        start = bisect_left(offsets, name, done, key=name_at)
+        pieces += (block[done:start], texts[name])
+        done = bisect_right(offsets, name, start, key=name_at)
+    return b"".join((*pieces, block[done:]))
 
 
 def _written(line: HostsLine) -> bytes:
@@ -230,8 +233,7 @@ def _written(line: HostsLine) -> bytes:
 
 def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
     """Return how many lines of a block are new, and how many are gone, whatever their ends."""
-    same = before.rfind(b"\n", 0, shared_prefix(before, after)) + 1
-    old, new = ({*block[same:].splitlines()} for block in (before, after))
+    old, new = ({*block.splitlines()} for block in (before, after))
     return len(new - old), len(old - new)
 
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 from nodeagent.components.component import Component, Diff
 from nodeagent.components.hosts.block import (
-    BlockLines,
     HostsFile,
     OwnLines,
     Problem,
@@ -21,7 +20,9 @@ from nodeagent.components.hosts.block import (
     legacy_lines,
     names_set,
     parse,
+    replaced,
     without_legacy_lines,
+    written,
 )
 from nodeagent.components.hosts.file import (
     ChangedMeanwhileError,
@@ -41,7 +42,7 @@ from nodeagent.components.hosts.file import (
 from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
-from nodeagent.model.desired import Desired, HostsLine, some_notes
+from nodeagent.model.desired import ByName, Desired, HostsLine, some_notes
 from nodeagent.model.facts import UserHostsLine
 
 _TRIES = 5
@@ -156,7 +157,6 @@ class Hosts(Component[HostsState, HostsDiff]):
         self._adopt = adopt
         self._enabled = enabled
         self._latest: HostsState | None = None
-        self._block = BlockLines()
 
     def read(self) -> HostsState:
         """See `component.Component`. A file with unchanged bytes is not parsed again."""
@@ -222,10 +222,15 @@ class Hosts(Component[HostsState, HostsDiff]):
             return HostsDiff(state, state.content, lines, state.file)
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
-        block = self._block.content(lines)
+        before = state.file.block or b""
+        if differing := lines.since(state.lines) if isinstance(lines, ByName) else None:
+            block = replaced(before.replace(b"\r\n", b"\n"), *differing)
+            added, removed = count_changes(*map(written, differing))
+        else:
+            block = written(lines)
+            added, removed = count_changes(before, block)
         after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
-        added, removed = count_changes(state.file.block or b"", block)
         if self._adopt:
             removed += state.file.user.count(b"\n") - without_legacy_lines(state.file.user).count(b"\n")
         return HostsDiff(state, None if nothing else after, lines, file, added, removed)

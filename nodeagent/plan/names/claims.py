@@ -225,7 +225,7 @@ class ClaimPlanner:
             for name, claims in added.items()
         }
         claimed = {name: claims for name, claims in now.items() if claims}
-        return Changed(known, claimed, now.keys() & known.keys() - claimed.keys())
+        return Changed(known, claimed, (now.keys() & known.keys()) - claimed.keys())
 
 
 def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:

@@ -9,10 +9,8 @@ address that a status already names, puts no claim before those that have their 
 """
 
 import dataclasses
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
@@ -21,6 +19,7 @@ from msgspec.structs import replace
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, is_wildcard
 from nodeagent.model.desired import (
+    ByName,
     Conclusion,
     DecisionStatus,
     DnsQuestion,
@@ -62,13 +61,9 @@ class _Contender(Struct, frozen=True):
 
 
 class _Decided(Struct, frozen=True):
-    """What is decided on a hostname.
+    """What is decided on a hostname, then on each other load balancer for which it is claimed in vain.
 
-    Attributes:
-        decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
-            and that does not get it.
-        question: what to ask DNS; None if it has no say.
-        served: the claim for which it is served, if it is.
+    `question` is None if DNS has no say; `served` is the claim for which the hostname is served, if it is.
     """
 
     decisions: tuple[NameDecision, ...]
@@ -231,22 +226,17 @@ class _Contest(Struct, frozen=True):
 
 
 class HostnamePlan(Struct, frozen=True):
-    """The decisions on all hostnames, sorted by name.
+    """The decisions on all hostnames, the lines of those that are served, and what only DNS can decide.
 
-    Attributes:
-        names: one decision for each hostname, and one for each load balancer that claims it in vain.
-        hosts: the lines for all served hostnames, one for each family their load balancer is relayed in.
-        standing: their addresses, by hostname: `Facts.standing_names` of the next plan.
-        questions: the hostnames that only DNS can decide.
+    `standing` are their addresses, by hostname: `Facts.standing_names` of the next plan.
     """
 
-    names: tuple[NameDecision, ...] = ()
-    hosts: tuple[HostsLine, ...] = ()
+    names: ByName[NameDecision] = ByName()
+    hosts: ByName[HostsLine] = ByName()
     standing: Mapping[str, frozenset[IPAddress]] = {}
     questions: Mapping[str, DnsQuestion] = {}
 
 
-_Named = TypeVar("_Named", NameDecision, HostsLine)
 _Value = TypeVar("_Value")
 
 
@@ -348,16 +338,10 @@ class HostnamePlanner:
         self._collected_from = decided
         if not changed:
             return self._plan
-        before, anew = self._plan, 4 * len(changed) > len(decided)
-        names, hosts = ([], []) if anew else ([*before.names], [*before.hosts])
-        for name in sorted(decided if anew else changed):
-            now = decided.get(name, _UNCLAIMED)
-            _put(names, name, now.decisions)
-            _put(hosts, name, now.lines)
-        new = {name: decided.get(name, _UNCLAIMED) for name in sorted(changed)}
+        before, new = self._plan, {name: decided.get(name, _UNCLAIMED) for name in sorted(changed)}
         self._plan = HostnamePlan(
-            tuple(names),
-            before.hosts if hosts == [*before.hosts] else tuple(hosts),
+            before.names.replaced({name: each.decisions for name, each in new.items()}),
+            before.hosts.replaced({name: each.lines for name, each in new.items()}),
             _with(before.standing, {name: each.addresses or None for name, each in new.items()}),
             _with(before.questions, {name: each.question for name, each in new.items()}),
         )
@@ -365,15 +349,6 @@ class HostnamePlanner:
 
 
 _UNCLAIMED = _Decided(())
-
-
-def _put(items: list[_Named], name: str, new: Sequence[_Named]) -> None:
-    """Replace all that are about this name, in a list in the order of their names."""
-    start = end = len(items)
-    if items and items[-1].name >= name:
-        start = bisect_left(items, name, key=attrgetter("name"))
-        end = bisect_right(items, name, start, key=attrgetter("name"))
-    items[start:end] = new
 
 
 def _with(before: Mapping[str, _Value], new: Mapping[str, _Value | None]) -> Mapping[str, _Value]:

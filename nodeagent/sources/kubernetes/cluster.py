@@ -42,17 +42,10 @@ _STOP_SECONDS = 0.9
 
 
 class ResourceState(Struct, frozen=True):
-    """The state of one resource, for the log, the health page and metrics.
+    """The state of one resource, or of discovery, whose objects are the kinds that are served.
 
-    Attributes:
-        name: that of its row, or discovery, whose objects are the kinds that are served.
-        synced: whether it was listed once.
-        objects: how many are in use.
-        restarts: watches begun after the first.
-        relists: lists completed after the first.
-        error: what is wrong now, in words for a person; None while all is well.
-        optional: whether the agent works without it.
-        state: what is known of the kind.
+    `synced`: it was listed once; `optional`: the agent works without it. `restarts` and `relists` are watches
+    begun and lists completed after the first. `error` is for a person, None while all is well.
     """
 
     name: str

@@ -74,6 +74,7 @@ class Store:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._items: dict[Key, object] = {}
+        self._unreadable = 0
         self.synced = False
         # None after a change.
         self._last_shown: tuple[object, ...] | None = None
@@ -87,8 +88,7 @@ class Store:
 
     def __len__(self) -> int:
         """Return how many objects are in use."""
-        values = self.values()
-        return len(values) - [*map(type, values)].count(Unreadable)
+        return len(self._items) - self._unreadable
 
     def replace(self, items: Mapping[Key, object]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
@@ -110,9 +110,11 @@ class Store:
 
     def _hold(self, key: Key, value: object | None) -> bool:
         """Hold a value, None for none; return whether it changed: otherwise the old one stays."""
-        changed = value != self._items.get(key)
+        before = self._items.get(key)
+        changed = value != before
         if changed:
             self._last_shown = None
+            self._unreadable += isinstance(value, Unreadable) - isinstance(before, Unreadable)
             if value is None:
                 del self._items[key]
             else:
@@ -124,12 +126,7 @@ class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
     `on_change` is called, in that thread, after a value has changed, and after an answer that may change what
-    is known of the kind.
-
-    Attributes:
-        watches: watches begun.
-        lists: lists completed.
-        answers: the last answers of the collection.
+    is known of the kind. `watches` were begun, `lists` completed; `answers` are the collection's last.
     """
 
     def __init__(

@@ -51,13 +51,10 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One collection that is listed and watched.
+    """One collection that is listed and watched, by its name in status and metrics.
 
-    Attributes:
-        name: what status and metrics call it.
-        decode: one object to its value; None for an object that nodeagent does not use.
-        selector: fieldSelector or labelSelector, so that the server sends only what is used.
-        optional: a server without it, or that denies it, is not an error.
+    `decode` returns None for an object that nodeagent does not use; the server sends only what `selector`, of
+    fields or labels, selects. A server without an `optional` one, or that denies it, is not an error.
     """
 
     name: str
@@ -294,9 +291,10 @@ def assembled(
     by_type: dict[type, list[tuple[object, ...]]] = {}
     unreadable: list[model.Unreadable] = []
     for held in collections:
-        entries = [value for value in held if isinstance(value, model.Unreadable)]
-        unreadable += entries
-        values = tuple(each for each in held if not isinstance(each, model.Unreadable)) if entries else held
+        values = held
+        if model.Unreadable in {*map(type, held)}:
+            unreadable += (each for each in held if isinstance(each, model.Unreadable))
+            values = tuple(each for each in held if not isinstance(each, model.Unreadable))
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.components.hosts.block import BlockLines, OwnLines, assemble, parse
+from nodeagent.components.hosts.block import OwnLines, assemble, parse, written
 from nodeagent.components.hosts.component import Hosts, HostsDiff, HostsState
 from nodeagent.model.desired import Desired, HostsLine
 from tests.components.converging import converge
@@ -70,7 +70,7 @@ def left_beside(path: Path) -> list[str]:
 
 def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
     """Make the content of a file with the user's bytes and the block with these lines."""
-    content, file = assemble(user, BlockLines().content(lines), adopt=adopt, absent=absent)
+    content, file = assemble(user, written(lines), adopt=adopt, absent=absent)
     assert file == parse(content, OWN)
     return content
 
