@@ -31,6 +31,7 @@ help: ## this list
 
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
+	$(if $(filter venv,$(MAKECMDGOALS)),@echo "next: $(BIN)/nodeagent doctor; make demo; make test")
 
 # With the locked pip already: the gate's bare Debian asks it for its settings while packages are installed.
 $(VENV)/bin/pip:

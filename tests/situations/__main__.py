@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.situations.situation import SENTENCES, SITUATIONS, Situation, sentences, situations, write_down
 
-for folder in [SITUATIONS / name for name in sys.argv[1:]] or situations():
+for folder in [SITUATIONS / Path(name).name for name in sys.argv[1:]] or situations():
     with tempfile.TemporaryDirectory() as directory:
         write_down(Situation(folder, Path(directory)))
         print(folder.name)
