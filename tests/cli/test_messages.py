@@ -141,6 +141,16 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
         lambda it: it.kubeconfig(cluster={"server": it.api.url.replace("http:", "https:")}),
         ("fleet",),
     ),
+    "a user without a token": (
+        lambda it: it.kubeconfig(
+            user={"auth-provider": {"name": "oidc", "config": {"client-secret": "s3cret"}}}
+        ),
+        ("fleet",),
+    ),
+    "a server that is no URL": (
+        lambda it: it.kubeconfig(cluster={"server": "127.0.0.1:6443"}),
+        _ONLINE,
+    ),
     # The API server.
     "a server that is not there": (lambda it: it.kubeconfig().api.stop_listening(), (*_ONLINE, "bundle")),
     "a server that rejects the token": (lambda it: it.kubeconfig().fault(faults.Answer(401)), _ONLINE),
@@ -152,6 +162,10 @@ _CASES: dict[str, tuple[Callable[[Scene], object], tuple[str, ...]]] = {
     ),
     "a server that hangs up": (lambda it: it.kubeconfig().fault(faults.Disconnect()), ("fleet",)),
     "a captive portal": (lambda it: it.kubeconfig().fault(faults.html_page()), _ONLINE),
+    "an answer that is broken": (
+        lambda it: it.kubeconfig().fault(faults.Answer(200, body=b'{"kind": "Da')),
+        ("status", "fleet"),
+    ),
     "a server that does not answer": (
         lambda it: it.kubeconfig().fault(faults.Hold()),
         ("fleet --timeout 1",),

@@ -5,6 +5,7 @@ plugins, proxies. It ignores impersonation, which is added here.
 """
 
 import logging
+import re
 import shutil
 import socket
 import ssl
@@ -29,6 +30,14 @@ from nodeagent.yaml_loader import yaml_problem
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
 _UNUSABLE = (config.ConfigException, ImportError, OSError, ValueError, TypeError, AttributeError, YAMLError)
+_WORDS = (
+    (UnicodeDecodeError, "not a text in UTF-8"),
+    (TypeError | AttributeError, "it does not have the form of a kubeconfig"),
+    (ImportError, "its proxy-url is for SOCKS, which is not supported"),
+    (ssl.SSLError, "its CA, client certificate or key is not PEM"),
+)
+"""What is said of an error whose own words only a program knows."""
+_SERVER = re.compile(r"https?://([^/@\s]*@)?(\[[^]/\s]+\]|[^]/:@[\s]+)(:\d+)?(/\S*)?$")
 _SILENT_MILLISECONDS = 45_000
 """After which a connection whose other end confirms nothing, neither data nor keepalives, counts as lost."""
 _MOST_IDLE = 4
@@ -50,12 +59,10 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
 
     Several files, joined by colons, are merged. Raises SourceError, which names them.
     """
-    advice = (
-        "Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG (k3s: /etc/rancher/k3s/k3s.yaml)"
-    )
-    with _configuration(files, advice) as made:
+    with _configuration(files, "Correct it, or pass another: --kubeconfig FILE") as made:
         if not any(Path(file).expanduser().exists() for file in files.split(":")):
-            raise ValueError("there is no such file")
+            advice = "Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG"
+            raise _UnusableError("there is no such file", f"{advice} (k3s: /etc/rancher/k3s/k3s.yaml)")
         merged = KubeConfigMerger(files).config
         _check_context(merged, context)
         user = _user(merged, context)
@@ -86,7 +93,7 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
     """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without."""
     command = (user.get("exec") or {}).get("command")
     if command and not shutil.which(command):
-        raise _UnusableError(f"its user needs {command}, which is not in PATH", "Install it")
+        raise _UnusableError(f"its user needs {command}, which can't be found or run", "Install it")
     said: list[str] = []
 
     def noted(record: logging.LogRecord) -> bool:
@@ -99,7 +106,9 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
     finally:
         logging.getLogger().removeFilter(noted)
     if command and said:
-        raise _UnusableError(f"its user's plugin {command} failed: {said[0]}", "Run it to see why, or log in")
+        raise _UnusableError(
+            f"its user's plugin {command} failed: {_plain(said[0])}", "Run it to see why, or log in"
+        )
 
 
 @contextmanager
@@ -114,18 +123,28 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
     try:
         yield Configuration(retries=False, connection_pool_maxsize=_MOST_IDLE, socket_options=options)
     except _UNUSABLE as error:
-        words = one_line(error).removesuffix(".")
+        words = _plain(one_line(error).removesuffix("."))
         if isinstance(error, OSError) and error.strerror:
-            words = error.strerror
+            other = error.filename and str(error.filename) not in what
+            words = f"{error.filename}: {error.strerror}" if other else error.strerror
         if isinstance(error, YAMLError):
             line, words = yaml_problem(error, "")
             words = f"line {line}: not YAML: {words}"
-        if isinstance(error, TypeError | AttributeError):  # Python's words, for a text in a mapping's place
-            words = "it does not have the form of a kubeconfig"
+        words = next((known for kind, known in _WORDS if isinstance(error, kind)), words)
         advice = error.advice if isinstance(error, _UnusableError) else advice
+        if isinstance(error, PermissionError):
+            advice = "Run as a user who can read it (sudo)"
         raise SourceError(
             f"{what}: can't be used to reach the API server: {words}; nothing was changed. {advice}"
         ) from error
+
+
+def _plain(text: str) -> str:
+    """Return the client's words without what it quotes: a whole user, with its secrets."""
+    if "object has no attribute 'strip'" in text:  # a plugin's own words, which a terminal showed
+        return "it said why"
+    text = re.sub(r"^(Invalid kube-config( file)?\.|exec:) ", "", text)
+    return re.sub(r"(Expected key .* in )\S*\{.*\}", r"\1an entry", text, flags=re.DOTALL)
 
 
 def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClient:
@@ -133,7 +152,9 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
 
     urllib3's own settings reject CAs without an authority key identifier since Python 3.13.
     """
-    _ = urlsplit(configuration.host).port  # ValueError if it is not a number
+    _ = urlsplit(configuration.host).port  # ValueError if it is too large
+    if not _SERVER.match(configuration.host):
+        raise ValueError("its server is not a URL such as https://HOST:6443")
     required = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     tls = create_urllib3_context(cert_reqs=required, verify_flags=ssl.VERIFY_X509_PARTIAL_CHAIN)
     if configuration.ssl_ca_cert:

@@ -209,6 +209,21 @@ def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, written: str
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"auth-provider": {"name": "oidc", "config": {"client-secret": "s3cret"}}},
+        {"exec": {"command": "ls", "apiVersion": None, "env": [{"name": "PASSWORD", "value": "s3cret"}]}},
+    ],
+)
+def test_no_error_quotes_a_users_secrets(api: ApiServer, tmp_path: Path, user: dict[str, Any]) -> None:
+    """The official client's errors quote the whole user."""
+    file = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
+    with pytest.raises(SourceError, match="Expected key") as caught:
+        connect(file)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_where_the_configuration_is_looked_for(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
