@@ -19,7 +19,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
-from nodeagent.sources.objects.api import Head, decode
+from nodeagent.sources.objects.api import DecodingError, Head, decode
 
 APP, RELAY_APP = "nodeagent", "nodeagent-relay"
 """The DaemonSets' names, and their pods' labels app.kubernetes.io/name (daemonset/base)."""
@@ -262,7 +262,10 @@ def _read_roster(
     try:
         daemonset = _decoded(connection.get_json(object_path(ref), timeout=timeout))
     except NotFoundError as error:
-        raise NotFoundError(f"{error}; if nodeagent is in another namespace, pass --namespace") from error
+        advice = "; if nodeagent is in another namespace, pass --namespace" * error.by_api_server
+        raise NotFoundError(f"{error}{advice}") from error
+    except DecodingError as error:
+        raise SourceError(f"{ref}: the API server's answer can't be used: {error}") from error
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
     pods, more = _pods(connection, namespace, APP)
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}

@@ -69,6 +69,7 @@ def plain_words(error: Exception) -> str:
         return f"must be {kinds(match[1])}{match[2]}{got}"
 
     text = _MISSING.sub(r"\1 is missing", _EXPECTED.sub(expected, str(error)))
+    text = text.replace("a whole number, not a number", "a whole number of at most 18 digits")
     place = _PLACE.search(text)
     text = _PLACE.sub("", text)
     return f"{place[1]}: {text}" if place and place[1] else text

@@ -109,7 +109,7 @@ def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     """Return where (the line, from 1) and why a text can't be read, on one bounded line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return 1, one_line(error)[:LONGEST_PROBLEM]
+        return 1, "it holds a character that no text file has"
     line = "".join(text.split("\n")[mark.line : mark.line + 1])
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return mark.line + 1, "a tab is used for indentation: use spaces"

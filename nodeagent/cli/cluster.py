@@ -125,7 +125,7 @@ def _served(counts: DecisionCounts | None) -> str:
 
 def _sum(rows: list[NodeRow]) -> Styled:
     if not rows:
-        return Styled("fleet: no node has, or should have, a pod of nodeagent", "yellow")
+        return Styled("fleet: no node has, or should have, a pod: see kubectl describe daemonset", "yellow")
     counts = Counter(row.state for row in rows)
     others = ", ".join(f"{counts[state]} {state}" for state in ORDER[:-1] if counts[state])
     worst = next(state for state in ORDER if counts[state])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -133,7 +133,8 @@ telemetry_option = option(
 
 
 class _Seconds(click.FloatRange):
-    name = "number of seconds"
+    def fail(self, _: str, param: Any = None, ctx: Any = None) -> NoReturn:  # noqa: ANN401 - click's
+        super().fail(f"must be a number of seconds from {self.min:g} to {self.max:g}.", param, ctx)
 
 
 def timeout_option(most: float, default: float, text: str) -> _Decorator:

@@ -1,7 +1,6 @@
 """The types of options' values: each parses its text, or says what to write instead."""
 
 import re
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Annotated, Self
@@ -14,12 +13,14 @@ DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
-def _reject_host_bits(text: str) -> None:
-    """Raise ValueError for an address with a length, and say which range it is in."""
+def _check_range(text: str, example: str, *versions: int) -> None:
+    """Raise ValueError if it is no range of such a version; of one with host bits set, say the right one."""
     try:
         network = ip_network(text, strict=False)
     except ValueError:
-        return  # no range at all: the type says why
+        network = None
+    if network is None or network.version not in versions or "%" in text:
+        raise ValueError(f"{text!r} is not a range of addresses (example{example})")
     if "/" in text and ip_address(text.partition("/")[0]) != network.network_address:
         raise ValueError(f"{text} has host bits set: write {network}")
 
@@ -107,7 +108,7 @@ class RelayRange4(IPv4Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
-        _reject_host_bits(text)
+        _check_range(text, ": 169.254.66.0/24", 4)
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
@@ -122,10 +123,10 @@ class RelayRange6(IPv6Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
-        _reject_host_bits(text)
+        _check_range(text, ": fd68:6169:7270::/112", 6)
         network = cls(text)
         loops = IPv6Address("::1") in network
-        if not 64 <= network.prefixlen <= 125 or "%" in text or loops or network.is_multicast:
+        if not 64 <= network.prefixlen <= 125 or loops or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
         return network
 
@@ -134,11 +135,7 @@ class AddressRange(_Text):
     """A range of addresses: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
 
     def _check(self) -> None:
-        _reject_host_bits(self)
-        with suppress(ValueError):
-            if "%" not in self.network.with_prefixlen:
-                return
-        raise ValueError(f"{self!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
+        _check_range(self, "s: 203.0.113.0/24, 192.0.2.7", 4, 6)
 
     @property
     def network(self) -> IPNetwork:
@@ -157,7 +154,7 @@ class PodNetwork(AddressRange):
 
 
 class ListenAddress(_Text):
-    """Where to listen,: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
+    """Where to listen: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
 
     def _check(self) -> None:
         if not self:

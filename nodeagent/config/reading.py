@@ -136,9 +136,8 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
 
 def _checked(expected: type[Any], value: object) -> object:
     """Make a value of a type that checks itself; its ValueError becomes the option's problem."""
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
-    return expected.parse(value) if hasattr(expected, "parse") else expected(value)
+    text = from_plain(value, str)
+    return expected.parse(text) if hasattr(expected, "parse") else expected(text)
 
 
 _SETTLE_SECONDS = 1.0

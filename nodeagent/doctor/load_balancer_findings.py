@@ -36,7 +36,7 @@ _SEEN = {
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
     Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
-    Code.TerminatesTLS: "terminates TLS, and is short-circuited: the controller gets TLS of nodes and pods",
+    Code.TerminatesTLS: "terminates TLS, and is short-circuited: the controller gets TLS from nodes and pods",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
     Code.LoadBalancerUnclear: "no connection from this node shows a known case",
 }

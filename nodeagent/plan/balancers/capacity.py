@@ -163,7 +163,9 @@ def too_large(service: Service, limits: LimitOptions) -> Conclusion | None:
 
 
 def _refused(code: str, reason: str) -> Conclusion:
-    return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
+    return refused(
+        code, f"{reason}; an administrator can list it in loadBalancers.services, or raise the limit"
+    )
 
 
 def _slots(network: IPNetwork) -> int:

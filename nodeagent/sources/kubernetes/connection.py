@@ -26,6 +26,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, ProxyError
 from nodeagent.errors import one_line
 from nodeagent.sources.kubernetes.credentials import kubeconfig, new_client, service_account
 from nodeagent.sources.kubernetes.errors import (
+    NO_API_SERVER,
     ApiError,
     ApiPath,
     ApiRequest,
@@ -193,7 +194,8 @@ class Connection:
         headers: Mapping[str, str] = {},
         body: Mapping[str, Any] | None = None,
     ) -> ApiRequest:
-        server = urlsplit(self._client.configuration.host).netloc.rpartition("@")[2]
+        url = urlsplit(self._client.configuration.host)
+        server = f"{url.netloc.rpartition('@')[2]}{url.path}"
         proxy = self._client.rest_client.pool_manager.proxy
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
         return ApiRequest(verb, path, f"{server}{through}", query, headers, body)
@@ -260,8 +262,7 @@ class Connection:
         if headers["Accept"] == _JSON and not kind.startswith(_JSON):
             stream.close()
             raise NotJsonError(
-                f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is "
-                "an API server, and not a proxy or a login page in front of it"
+                f"{request}: the answer is {kind or 'of no content type'}, not JSON: {NO_API_SERVER}"
             )
         return stream
 

@@ -7,7 +7,7 @@ conventions: Response Status Kind" and "API concepts: Resource versions".
 import json
 import ssl
 from collections.abc import Mapping
-from http.client import IncompleteRead
+from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 from typing import Any
 
 import msgspec
@@ -22,6 +22,9 @@ _LONGEST_QUOTE = 300
 _RENEW = (
     "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
 )
+
+
+NO_API_SERVER = "check that this is an API server, and not a proxy or a login page in front of it"
 
 
 class ApiError(SourceError):
@@ -186,6 +189,8 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
             kind, words = UnauthorizedError, f"the request had no credentials ({words}); {_RENEW}"
         case 403:
             words += f"; grant it with {missing_rule(request)}"
+        case 301 | 302 | 303 | 307 | 308 | 404 if not told.status:
+            words += f"; {NO_API_SERVER}"
         case 409 if told.reason == "AlreadyExists":
             kind = AlreadyExistsError
     words += _NEXT_STEP.get(status // 100 if status >= _SERVER_FAILED else status, "")
@@ -210,16 +215,27 @@ def missing_rule(request: ApiRequest) -> str:
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
 
 
+_FAILURES = (
+    (IncompleteRead, "the connection was lost in the middle of the answer"),
+    (TimeoutError, "no answer in time"),
+    (RemoteDisconnected, "the server closed the connection without an answer"),
+    (BadStatusLine, "the answer is not HTTP"),
+)
+
+
 def failure_words(error: BaseException) -> str:
     """Return a failure of the network in the fewest words that still identify it."""
     met: BaseException | None = error
     while met is not None:
-        if isinstance(met, IncompleteRead):
-            return "the connection was lost in the middle of the answer"
-        if isinstance(met, TimeoutError):
-            return "no answer in time"
+        for kind, words in _FAILURES:
+            if isinstance(met, kind):
+                return words
         if isinstance(met, ssl.SSLError) and met.reason == "WRONG_VERSION_NUMBER":
             return "the server does not speak TLS there"
+        if isinstance(met, ssl.SSLCertVerificationError):
+            return f"certificate verify failed: {met.verify_message.removesuffix('.')}"
+        if isinstance(met, ssl.SSLError):
+            return f"TLS failed: {(met.reason or 'the server hung up').lower().replace('_', ' ')}"
         if isinstance(met, OSError) and met.strerror:
             return met.strerror
         error, met = met, met.__cause__ or met.__context__

@@ -29,7 +29,7 @@ from nodeagent.sources.kubernetes.errors import (
 from nodeagent.sources.kubernetes.resources import Key, Resource
 from nodeagent.sources.objects.api import DecodingError
 from nodeagent.sources.objects.decoding import describe
-from nodeagent.typed_values import from_json, intern
+from nodeagent.typed_values import from_json, intern, plain_words
 
 _LOG = logging.getLogger(__name__)
 
@@ -197,7 +197,9 @@ def _page(body: bytes, resource: Resource) -> _List:
         page = _decoded(_List, body)
         _number(page.metadata.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise NotJsonError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
+        raise NotJsonError(
+            f"list {resource.path}: the answer is not a list of objects: {plain_words(error)}"
+        ) from error
     if not page.kind.endswith("List"):
         raise NotJsonError(f"list {resource.path}: the answer is a {page.kind}, not a list of objects")
     return page

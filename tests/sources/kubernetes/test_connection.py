@@ -71,9 +71,9 @@ def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connect
         # It is not followed: the credentials would go with it.
         (faults.Answer(302, headers=(("Location", "/version"),)), errors.ServerTroubleError, "302"),
         (faults.html_page(), errors.NotJsonError, "is text/html; charset=utf-8, not JSON"),
-        (faults.Disconnect(), errors.UnreachableError, "Remote end closed connection"),
+        (faults.Disconnect(), errors.UnreachableError, "closed the connection without an answer"),
         # Over TLS a reset may look like an end.
-        (faults.Disconnect(reset=True), errors.UnreachableError, "reset by peer|Remote end closed"),
+        (faults.Disconnect(reset=True), errors.UnreachableError, "reset by peer|closed the connection"),
         (faults.CutBody(after=30), errors.UnreachableError, "at 127.0.0.1:"),
     ],
 )
