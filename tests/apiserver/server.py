@@ -3,11 +3,12 @@
 import socket
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self
@@ -46,7 +47,7 @@ def self_signed(folder: Path, address: str) -> Tls:
     return Tls(certificate, key, certificate)
 
 
-class Front:
+class Front(ABC):
     """A server on a real socket, in which faults can be armed; a subclass gives the answers.
 
     Attributes:
@@ -69,13 +70,13 @@ class Front:
         self._held: socket.socket | None = None
         self._failures: list[BaseException] = []
 
+    @abstractmethod
     def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
         """Answer a request that no fault has struck."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wake(self) -> None:
         """Let those that wait for the next line of a stream look whether it must end."""
-        raise NotImplementedError
 
     @property
     def url(self) -> str:
@@ -168,41 +169,47 @@ class Proxy(Front):
     def __init__(self, server: Peer) -> None:
         super().__init__()
         self._server = server
-        self._connections: list[HTTPConnection] = []
+        self._streams: list[HTTPConnection] = []
 
     def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
         """Hand the request on, with its credentials."""
         connection, _ = opened(self._server)
-        self._connections.append(connection)
         headers = {key: value for key, value in request.headers.items() if key not in _OF_THE_CONNECTION}
-        connection.request(request.command, request.path, body or None, headers)
-        stream = connection.sock
-        found = connection.getresponse()
-        if asked.verb == "watch" and found.status == HTTPStatus.OK:
-            stream.settimeout(None)
-            return Reply(200, lines=lambda _: self._lines(found))
-        with closing(connection), found:
+        with ExitStack() as whole:
+            whole.enter_context(closing(connection))
+            connection.request(request.command, request.path, body or None, headers)
+            stream = connection.sock
+            found = whole.enter_context(connection.getresponse())
+            if asked.verb == "watch" and found.status == HTTPStatus.OK:
+                whole.pop_all()
+                stream.settimeout(None)
+                self._streams.append(connection)
+                if self.closing.is_set():  # and `wake` was perhaps called before
+                    self.wake()
+                return Reply(200, lines=lambda _: self._lines(found))
             packed = found.headers.get("Content-Encoding")
             encoding = (("Content-Encoding", packed),) if packed else ()
             return Reply(found.status, found.read(), found.headers["Content-Type"], encoding)
 
     @staticmethod
     def _lines(found: HTTPResponse) -> Generator[bytes, None, None]:
-        with suppress(OSError):
+        with suppress(OSError, HTTPException):
             yield from iter(found.readline, b"")
 
     def wake(self) -> None:
-        """End what the other server streams."""
-        for connection in self._connections:
+        """End what the other server streams; lists and writes are answered to their end."""
+        for connection in self._streams:
             if connection.sock is not None:
                 with suppress(OSError):
                     socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connections to the other server as well."""
-        super().close()
-        for connection in self._connections:
-            connection.close()
+        try:
+            super().close()
+        finally:
+            for connection in self._streams:
+                connection.close()
 
 
 def write_kubeconfig(path: Path, cluster: Mapping[str, object], token: str | None) -> Path:

@@ -1,5 +1,6 @@
 """The same faults before the simulated API server and before a real one: the client takes nothing away."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
@@ -11,10 +12,10 @@ from nodeagent.sources.kubernetes.connection import connect
 from tests.sources.kubernetes.watching import QUICK, until, watching
 
 from . import faults, objects
-from .server import Proxy, write_kubeconfig
+from .server import ApiServer, Proxy, write_kubeconfig
 from .servers import ADMIN, Server
 from .traffic import Ending
-from .wire import request
+from .wire import Peer, request
 
 _ALL = "/apis/networking.k8s.io/v1/ingresses"
 _OF_A_NAMESPACE = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
@@ -54,3 +55,14 @@ def test_no_fault_takes_anything_away(server: Server, tmp_path: Path, verb: str,
             return armed.used > 0 and new in found
 
         until(has_both, "the new Ingress")
+
+
+def test_the_end_of_the_proxys_streams_cuts_no_other_answer(api: ApiServer) -> None:
+    held = faults.Hold()
+    api.faults.add(held)
+    with Proxy(Peer(api.port)) as proxy, ThreadPoolExecutor() as asking:
+        answer = asking.submit(request, Peer(proxy.port), "GET", _ALL)
+        held.wait_until_held()
+        proxy.end_watches(Ending.DROP)
+        held.release()
+        assert answer.result()[0] == 200
