@@ -7,7 +7,6 @@ import ssl
 import struct
 import sys
 import threading
-import time
 from contextlib import ExitStack, closing
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -193,8 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
                 kinds = (Silence,) if b'"BOOKMARK"' in line[:20] else (Silence, ErrorLine, CutLine)
                 match front.faults.strike("watch", asked.path, *kinds):
                     case Silence():
-                        while not watch.is_over():
-                            time.sleep(0.05)
+                        watch.is_over(wait=True)
                         break
                     case ErrorLine(code, reason, message):
                         self._write_chunk(error_line(ApiError(code, reason, message)))

@@ -1,11 +1,12 @@
 """What the server saw and sent, for tests to wait on and to count."""
 
+import os
 import select
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -29,17 +30,28 @@ class OpenWatch:
     asked: Asked
     connection: socket.socket
     ending: Ending | None = None
+    _told: int = field(default_factory=lambda: os.eventfd(0))
 
     @property
     def path(self) -> str:
         """The path that is watched."""
         return self.asked.path
 
-    def is_over(self) -> bool:
-        """Whether nothing more is to be sent: it must end, or the client went away."""
+    def end(self, how: Ending) -> None:
+        """Say how it must end now."""
+        self.ending = how
+        os.eventfd_write(self._told, 1)
+
+    def is_over(self, *, wait: bool = False) -> bool:
+        """Whether nothing more is to be sent: it must end, or the client went away; perhaps wait for that."""
         poll = select.poll()
-        poll.register(self.connection.fileno(), select.POLLRDHUP)
-        return self.ending is not None or bool(poll.poll(0))
+        poll.register(self.connection, select.POLLRDHUP)
+        poll.register(self._told, select.POLLIN)
+        return bool(poll.poll(None if wait else 0))
+
+    def close(self) -> None:
+        """Forget it; the connection stays."""
+        os.close(self._told)
 
 
 class Traffic:
@@ -68,13 +80,14 @@ class Traffic:
         finally:
             with self._changed:
                 self._watches.remove(watch)
+                watch.close()
 
     def end_watches(self, how: Ending, bases: Collection[str] | None = None) -> None:
         """End all open streams, or those on resources of these paths; who sends their lines must be woken."""
         with self._changed:
             for watch in self._watches:
                 if bases is None or f"{watch.asked.base}/{watch.asked.plural}" in bases:
-                    watch.ending = how
+                    watch.end(how)
 
     def seen(self, verb: str = "*", path: str = "*") -> list[Asked]:
         """Return the requests so far whose verb and path match the glob patterns, in order of arrival."""
