@@ -48,8 +48,7 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     options = read_config(config)
     with connect(kubeconfig) as connection:
         found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
-    # Not wrapped: it shows lines of a Corefile as they are.
-    show(coredns_lines(found.desired, found.edits), wrap=False)
+    show(coredns_lines(found.desired, found.edits))
     if found.desired.undetermined:
         return 1
     return PENDING if found.edits.pending else 0

@@ -258,7 +258,7 @@ def convergence_lines(node_name: str, done: NodePass, verdict: str, command: str
     """Yield what was done, step by step, and what was not and why; then the verdict, or what to run again."""
     for component, change in done.changes:
         for number, line in enumerate(block(change.text)):
-            yield f"{'' if number else component:{_COMPONENT_WIDTH}}  {line}"
+            yield f"{'' if number else component:{_COMPONENT_WIDTH}}  ", Styled(line, whole=True)
     if done.changes:
         yield ""
     yield from section("Not served", _refusals(done.desired))
@@ -344,7 +344,8 @@ def _change(name: ComponentName, change: ComponentChange) -> Iterator[Line]:
 
 
 def _coloured(line: str) -> Styled:
-    return Styled(line, {"+": "green", "-": "red", "!": "yellow"}.get(line[:1]))
+    """Return a line of a file or of a diff, as it is."""
+    return Styled(line, {"+": "green", "-": "red", "!": "yellow"}.get(line[:1]), whole=True)
 
 
 def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:

@@ -7,10 +7,11 @@ and says what to color; it never writes an escape sequence or a line end itself.
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nodeagent.errors import one_line, printable
 
@@ -21,11 +22,12 @@ _COLUMN = re.compile(r"(?:^| ) +(?:[-+!~$] )?")
 
 
 class Styled(Struct, frozen=True):
-    """Words in a color (by click's name), in bold, or both."""
+    """Words in a color (by click's name), in bold, or both; `whole`: their line is never wrapped."""
 
     text: str
     colour: str | None = None
     bold: bool = False
+    whole: bool = False
 
 
 Line = str | Styled | tuple[str | Styled, ...]
@@ -73,9 +75,14 @@ def table(rows: Iterable[Sequence[str | Styled]], first: int = 0) -> list[Line]:
 
 
 def show(lines: Iterable[Line], *, wrap: bool = True) -> None:
-    """Print the lines, if `wrap` as wide as the terminal, and no wider than 100 characters."""
-    columns = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
-    show_text(terminal_text(lines, columns if wrap else 0))
+    """Print the lines, if `wrap` as wide as the terminal, and no wider than 100 characters.
+
+    In a pipe or a file, where COLUMNS is not set, each line stays one: `grep` finds all that it says.
+    """
+    if wrap and (sys.stdout.isatty() or os.environ.get("COLUMNS")):
+        show_text(terminal_text(lines, min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)))
+    else:
+        show_text(terminal_text(lines))
 
 
 def show_error(text: str) -> None:
@@ -99,7 +106,9 @@ def _parts(line: Line | Sequence[str | Styled]) -> list[Styled]:
 
 
 def _rows(line: Line, width: int) -> Iterator[str]:
-    parts = [Styled(printable(part.text), part.colour, part.bold) for part in _parts(line)]
+    parts = [structs.replace(part, text=printable(part.text)) for part in _parts(line)]
+    if any(part.whole for part in parts):
+        width = 0
     text = "".join(part.text for part in parts).rstrip()
     longest = max(map(len, text.split()), default=0)  # and may have no room in a column so far to the right
     columns = [

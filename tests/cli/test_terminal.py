@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.doctor import DoctorDocument, doctor_lines
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
-from nodeagent.cli.terminal import Styled, block, terminal_text
+from nodeagent.cli.terminal import Styled, block, show, terminal_text
 from nodeagent.components.node import Applied, ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -175,3 +175,19 @@ def test_a_long_command_is_still_the_same_to_a_shell() -> None:
     shown = "\n".join(rows).strip().removeprefix("$ ")
     told = subprocess.run(["sh", "-c", f"printf '%s|' {shown}"], capture_output=True, text=True, check=True)
     assert told.stdout.split("|")[:-1] == shlex.split(command)
+
+
+def test_a_line_of_a_file_is_shown_as_it_is() -> None:
+    line = f"+ {'word ' * 30}end"
+    shown = terminal_text([("hosts  ", Styled(line, whole=True)), line], 60).splitlines()
+    assert shown[0] == f"hosts  {line}"
+    assert max(map(len, shown[1:])) <= 60
+
+
+@pytest.mark.parametrize(("columns", "rows"), [("", 1), ("80", 3)])
+def test_a_pipe_gets_whole_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, rows: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    show([f"served   web/site: {'because ' * 20}"])
+    assert capsys.readouterr().out.count("\n") == rows
