@@ -142,7 +142,9 @@ def summarize(where: str, findings: Sequence[Finding]) -> tuple[Overall, str]:
     overall: Overall
     if affected and all(finding.code == Code.ShortCircuitedByObject for finding in affected):
         overall = "affected"
-        words = f" is affected by its objects: {_affected(affected)}; nodeagent fleet shows what is fixed"
+        words = f" is affected, judging by its objects alone: {_affected(affected)}"
+        if any(finding.code == Code.AgentInSync for finding in findings):  # and yet some of them are served
+            words += "; nodeagent fleet shows how many load balancers each node serves"
     elif affected:
         overall, words = "affected", f" is affected and not fixed yet: {_affected(affected)}"
     elif unknown:

@@ -48,7 +48,7 @@ def test_plan_shows_what_is_decided_by_the_objects(command_line: CommandLine) ->
 
 def test_the_doctor_judges_the_objects(command_line: CommandLine) -> None:
     done = _elsewhere("doctor", *command_line.options)
-    assert "is affected by its objects: ingress/controller" in " ".join(done.stdout.split())
+    assert "is affected, judging by its objects alone: ingress/controller" in " ".join(done.stdout.split())
     assert done.stderr == ""
 
 

@@ -279,7 +279,7 @@ STATES = (
     State("wrong version", _wrong_version, "WrongVersion", 2, "does not accept the version"),
     State("undetected", _undetected, "Undetected", 2, "which nothing is known to send"),
     State("stale line", _stale_hosts_line, "RemediedByDnat", 2, "/etc/hosts:4: sends registry.example.test"),
-    State("from-nowhere", _broken, "", 2, "is affected by its objects", ("--from", "nowhere")),
+    State("from-nowhere", _broken, "", 2, "is affected, judging by its objects alone", ("--from", "nowhere")),
 )
 SHOWN = [state for state in STATES if state.name in {"broken", "remedied", "from-nowhere"}]
 """Of these, golden/ has the whole text."""

@@ -35,7 +35,7 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     Draft202012Validator(_SCHEMA).validate(document)
     assert document["onNode"] is False
     assert document["overall"] == "affected"
-    assert "is affected by its objects: ingress/controller" in document["sentence"]
+    assert "is affected, judging by its objects alone: ingress/controller" in document["sentence"]
     found = {(finding["subject"], finding["code"]) for finding in document["findings"]}
     assert found == {
         ("ingress/controller", "ShortCircuitedByObject"),

@@ -22,7 +22,16 @@ def _found(*codes: Code) -> list[Finding]:
             "is healthy: 1 load balancer is short-circuited",
         ),
         ((Code.LoadBalancerRemedied,) * 2, 0, "2 load balancers are short-circuited, and fixed"),
-        ((Code.ShortCircuitedByObject, Code.NotThisNode), 2, "affected by its objects: subject0"),
+        (
+            (Code.ShortCircuitedByObject, Code.NotThisNode),
+            2,
+            "is affected, judging by its objects alone: subject0",
+        ),
+        (
+            (Code.ShortCircuitedByObject, Code.AgentInSync),
+            2,
+            "; nodeagent fleet shows how many load balancers",
+        ),
         ((Code.ShortCircuitedByObject, Code.AgentNotInSync), 2, "affected and not fixed yet: subject0"),
         ((Code.LoadBalancerRemedied, Code.AgentInSync, Code.NotThisNode), 0, "is healthy: 1 load balancer"),
         ((Code.ProxyUnknown, Code.NotThisNode), 1, "could not determine: subject0"),
@@ -53,3 +62,8 @@ def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int,
 def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
     found = _found(Code.ShortCircuitedAndCut, Code.StaleHostsLine, Code.ShortCircuited)
     assert "subject2: seen ShortCircuited" in summarize("node", found)[1]
+
+
+@pytest.mark.parametrize("agent", [(), (Code.AgentAbsent,), (Code.AgentUnknown,)])
+def test_the_fleet_is_named_only_where_agents_answered(agent: tuple[Code, ...]) -> None:
+    assert "fleet" not in summarize("this cluster", _found(Code.ShortCircuitedByObject, *agent))[1]

@@ -45,9 +45,9 @@ _PRIVATE = tuple(
 )
 """Where an address means something only within one network (RFC 1918, 6598 and 4193)."""
 _SIDE_EFFECTS = (
-    "(this also changes other things: Service and Ingresses show the hostname instead of the address, "
+    "this has side effects: the Service and its Ingresses then show the hostname instead of the address, "
     "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
-    "comes back)"
+    "comes back"
 )
 _DETOUR = (
     "Kubernetes 1.30 and later honor it: traffic of nodes and pods then goes out to the load balancer and "
