@@ -70,6 +70,7 @@ def plain_words(error: Exception) -> str:
 
     text = _MISSING.sub(r"\1 is missing", _EXPECTED.sub(expected, str(error)))
     text = text.replace("a whole number, not a number", "a whole number of at most 18 digits")
+    text = text.removeprefix("JSON is malformed: ").replace("Input data was truncated", "it ends too early")
     place = _PLACE.search(text)
     text = _PLACE.sub("", text)
     return f"{place[1]}: {text}" if place and place[1] else text

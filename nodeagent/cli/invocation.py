@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import reduce
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,7 +43,15 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _Option(click.Option):
-    """An option whose errors name what was typed: itself, or its variable."""
+    """An option whose errors name what was typed: itself, or its variable. No other option is its value."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ANN401 - click's
+        names = {name for parameter in ctx.command.get_params(ctx) for name in parameter.opts}
+        for given in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(given, str) and (other := given.partition("=")[0]) in names:
+                text = f"{self.get_error_hint(ctx)} needs a value; it is followed by '{other}'."
+                raise click.BadOptionUsage(self.opts[0], text, ctx)
+        return super().process_value(ctx, value)
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         given = ctx.get_parameter_source(self.name or "") if ctx else None
@@ -133,6 +142,10 @@ telemetry_option = option(
 
 
 class _Seconds(click.FloatRange):
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:  # noqa: ANN401 - click's
+        seconds: float = super().convert(value, param, ctx)
+        return self.fail("", param, ctx) if isnan(seconds) else seconds
+
     def fail(self, _: str, param: Any = None, ctx: Any = None) -> NoReturn:  # noqa: ANN401 - click's
         super().fail(f"must be a number of seconds from {self.min:g} to {self.max:g}.", param, ctx)
 

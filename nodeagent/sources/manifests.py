@@ -24,6 +24,7 @@ from nodeagent.sources.kubernetes.resources import (
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import decode_external_ips, decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
+from nodeagent.typed_values import plain_words
 from nodeagent.yaml_loader import load, yaml_problem
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
@@ -79,14 +80,14 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
 
 def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
     """Yield each file's name, and its text or why it can't be read."""
-    files = [source]
-    if not source.is_file() and not source.is_fifo():
-        try:
-            files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
-        except OSError as error:
-            raise SourceError(
-                f"{source}: can't be read: {error.strerror}; nothing was changed. Check --manifests"
-            ) from error
+    try:
+        files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+    except NotADirectoryError:
+        files = [source]
+    except OSError as error:
+        raise SourceError(
+            f"{source}: can't be read: {error.strerror}; nothing was changed. Check --manifests"
+        ) from error
     if not files:
         raise SourceError(
             f"{source}: no .yaml, .yml or .json file is in it; nothing was changed. Pass the exported objects"
@@ -117,7 +118,8 @@ def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) 
             if not shown.endswith(".json"):
                 yield from _yaml_documents(text, shown, unreadable)
             else:
-                unreadable.append(Unreadable(shown, f"not JSON: {one_line(error)}", decisive=True))
+                why = one_line(plain_words(error))
+                unreadable.append(Unreadable(shown, f"not JSON: {why}", decisive=True))
     else:
         yield from _yaml_documents(text, shown, unreadable)
 

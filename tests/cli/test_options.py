@@ -46,6 +46,20 @@ def test_an_error_names_what_was_typed(command_line: CommandLine, monkeypatch: p
     assert "Invalid value for 'NODEAGENT_OUTPUT': 'yam'" in command_line("plan").stderr
 
 
+@pytest.mark.parametrize("follows", ["--manifests", "--config=nodeagent.yaml", "-o", "--help"])
+def test_an_option_is_not_the_value_of_the_one_before_it(command_line: CommandLine, follows: str) -> None:
+    reply = command_line("plan", "--node", follows)
+    assert reply.exit_code == 1
+    assert f"'--node' needs a value; it is followed by '{follows.partition('=')[0]}'." in reply.stderr
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "301", "soon"])
+def test_a_time_limit_is_a_number_of_seconds(command_line: CommandLine, seconds: str) -> None:
+    reply = command_line.bare("fleet", "--timeout", seconds)
+    assert reply.exit_code == 1
+    assert "Invalid value for '--timeout': must be a number of seconds from 1 to 300." in reply.stderr
+
+
 @pytest.mark.parametrize("group", [(), ("coredns",)])
 def test_no_command_is_cut_off_in_a_list_at_80_columns(
     command_line: CommandLine, monkeypatch: pytest.MonkeyPatch, group: tuple[str, ...]

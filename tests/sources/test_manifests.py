@@ -140,6 +140,8 @@ def test_a_file_that_begins_like_json_and_is_none_is_named(tmp_path: Path, text:
     assert where.startswith("bad.json")
     assert reason.startswith("not JSON: ")
     assert "\n" not in reason
+    assert "malformed" not in reason
+    assert "Input data" not in reason
 
 
 def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) -> None:
@@ -201,6 +203,11 @@ def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
     writer.start()
     assert names(read_manifests(tmp_path / "pipe", "node1")) == ["controller"]
     writer.join()
+
+
+def test_a_device_is_read_as_a_file() -> None:
+    with pytest.raises(SourceError, match=r"^/dev/null: 0 Services, 0 Nodes read"):
+        read_manifests(Path("/dev/null"), "node1")
 
 
 def test_only_manifests_of_the_directory_itself_are_read(tmp_path: Path) -> None:

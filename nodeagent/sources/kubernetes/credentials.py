@@ -128,8 +128,7 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
             other = error.filename and str(error.filename) not in what
             words = f"{error.filename}: {error.strerror}" if other else error.strerror
         if isinstance(error, YAMLError):
-            line, words = yaml_problem(error, "")
-            words = f"line {line}: not YAML: {words}"
+            words = f"line {yaml_problem(error, '')[0]} is not YAML"
         words = next((known for kind, known in _WORDS if isinstance(error, kind)), words)
         advice = error.advice if isinstance(error, _UnusableError) else advice
         if isinstance(error, PermissionError):
