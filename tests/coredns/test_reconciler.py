@@ -198,6 +198,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
         conflicts += done.conflicts
         reconciler.clock.pass_by(300)
     (conflict,) = conflicts
+    assert conflict.code == "CorefilePutBack"
     assert conflict.message.startswith(
         "'helm-controller' keeps reverting ConfigMap kube-system/coredns; nodeagent writes its hostnames "
         "again in 60 s at the earliest"

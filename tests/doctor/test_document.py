@@ -47,6 +47,15 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     assert known["remedy"]
 
 
+def test_an_object_that_hides_no_others_is_skipped_and_named(command_line: CommandLine) -> None:
+    command_line.write(
+        odd={**service("odd"), "kind": "Ingress", "apiVersion": "networking.k8s.io/v1", "spec": 7}
+    )
+    found = {one["code"]: one for one in command_line("doctor", "-o", "json").document["findings"]}
+    assert "ObjectsUnreadable" not in found
+    assert "Ingress ingress/odd" in found["ObjectsSkipped"]["evidence"][0]
+
+
 @pytest.mark.parametrize(
     ("terminal", "variables", "coloured"),
     [
