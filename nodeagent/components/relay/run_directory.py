@@ -20,6 +20,7 @@ from contextlib import suppress
 from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
+from typing import BinaryIO
 
 from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.atomic_file import remove_drafts, replace_file
@@ -122,7 +123,7 @@ class RunDirectory:
     def is_gone(self) -> bool:
         """Whether no process of the pod is left; False if that can't be said."""
         try:
-            with os.fdopen(os.open(self.path / "lock", _OPEN)) as lock:
+            with _opened(self.path / "lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             with suppress(OSError):
@@ -158,10 +159,15 @@ def pod_directories(run_dir: Path) -> list[RunDirectory]:
     return sorted((RunDirectory(each, of_pod=True) for each in paths), key=lambda directory: directory.age)
 
 
+def _opened(path: Path) -> BinaryIO:
+    # By an opener: what os.fdopen() refuses, a directory, it leaves open.
+    return open(path, "rb", opener=lambda name, _: os.open(name, _OPEN))
+
+
 def _content(path: Path, most: int) -> bytes | None:
     """Return a regular file's content; None if there is none, or it is longer than `most`. Raises OSError."""
     try:
-        with os.fdopen(os.open(path, _OPEN), "rb") as file:
+        with _opened(path) as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             content = file.read(most + 1)

@@ -43,3 +43,14 @@ def test_what_an_intruder_puts_in_its_place_is_neither_read_nor_waited_for(
     assert directory.config.is_file()
     assert not directory.config.is_symlink()
     assert [each.read_text() for each in tmp_path.glob("secret")] in ([], ["of the node"])
+
+
+def test_no_descriptor_stays_open_for_what_is_no_file(tmp_path: Path) -> None:
+    """Otherwise an intruder could use up those of the agent, which looks a few times a second."""
+    directory = RunDirectory(tmp_path, of_pod=True)
+    directory.config.mkdir()
+    (tmp_path / "lock").mkdir()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    assert directory.read() is None
+    assert not directory.is_gone()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
