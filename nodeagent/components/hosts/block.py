@@ -247,14 +247,14 @@ def shared_prefix(one: bytes, other: bytes) -> int:
 
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
-    """Read the lines of a block; a user's line between the markers counts, too, invalid addresses do not."""
+    """Read the lines of a block, also a user's between the markers; what can't be written does not count."""
     parsed = lru_cache(ip_address)  # most lines have one of a few addresses
     found: dict[str, frozenset[IPAddress]] = {}
     for line in block.split(b"\n"):
         text, names = hosts_fields(line)
         with suppress(ValueError):
             address = parsed(text)
-            for name in names:
+            for name in filter(_SAFE_NAME.fullmatch, names):
                 found[name] = intern(found.get(name, frozenset()) | {address})
     return found
 

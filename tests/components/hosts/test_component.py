@@ -68,6 +68,16 @@ def test_the_change_names_what_comes_goes_and_moves(path: Path) -> None:
     assert (change.added, change.removed) == (2, 2)  # c moves
 
 
+@pytest.mark.parametrize("name", [b"a*b", b"caf\xc3\xa9", b"x" * 254])
+def test_a_line_in_the_block_that_can_not_be_written_is_replaced(path: Path, name: bytes) -> None:
+    """Also while nothing is removed, so that the file is not left alone for ever."""
+    apply(path)
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"# END", b"10.1.2.3\t" + name + b"\n# END"))
+    make(KeptHosts(path), ONE)
+    assert path.read_bytes() == before
+
+
 def test_a_change_counts_the_lines_of_hairpin_proxy_that_it_removes(path: Path) -> None:
     apply(path)
     path.write_bytes(path.read_bytes() + b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n")
