@@ -74,10 +74,11 @@ class Dnat(Component[DnatState, DnatChange]):
             if not diff.desired.users:
                 raise
             active, _ = self._backends()
-            problem = self._run(difference(active, self.read(), replace(diff.desired, users=0)))
+            unlimited = replace(diff.desired, users=0)
+            problem = self._run(difference(active, self.read(), unlimited, keep=diff.keep))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self._run(difference(active, self.read(), diff.desired))
+                return self._run(difference(active, self.read(), diff.desired, keep=diff.keep))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limited_at = time.monotonic() + _LIMIT_AGAIN_SECONDS

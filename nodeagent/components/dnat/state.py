@@ -47,6 +47,7 @@ class DnatChange(Diff):
     desired: DnatRules = field(default=NO_RULES, repr=False)
     added: DnatRules = NO_RULES
     removed: DnatRules = NO_RULES
+    keep: bool = False
     text: str = field(default="", repr=False)
     how: str = ""
 
@@ -151,7 +152,7 @@ def difference(
             desired = replace(desired, balancers=through)
     if before.present and desired and not desired.leaving:
         before = backend.compared(before, desired)
-    return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired))
+    return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired), keep)
 
 
 def _grown(before: DnatRules, desired: DnatRules) -> DnatRules:

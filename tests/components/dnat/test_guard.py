@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend, NftError
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
 from nodeagent.model.desired import Desired
-from tests.components.converging import converge
+from tests.components.converging import add, converge
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import (
     LB,
@@ -200,6 +201,20 @@ def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
     assert "Could not limit the connections of local users" in caplog.text
     assert not dnat.diff(dnat.read(), DESIRED)
     assert normalised(guarded()) == dnat.read().rules
+
+
+def test_nor_does_such_a_kernel_lose_the_other_backends_redirects_to_the_guard(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold until the relay is ready and this one's take over."""
+    apply(Dnat("iptables"), guarded())
+    _refuse_the_limit(monkeypatch)
+    dnat = Dnat("nftables")
+    assert add(dnat, Desired(dnat=replace(DESIRED.dnat, redirects=(), pods=()))).failure == ""
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    assert converge(dnat, DESIRED) == ""
+    assert not IptablesBackend().read().present
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
 @pytest.mark.parametrize("failures", [1, 2])
