@@ -120,7 +120,7 @@ class Reconciler:
         """Run one pass. Failures of components are in the result; nothing is raised for them."""
         self.notice()
         seen, self._seen = self._seen, {}
-        snapshot = self._paced(snapshot)
+        services, snapshot = self._services, self._paced(snapshot)
         # Addresses, and the holders of ports; what failed may have failed for one of them.
         anew = bool(self.backoff.failing or seen.keys() & {"addresses", "relay"})
         desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
@@ -130,7 +130,7 @@ class Reconciler:
         done = apply_plan(desired, self.actual, left_alone)
         done.recovered = self._count_failures(done)
         done.repairs = self._repairs(done, seen)
-        done.waiting = self._count_reloads(desired)
+        done.waiting = self._count_reloads(desired, services)
         waiting = (*self.backoff.waiting().values(), *self._reloads.waiting().values())
         self._retry_at = min(waiting, default=math.inf)
         self._before, self._desired = done.desired, desired
@@ -146,12 +146,17 @@ class Reconciler:
         self._services = snapshot.services
         return snapshot
 
-    def _count_reloads(self, desired: Desired) -> frozenset[str]:
-        """Count for which namespaces HAProxy reloads; return those whose next changes wait."""
+    def _count_reloads(self, desired: Desired, services: tuple[Service, ...]) -> frozenset[str]:
+        """Count for which namespaces HAProxy reloads; return those whose next changes wait.
+
+        Not those whose Services are as these, the ones before: an older one of another namespace may take
+        their relay address, or a local user their port, and to wait would end neither.
+        """
         before = self._desired
         if before is not None and before.listeners != desired.listeners:
             changed = {*before.listeners} ^ {*desired.listeners}
-            for namespace in {self._pacing(one.load_balancer) for one in changed} - {""}:
+            causes = {self._pacing(one.ref) for one in {*services} ^ {*self._services}}
+            for namespace in {self._pacing(one.load_balancer) for one in changed} & causes - {""}:
                 self._reloads.wrote(namespace)
         return frozenset(self._reloads.waiting())
 

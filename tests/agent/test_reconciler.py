@@ -20,6 +20,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLine
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
+from nodeagent.plan.balancers.capacity import allocate
 from nodeagent.plan.planner import Planner
 from nodeagent.sources import node
 from nodeagent.sources.api_servers import ApiServers
@@ -409,3 +410,22 @@ def test_a_namespace_whose_changes_reload_haproxy_all_the_time_waits_and_no_othe
     assert made.reconciler.next_due() <= made.now + 600
     made.now += 3600
     assert served(quiet, flipping("noisy", _ADDRESS, 0)) == {"quiet 443", "noisy 443"}
+
+
+def test_no_namespace_waits_for_what_others_do_to_its_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older load balancer that comes and goes, of a name that anyone can find, takes its relay address."""
+    made = Passes(monkeypatch, lambda *_: replace(_FACTS, addresses=(_FOUR,)), plan=Planner.plan)
+    ours = service("lb", namespace="quiet", ips=(_ADDRESS,), annotations=_PROXY, ports=("443",))
+    network = Config().relay.ipv4
+    names = (
+        service(f"lb{number}", namespace="noisy", ips=("203.0.113.11",), annotations=_PROXY, ports=("443",))
+        for number in range(1_000_000)
+    )
+    wanted = allocate([ours], network)["quiet/lb"]
+    theirs = next(one for one in names if allocate([one], network)[one.ref.path] == wanted)
+    for number in range(12):
+        made.make(0.7, Snapshot(services=(ours, theirs) if number % 2 else (ours,)))
+        assert (made.plans[-1].listeners[-1].bind.address == wanted) == (not number % 2 or number > 5)
+    other = service("lb", namespace="quiet", ips=(_ADDRESS,), annotations=_PROXY, ports=("444",))
+    assert made.make(0.7, Snapshot(services=(other, theirs))).waiting == {"noisy"}
+    assert 444 in {one.bind.port for one in made.plans[-1].listeners}
