@@ -30,14 +30,26 @@ class Planner:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._load_balancers = LoadBalancerPlanner(config)
-        self._claims = ClaimPlanner(config.limits, config.load_balancers.ingress_classes)
-        self._hostnames = HostnamePlanner(config)
+        self._forget()
         self.standing: Mapping[str, frozenset[IPAddress]] = {}
         self.standing_at: Mapping[IPAddress, ObjectRef] = {}
 
+    def _forget(self) -> None:
+        config = self._config
+        self._load_balancers = LoadBalancerPlanner(config)
+        self._claims = ClaimPlanner(config.limits, config.load_balancers.ingress_classes)
+        self._hostnames = HostnamePlanner(config)
+
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
+        try:
+            return self._decided(snapshot, facts)
+        except BaseException:
+            # The agent goes on, and only some steps remember this pass: what they know no longer fits.
+            self._forget()
+            raise
+
+    def _decided(self, snapshot: Snapshot, facts: Facts) -> Desired:
         config = self._config
         if snapshot.node is not None:  # none of its names is ever written
             facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from unittest.mock import Mock
 
 import pytest
 
 from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
 from nodeagent.model.facts import Facts, InterfaceAddress
+from nodeagent.model.objects import Snapshot
+from nodeagent.plan.planner import Planner, plan
 from tests.plan.made_up import (
     FACTS,
     NODE,
@@ -174,3 +177,19 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
     assert f"{relays[4]} green.example.com" in hosts(planned)
     assert f"{relays[6]} green.example.com" not in hosts(planned)
     assert of_name(planned, "green.example.com").status is DecisionStatus.SERVED
+
+
+@pytest.mark.parametrize("step", ["claims", "hostname_decisions"])
+def test_a_pass_that_fails_halfway_leaves_nothing_behind(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent goes on with the same planner: what a step had remembered by then would stay for good."""
+    options = config(proxies=["blue"])
+    before = Snapshot(services=(service(),), ingresses=(ingress("www.example.com"),), node=NODE)
+    after = replace(before, ingresses=(ingress("shop.example.com"),))
+    planner = Planner(options)
+    planner.plan(before, FACTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"nodeagent.plan.names.{step}.Changed", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            planner.plan(after, FACTS)
+    for snapshot in (after, before):
+        assert planner.plan(snapshot, FACTS) == plan(snapshot, FACTS, options)
