@@ -181,12 +181,17 @@ class CoreDnsReconciler:
         at = self._standing_at
         desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt, standing_at=at)
         written, conflicts, errors = [], [], {}
+        withheld = False
         for path, group in _by_config_map(edits.edits):
             config_map = maps[path]
             if not any(group):
                 self._remember(group)
                 continue
+            adds = any(blocks_of(edit.after or "") for edit in group)
+            if withheld and not adds:  # else what moves to the other one would be answered nowhere
+                continue
             if self._backoff.until(path):  # its owner reverts it
+                withheld |= adds
                 continue
             # It wrote the new text before: the desired text is the same, the actual is not.
             put_back = all(
@@ -196,6 +201,7 @@ class CoreDnsReconciler:
                 write(self._connection, config_map, _texts(group))
             except NodeagentError as error:
                 errors[path] = str(error)
+                withheld |= adds
                 continue
             written.append(path)
             self._remember(group)

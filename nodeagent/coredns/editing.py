@@ -141,12 +141,13 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     for source in sources:
         for hostname, line in by_pattern(source.corefile, source.where, answers).items():
             remarks.append(f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines")
-    edits = [Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)]
-    if own_key:
-        edits.append(Edit(import_path, own_key, given.get(own_key), text or None))
+    edits = [Edit(import_path, own_key, given.get(own_key), text or None)] if own_key else []
     for key in sorted(imported.keys() - {own_key}):
         after = without_blocks(imported[key]) if key.startswith("nodeagent.") else imported[key]
         edits.append(Edit(import_path, key, given[key], after if after == given[key] else after or None))
+    in_corefile = Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)
+    # A block that moves is added first, and then removed: at any time it is in one of them.
+    edits = [*edits, in_corefile] if own_key else [in_corefile, *edits]
     path = path_of(config, options.node_local_config_map)
     if path in standing:
         # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.

@@ -186,6 +186,35 @@ def test_a_write_of_another_program_in_between_is_not_undone(api: ApiServer, rec
     assert "host.minikube.internal" in corefile(api)
 
 
+@pytest.mark.parametrize(("mode", "moving_to"), [("auto", "coredns-custom"), ("corefile", "coredns")])
+def test_a_block_that_moves_stays_where_it_is_until_it_is_written_there(
+    api: ApiServer, reconciler: Kept, mode: str, moving_to: str
+) -> None:
+    put(api, {"Corefile": corpus.corefile("k3s")})
+    if moving_to == "coredns":
+        put(api, {}, "coredns-custom")
+    reconciler.reconcile()
+    if moving_to == "coredns-custom":
+        put(api, {}, "coredns-custom")
+    options = msgspec.convert({"mode": mode}, type(CONFIG.coredns))
+    config = msgspec.structs.replace(CONFIG, coredns=options)
+
+    def with_a_block() -> list[str]:
+        maps = {name: config_map(api, name).get("data") or {} for name in ("coredns", "coredns-custom")}
+        return [name for name, data in maps.items() if "# BEGIN nodeagent" in "".join(data.values())]
+
+    (before,) = with_a_block()
+    api.faults.add(faults.Answer(403), path=f"*/configmaps/{moving_to}", verbs={"update"}, times=1)
+    done = reconciler.reconcile(config=config)
+    assert done.errors.keys() == {f"kube-system/{moving_to}"}
+    assert with_a_block() == [before]
+    assert set(reconciler.reconcile(config=config).written) == {
+        f"kube-system/{before}",
+        f"kube-system/{moving_to}",
+    }
+    assert with_a_block() == [moving_to]
+
+
 def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fought(
     api: ApiServer, reconciler: Kept
 ) -> None:
