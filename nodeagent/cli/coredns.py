@@ -48,7 +48,8 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     options = read_config(config)
     with connect(kubeconfig) as connection:
         found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
-    show(coredns_lines(found.desired, found.edits))
+    # Not wrapped: it is about lines of a Corefile, and shows them as they are.
+    show(coredns_lines(found.desired, found.edits), wrap=False)
     if found.desired.undetermined:
         return 1
     return PENDING if found.edits.pending else 0

@@ -7,7 +7,6 @@ and says what to color; it never writes an escape sequence or a line end itself.
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
@@ -75,14 +74,13 @@ def table(rows: Iterable[Sequence[str | Styled]], first: int = 0) -> list[Line]:
 
 
 def show(lines: Iterable[Line], *, wrap: bool = True) -> None:
-    """Print the lines, if `wrap` as wide as the terminal, and no wider than 100 characters.
+    """Print the lines, if `wrap` as wide as COLUMNS says, or else as the terminal, up to 100 characters.
 
-    In a pipe or a file, where COLUMNS is not set, each line stays one: `grep` finds all that it says.
+    A pipe is no reason for longer lines: `kubectl exec` without a terminal is one, in front of a person.
     """
-    if wrap and (sys.stdout.isatty() or os.environ.get("COLUMNS")):
-        show_text(terminal_text(lines, min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)))
-    else:
-        show_text(terminal_text(lines))
+    columns = shutil.get_terminal_size((_WIDEST, 0)).columns
+    width = columns if os.environ.get("COLUMNS") else min(columns, _WIDEST)
+    show_text(terminal_text(lines, width if wrap else 0))
 
 
 def show_error(text: str) -> None:

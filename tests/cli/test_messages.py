@@ -232,7 +232,7 @@ pytestmark = needs_root
 def scene(
     command_line: CommandLine, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Scene:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     return Scene(command_line, api, tmp_path)
 

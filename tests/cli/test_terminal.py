@@ -184,8 +184,8 @@ def test_a_line_of_a_file_is_shown_as_it_is() -> None:
     assert max(map(len, shown[1:])) <= 60
 
 
-@pytest.mark.parametrize(("columns", "rows"), [("", 1), ("80", 3)])
-def test_a_pipe_gets_whole_lines(
+@pytest.mark.parametrize(("columns", "rows"), [("", 2), ("80", 3), ("9999", 1)])
+def test_a_pipe_is_as_wide_as_columns_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, rows: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

@@ -79,7 +79,7 @@ class Agent:
         A failed one is an answer, too.
         """
         args = [*self._command(command), *options]
-        variables = {"PYTHONPATH": str(_ROOT), "COLUMNS": "100"} | dict(env or {})
+        variables = {"PYTHONPATH": str(_ROOT)} | dict(env or {})
         with self._hidden(without):
             done = self.host.run(args, timeout=_SECONDS, check=False, env=variables, forked=self._forked)
         return Answer(done.returncode, done.stdout, done.stderr)
