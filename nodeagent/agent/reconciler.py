@@ -14,7 +14,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.balancers.eligibility import doubtful_endpoints, lacks_family
+from nodeagent.plan.balancers.this_node import doubtful_endpoints, lacks_family
 from nodeagent.plan.planner import Planner
 from nodeagent.sources.node import with_hosts_file
 

@@ -3,19 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from itertools import chain
 from operator import attrgetter
 
-from msgspec import Struct
-
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPAddress, IPNetwork, canonical
+from nodeagent.model.addresses import IPAddress, canonical
 from nodeagent.model.desired import HEALTH, Desired, DnatRules, DnsQuestion, RelayAddress, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
-from nodeagent.plan.balancers.node_programs import POD_INTERFACES
+from nodeagent.plan.balancers.this_node import pod_ranges
 from nodeagent.plan.names.claims import ClaimPlanner
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 
@@ -68,7 +65,7 @@ class Planner:
         held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
         addresses = tuple(RelayAddress(address, ref) for address, ref in held)
         redirects = tuple(redirect for relay in relays for redirect in relay.redirects)
-        pods = _pod_ranges(snapshot, facts, config)
+        pods = pod_ranges(snapshot, facts, config)
         used = {one.address.version for one in addresses}
         # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
         guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
@@ -167,68 +164,3 @@ def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
             near = get_close_matches(entry.path, sorted(known), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             yield f"loadBalancers.services lists {entry.path}: there is no such LoadBalancer Service{hint}"
-
-
-class _PodRanges(Struct, frozen=True):
-    """This node's pods: which are redirected, and which may reach the relay.
-
-    Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
-    reach the relay only if something leads them there, DNAT or CoreDNS: HAProxy connects as the node does,
-    which network policies admit.
-    """
-
-    redirected: tuple[IPNetwork, ...] = ()
-    admitted: tuple[IPNetwork, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-def _pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> _PodRanges:
-    """Return the ranges of `dnat.podCIDRs`, or else the Node's, and notes on pods that nothing serves."""
-    if not facts.node_name:
-        return _PodRanges()  # a plan for no node has nothing to say of its pods
-    why = ""
-    if config.dnat.backend == "none":
-        why = "dnat.backend is none, and lines of the hosts file serve the node alone"
-    elif not config.dnat.pods:
-        why = "dnat.pods is false"
-    if why and not config.coredns.serves_pods:
-        unserved = (
-            f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; "
-            "the overlay cilium brings it); coredns.servesPods: true says that it does"
-        )
-        return _PodRanges(remarks=(unserved,))
-    found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
-    if not found and snapshot.node is not None:
-        found = snapshot.node.pod_cidrs
-    if not found:
-        remark = (
-            f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
-            "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
-        )
-        if why:
-            remark = (
-                "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no "
-                f"pod range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
-                "dnat.podCIDRs"
-            )
-        return _PodRanges(remarks=(remark,))
-    ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
-    ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
-    admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
-    return _PodRanges(() if why else admitted, admitted, _outside(facts, admitted))
-
-
-def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
-    """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
-    found: dict[str, list[str]] = {}
-    for each in facts.addresses:
-        if each.interface not in POD_INTERFACES or each.address.is_link_local:
-            continue
-        if not any(each.address in network for network in admitted):
-            found.setdefault(each.interface, []).append(str(each.address))
-    return tuple(
-        f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
-        f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
-        f"them. Set dnat.podCIDRs to {POD_INTERFACES[interface][0]}: {POD_INTERFACES[interface][1]}"
-        for interface, addresses in sorted(found.items())
-    )

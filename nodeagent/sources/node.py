@@ -26,7 +26,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.balancers.eligibility import doubtful_endpoints
+from nodeagent.plan.balancers.this_node import doubtful_endpoints
 from nodeagent.sources.api_servers import ApiServers
 
 # Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.

@@ -9,8 +9,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Node, ServiceRange, Snapshot
-from nodeagent.plan.balancers.eligibility import doubtful_endpoints
-from nodeagent.plan.balancers.node_programs import NODE_PORTS
+from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import (
     FACTS,

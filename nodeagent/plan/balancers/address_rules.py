@@ -14,7 +14,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical, defect
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
-from nodeagent.plan.balancers.node_programs import LOAD_BALANCER_INTERFACES
+from nodeagent.plan.balancers.this_node import own_addresses
 
 _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
     (ip_network(text), f"it {what}")
@@ -61,7 +61,7 @@ class AddressRules:
 
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
         options, relay, node = config.load_balancers, config.relay, snapshot.node
-        self.own = _own_addresses(snapshot, facts)
+        self.own = own_addresses(snapshot, facts)
         self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
             *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
             *_NEVER,
@@ -110,25 +110,6 @@ class AddressRules:
         if self._ip_mode == "auto" and address in self._short_circuited:
             return "this node's own rules short-circuit it nevertheless"
         return None
-
-
-def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
-    """Return the node's and the API server's addresses.
-
-    An address that is alone in its network (/32, /128) and that is neither the Node's nor the source of
-    outgoing connections is a load balancer's: kube-vip and keepalived put them on the interface of one node.
-    """
-    own = {endpoint.address for endpoint in facts.api_servers} | set(facts.source_addresses)
-    own |= set(snapshot.node.addresses if snapshot.node else ())
-    external = snapshot.node.external_addresses if snapshot.node else ()
-    own |= {
-        each.address
-        for each in facts.addresses
-        if not each.ours
-        and each.interface not in LOAD_BALANCER_INTERFACES
-        and (each.prefix_length < each.address.max_prefixlen or each.address in external)
-    }
-    return frozenset(own)
 
 
 def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> str | None:

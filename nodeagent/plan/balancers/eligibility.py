@@ -9,32 +9,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeagent.config.options import Config
-from nodeagent.model.addresses import FAMILIES, Endpoint, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Conclusion, refused, skipped
-from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Service, Snapshot
+from nodeagent.model.objects import Service
 from nodeagent.plan.balancers.address_rules import AddressRules
-from nodeagent.plan.identity.identify import LISTED, Identity, cloud_of, identify
-
-
-def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint]:
-    """Return addresses and TCP ports of which only this node's own rules show if they are short-circuited.
-
-    They are those in ipMode Proxy of load balancers that send PROXY.
-    """
-    if config.load_balancers.ip_mode != "auto":
-        return frozenset()
-    provider_id = cloud_of(snapshot)
-    return frozenset(
-        Endpoint(point.ip, port)
-        for service in snapshot.services
-        if any(point.ip_mode == "Proxy" for point in service.points)
-        if identify(service, config.load_balancers, provider_id).proxy
-        for point in service.points
-        if point.ip is not None and point.ip_mode == "Proxy"
-        for port in service.tcp_ports
-    )
+from nodeagent.plan.identity.identify import LISTED, Identity
 
 
 class Unserved(Struct, frozen=True):
@@ -87,13 +66,10 @@ def examine(
     `own_names` are the hostnames by which it is served, if it is.
     """
     listed = identity.code == LISTED
-    published, about_published = _published(service, rules, listed=listed)
-    external, about_external = _external(service, rules, listed=listed)
-    addresses = tuple(dict.fromkeys((*published, *external)))
+    addresses, about_addresses = _short_circuited(service, rules, listed=listed)
     remarks = (
         *service.problems,
-        *about_published,
-        *about_external,
+        *about_addresses,
         *(
             f"port {port.port}/{port.protocol}: ignored, the PROXY header is only for TCP"
             for port in service.ports
@@ -123,8 +99,14 @@ def examine(
     return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
 
 
-def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """Return the addresses of the status that are short-circuited, and notes on special ones."""
+def _short_circuited(
+    service: Service, rules: AddressRules, *, listed: bool
+) -> tuple[tuple[IPAddress, ...], list[str]]:
+    """Return the addresses that are short-circuited, and notes on special ones.
+
+    externalIPs count only of a listed Service: anyone who can write one can put any address there. Even then,
+    one that this node or the API server has does not count.
+    """
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for point in service.points:
@@ -140,29 +122,17 @@ def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[
             remarks.append(f"{point.ip}: ipMode Proxy, but {why}")
         else:
             remarks.append(f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it")
-    return usable, remarks
-
-
-def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """Return the externalIPs that count, of a listed Service: anyone who can write one can put any there.
-
-    Even then, an address that this node or the API server has does not count.
-    """
-    if not listed:
+    if service.external_ips and not listed:
         told = ", ".join(map(str, service.external_ips))
         why = "externalIPs count only if loadBalancers.services lists the Service (CVE-2020-8554)"
-        return [], [f"{told}: ignored: {why}"] if told else []
-    usable: list[IPAddress] = []
-    remarks: list[str] = []
-    for address in service.external_ips:
-        obstacle = rules.obstacle(address, listed=True)
-        if obstacle is None and address in rules.own:
-            obstacle = "it is this node's own address or the API server's"
-        if obstacle:
+        remarks.append(f"{told}: ignored: {why}")
+    for address in service.external_ips if listed else ():
+        own = "it is this node's own address or the API server's" if address in rules.own else None
+        if obstacle := rules.obstacle(address, listed=True) or own:
             remarks.append(f"{address}: an externalIP, not redirected: {obstacle}")
         else:
             usable.append(address)
-    return usable, remarks
+    return tuple(dict.fromkeys(usable)), remarks
 
 
 def _without_address(service: Service, rules: AddressRules) -> Conclusion:
@@ -185,44 +155,6 @@ def _without_address(service: Service, rules: AddressRules) -> Conclusion:
         )
         return skipped("HostnameOnly", reason)
     return skipped("NoAddress", "status.loadBalancer is empty: the provider has not assigned an address yet")
-
-
-def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
-    """Return each family that this node does not support, with the reason. Pure.
-
-    A node supports a family in which it has an address of its own: on an interface, in its Node object, among
-    its pods' ranges, or as the source of its connections. Loopback and link-local addresses are not enough,
-    nor are the relay's own: as its only one, the kernel would use that as the source of other traffic
-    (RFC 6724, rule 2). If the interfaces show no address, nothing is known, and both count as supported.
-    """
-    on_interfaces: set[int] = {
-        standing.address.version
-        for standing in facts.addresses
-        if not (standing.ours or standing.address.is_loopback or standing.address.is_link_local)
-        if not standing.address.is_multicast
-    }
-    told: set[int] = {address.version for address in facts.source_addresses}
-    if snapshot.node is not None:
-        told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
-    spoken = on_interfaces | told if on_interfaces else set(FAMILIES)
-    if facts.ipv6_off:
-        # The relay could have no address, whatever the node has, or the cluster recorded while IPv6 was on.
-        spoken.discard(6)
-    reasons = {family: f"this node has no IPv{family} address of its own" for family in FAMILIES}
-    if facts.ipv6_off:
-        reasons[6] = f"IPv6 is switched off on this node ({facts.ipv6_off})"
-    return {family: reasons[family] for family in FAMILIES if family not in spoken}
-
-
-def lacks_family(snapshot: Snapshot, facts: Facts, config: Config) -> bool:
-    """Whether a load balancer that sends PROXY has an address of a family that this node does not support."""
-    unsupported = unsupported_families(snapshot, facts)
-    provider_id = cloud_of(snapshot)
-    return any(
-        identify(service, config.load_balancers, provider_id).proxy
-        for service in snapshot.services
-        if any(address.version in unsupported for address in service.load_balancer_ips)
-    )
 
 
 def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Unserved:

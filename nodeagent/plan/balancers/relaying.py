@@ -6,14 +6,14 @@ from hashlib import sha256
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, sort_key
+from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
 from nodeagent.plan.balancers.address_rules import Publications, obstacle
 from nodeagent.plan.balancers.capacity import Capacity
-from nodeagent.plan.balancers.eligibility import Eligible, Unserved, supported_part, unsupported_families
-from nodeagent.plan.balancers.node_programs import NODE_PORTS
+from nodeagent.plan.balancers.eligibility import Eligible, Unserved, supported_part
+from nodeagent.plan.balancers.this_node import NODE_PORTS, in_use, unsupported_families
 
 _NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
 
@@ -52,7 +52,7 @@ class OwnRelay:
         self._unsupported = unsupported_families(snapshot, facts)
         self._facts = facts
         self._in_use: dict[int, str] = {
-            network.version: _in_use(network, snapshot, facts, config)
+            network.version: in_use(network, snapshot, facts, config)
             for network in (config.relay.ipv4, config.relay.ipv6)
         }
 
@@ -171,26 +171,6 @@ class OwnRelay:
             node_address = self._source_addresses.get(family) if version else None
             found.append(Listener(bind, server, version, service.ref, node_address))
         return tuple(found)
-
-
-def _in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) -> str:
-    """Return what else has addresses in the relay's range; empty for nothing.
-
-    The guard drops what others send to the range, and no later chain translates it: a node would lose its
-    network, its pods or its Services.
-    """
-    node = snapshot.node
-    pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
-    services = [network for each in snapshot.service_ranges for network in each.networks]
-    cluster_ips = (address for service in snapshot.services for address in service.cluster_ips)
-    if any(network.overlaps(relay) for network in pods):
-        return "pods"
-    if any(network.overlaps(relay) for network in services) or any(each in relay for each in cluster_ips):
-        return "ClusterIPs of Services"
-    ours = {each.address for each in facts.addresses if each.ours}  # a kubelet may have taken one for its own
-    if any(each in relay and each not in ours for each in (node.addresses if node else ())):
-        return "this node's own address"
-    return "the API server" if any(each.address in relay for each in facts.api_servers) else ""
 
 
 class ExistingRelay:
