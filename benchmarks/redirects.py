@@ -53,7 +53,7 @@ def _entries(count: int) -> DnatRules:
 
 def _apply(backend: DnatBackend, desired: DnatRules) -> None:
     """As a pass does: read, compare, run, read back."""
-    backend.run(difference(backend, backend.read(), desired))
+    backend.run(difference(backend.read(), desired))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from nodeagent.components.component import Component, Watch
-from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch, missing_nat
+from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch
 from nodeagent.components.dnat.nft_script import TABLE, replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -18,6 +18,7 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
 )
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
+from nodeagent.components.dnat.xt_tables import missing_nat
 from nodeagent.errors import ApplyError
 from nodeagent.linux.programs import find_program
 from nodeagent.model.addresses import FAMILIES
@@ -59,11 +60,11 @@ class Dnat(Component[DnatState, DnatChange]):
         limited = time.monotonic() >= self._limited_at
         rules = desired.dnat if limited else replace(desired.dnat, users=0)
         active, other = self._backends()
-        change = difference(active, actual, rules, keep=keep)
+        change = difference(actual, rules, keep=keep)
         off = "off, but for the guard; " if self._option == "none" else ""
         text = active.script(change) if change else ""
         if other and (left := change.before.leftover):
-            text += other.script(difference(other, left[1], NO_RULES))
+            text += other.script(difference(left[1], NO_RULES))
         return replace(change, text=text, how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:
@@ -73,12 +74,11 @@ class Dnat(Component[DnatState, DnatChange]):
         except ApplyError as error:
             if not diff.desired.users:
                 raise
-            active, _ = self._backends()
             unlimited = replace(diff.desired, users=0)
-            problem = self._run(difference(active, self.read(), unlimited, keep=diff.keep))
+            problem = self._run(difference(self.read(), unlimited, keep=diff.keep))
             # Without the limit it works. If it does with the limit now, the kernel was only busy before.
             with suppress(ApplyError):
-                return self._run(difference(active, self.read(), diff.desired, keep=diff.keep))
+                return self._run(difference(self.read(), diff.desired, keep=diff.keep))
             fields = {"err": str(error)}
             _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
             self._limited_at = time.monotonic() + _LIMIT_AGAIN_SECONDS
@@ -88,7 +88,7 @@ class Dnat(Component[DnatState, DnatChange]):
         active, other = self._backends()
         problem = active.run(change)
         if other and change.before.leftover:
-            other.run(difference(other, other.read(), NO_RULES))
+            other.run(difference(other.read(), NO_RULES))
         return problem
 
     def watch(self) -> Watch:

@@ -1,42 +1,207 @@
-"""The iptables backend: nodeagent's chains in the legacy tables nat and mangle, and no others. Effects.
+"""The iptables backend: nodeagent's chains in the legacy tables nat and mangle, and no others.
 
-Whether the tables hold anything of nodeagent's is asked without python-iptables, which takes 13 MB and 0.2 s
-to import: the nftables backend asks it, too. To name a table to the kernel creates it (xt_find_table_lock()),
-so /proc is read first.
+nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one chain of all entries for both. The
+first packet of a TCP connection walks it, as it walks kube-proxy's chain of all Services.
+
+mangle: PREROUTING jumps to the guard, and so does INPUT, which sees packets after every translation; a new
+connection that another program's translation leads to the relay is dropped there, by its original
+destination. Not raw: kubelet keeps a chain of its own in mangle, nat and filter of every node
+(KUBE-KUBELET-CANARY), while few have loaded the module for raw. Not filter's INPUT: a rule of another program
+that accepts there ends the table, and firewalls and network plugins insist on its top.
 """
 
-import ctypes
-import os
-import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
-from nodeagent.components.dnat.state import DnatChange, DnatState
-from nodeagent.components.dnat.xt_layout import (
+from nodeagent.components.dnat.state import DnatChange, DnatState, comment_of, ordered, owner_of
+from nodeagent.components.dnat.xt_rules import (
     PREFIX,
     PROGRAMS,
     TABLES,
-    Key,
+    Entry,
     Table,
-    TableName,
-    XtState,
-    layout,
-    state_of,
+    Tables,
+    XtRule,
+    entry_of,
+    networks,
+    redirecting,
+    translation,
 )
-from nodeagent.components.dnat.xt_layout import compared as xt_compared
-from nodeagent.components.dnat.xt_layout import script as xt_script
-from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable, lock_path, xtables_lock
-from nodeagent.errors import ApplyError
+from nodeagent.components.dnat.xt_tables import (
+    XtMissingError,
+    change_table,
+    lock_path,
+    read_table,
+    xtables_lock,
+)
 from nodeagent.linux.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
-from nodeagent.model.addresses import FAMILIES, Family
-from nodeagent.model.desired import DnatRules
+from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
+from nodeagent.model.desired import LOOPBACK, PROBED_USERS, DnatRules, Redirect
 
 _LOOK_SECONDS = 10.0
 _REST_SECONDS = 0.3
 """Between two looks, however often programs take the lock: large tables take tens of milliseconds to read."""
+
+
+OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS, PROBED = (
+    f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD", "TRANSLATED", "USERS", "PROBED-")
+)
+
+
+def layout(desired: DnatRules) -> Tables:
+    """Return every table's part, empty for a table that needs none; `desired` is `normalised`."""
+    makers = {"mangle": _guard, "nat": _nat}
+    return {(family, table): makers[table](desired, family) for family in FAMILIES for table in TABLES}
+
+
+def _guard(desired: DnatRules, family: Family) -> Table:
+    guarded = _of(family, desired.guarded)
+    if not guarded:
+        return Table()
+    known = (*guarded, *_of(family, desired.balancers))
+    admitted = (XtRule("RETURN", source=network) for network in _of(family, desired.admitted))
+    translated = (XtRule("RETURN", original=network) for network in known)
+    chains = {GUARD: [*admitted, XtRule("DROP")], TRANSLATED: [*translated, XtRule("DROP")]}
+    jumps = [XtRule(GUARD, destination=network, outside=True) for network in guarded]
+    arriving = [XtRule(TRANSLATED, destination=network, new=True) for network in guarded]
+    places = {"PREROUTING": jumps, "INPUT": jumps + arriving}
+    if desired.users:
+        chains[USERS] = [XtRule("DROP", users=desired.users)]
+        limited = [XtRule(USERS, destination=one, new=True) for one in guarded]
+        for port in desired.probed:
+            chains[f"{PROBED}{port}"] = [XtRule("DROP", users=PROBED_USERS)]
+            probes = XtRule(f"{PROBED}{port}", destination=LOOPBACK[family], tcp=True, port=port, new=True)
+            limited.append(probes)
+        places["POSTROUTING"] = limited
+    return _table(family, chains, places)
+
+
+def _nat(desired: DnatRules, family: Family) -> Table:
+    redirects = [redirect for redirect in desired.redirects if redirect.match.address.version == family]
+    # A pod's hostPort and kube-proxy's NodePorts take their port of every local address; here, these rules
+    # of the same table are not reached by what is sent to the relay. Without redirects, hosts lines lead
+    # there: load balancers that are served by their hostnames.
+    kept = [XtRule("ACCEPT", destination=network) for network in _of(family, desired.guarded)]
+    if not redirects and not kept:
+        return Table()
+    chains = {OUTPUT: kept, PREROUTING: kept}
+    if redirects:
+        of_pods = (
+            XtRule(ENTRIES, source=network, tcp=True, interface=name)
+            for network in _of(family, desired.pods)
+            for name in desired.interfaces or ("",)
+        )
+        entries = [redirecting(one.match, one.to, comment_of(one.load_balancer)) for one in redirects]
+        chains = {
+            OUTPUT: [XtRule(ENTRIES, tcp=True), *kept],
+            PREROUTING: [*of_pods, *kept],
+            ENTRIES: entries,
+        }
+    return _table(family, chains, {"OUTPUT": [XtRule(OUTPUT)], "PREROUTING": [XtRule(PREROUTING)]})
+
+
+def _of(family: Family, networks: Iterable[IPNetwork]) -> list[IPNetwork]:
+    return [network for network in networks if network.version == family]
+
+
+def _table(family: Family, chains: Mapping[str, list[XtRule]], jumps: Mapping[str, list[XtRule]]) -> Table:
+    """Return the part with these chains, and the jumps at the top of theirs."""
+
+    def entries(rules: list[XtRule]) -> tuple[Entry, ...]:
+        return tuple(entry_of(family, rule) for rule in rules)
+
+    return Table(
+        {chain: entries(rules) for chain, rules in chains.items()},
+        {chain: tuple(enumerate(entries(rules), 1)) for chain, rules in jumps.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class XtState(DnatState):
+    """The tables as they were read, and what their rules mean."""
+
+    tables: Tables = field(default_factory=dict, repr=False)
+
+    def compared(self, desired: DnatRules) -> "XtState":
+        """See `DnatState.compared`: what is not as `layout` makes it for the elements that exist."""
+        elements = self.rules
+        expected = replace(
+            desired,
+            redirects=elements.redirects,
+            pods=elements.pods,
+            guarded=elements.guarded,
+            admitted=elements.admitted,
+            balancers=elements.balancers,
+        )
+        damage = tuple(_damage(self.tables, layout(expected)))
+        return replace(
+            self,
+            damage=tuple(text for text, _ in damage),
+            displaced=bool(damage) and all(displaced for _, displaced in damage),
+        )
+
+
+# The chain that has the rules, their target, and which of `networks` is the range.
+_RANGES = {
+    "pods": (PREROUTING, ENTRIES, 0),
+    "guarded": ("", GUARD, 1),
+    "admitted": (GUARD, "RETURN", 0),
+    "balancers": (TRANSLATED, "RETURN", 2),
+}
+
+
+def state_of(tables: Tables) -> XtState:
+    """Return the state of the tables, with the elements that their rules name."""
+    redirects: dict[Endpoint, Redirect] = {}
+    ranges: dict[str, list[IPNetwork]] = {name: [] for name in _RANGES}
+    for (family, _), table in tables.items():
+        for entry in (entry for entries in table.chains.values() for entry in entries):
+            if translated := translation(family, entry):
+                match, to, comment = translated
+                redirects.setdefault(match, Redirect(match, to, owner_of(comment)))
+        jumps = [entry for entries in table.jumps.values() for _, entry in entries]
+        for name, (chain, target, place) in _RANGES.items():
+            for entry in table.chains.get(chain, ()) if chain else jumps:
+                if entry.target == target:
+                    with suppress(ValueError, struct.error):
+                        ranges[name].append(networks(family, entry)[place])
+    ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
+    return XtState(ordered(redirects.values(), *ranges.values()), present=any(tables.values()), tables=tables)
+
+
+def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
+    """Yield each damage, and whether it is only others' rules before nodeagent's jumps."""
+    for (family, table), found in tables.items():
+        wanted = expected[family, table]
+        where = f"of the {PROGRAMS[family]} table {table}"
+        for chain in sorted({*found.chains, *wanted.chains}):
+            if found.chains.get(chain) != wanted.chains.get(chain):
+                yield f"chain {chain} {where} is missing, altered or leads nowhere", False
+        for chain in sorted({*found.jumps, *wanted.jumps}):
+            jumps, expected_jumps = found.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+            if [rule for _, rule in jumps] != [rule for _, rule in expected_jumps]:
+                yield f"the jump to nodeagent's chain in {chain} {where} is missing or altered", False
+            elif jumps != expected_jumps:
+                yield f"another rule is before the jump to nodeagent's chain in {chain} {where}", True
+
+
+def script(wanted: Tables) -> str:
+    """Return the text that iptables-restore --noflush takes."""
+    lines: list[str] = []
+    for (family, table), part in wanted.items():
+        if part:
+            lines += [f"# {PROGRAMS[family]}-legacy-restore --noflush", f"*{table}"]
+            lines += (f":{chain} - [0:0]" for chain in part.chains)
+            lines += (f"-A {chain} {one.text}" for chain, entries in part.chains.items() for one in entries)
+            lines += (
+                f"-I {chain} {at} {one.text}" for chain, found in part.jumps.items() for at, one in found
+            )
+            lines.append("COMMIT")
+    return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])
 
 
 class XtablesWatch(FileEvents):
@@ -77,39 +242,37 @@ class IptablesBackend:
 
     name = "iptables"
 
-    def __init__(self) -> None:
-        self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
-
     def read(self) -> DnatState:
         """See `DnatBackend.read`. A table that does not exist is not created."""
         try:
-            return state_of({key: self._state(*key) for key in self._tables})
+            return state_of(
+                {(family, table): read_table((family, table)) for family in FAMILIES for table in TABLES}
+            )
         except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
-    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """See `DnatBackend.compared`."""
-        return xt_compared(state, desired) if isinstance(state, XtState) else state
-
     def script(self, change: DnatChange) -> str:
         """Return all of nodeagent's chains as iptables-restore takes them, for a person. Pure."""
-        return xt_script(layout(change.desired)) if change else ""
+        return script(layout(change.desired)) if change else ""
 
     def run(self, change: DnatChange) -> str:
         """See `DnatBackend.run`: table by table. Those after one that is rejected are as before."""
-        work = list(self._work(change))
-        if not work:
+        if not change:
             return ""
+        wanted = layout(change.desired)
+        # The guard is made first and removed last.
+        tables = TABLES if change.desired.guarded else reversed(TABLES)
+        keys = [(family, table) for table in tables for family in FAMILIES]
+        work = [key for key in keys if wanted[key] or read_table(key)]
         missing: dict[Family, str] = {}
-        with xtables_lock():
-            for (family, table), wanted in work:
-                if family in missing:
-                    continue
-                try:
-                    self._tables[family, table].change(wanted)
-                except XtMissingError as error:
-                    missing[family] = str(error)
-        if missing.keys() == {family for (family, _), _ in work}:
+        with xtables_lock() if work else nullcontext():
+            for key in work:
+                if key[0] not in missing:
+                    try:
+                        change_table(key, wanted[key])
+                    except XtMissingError as error:
+                        missing[key[0]] = str(error)
+        if missing and missing.keys() == {family for family, _ in work}:
             raise XtMissingError("\n".join(missing.values()))
         return "\n".join(
             f"IPv{family} is not redirected, the other family is. {reason}"
@@ -119,86 +282,3 @@ class IptablesBackend:
     def watch(self) -> XtablesWatch:
         """See `DnatBackend.watch`."""
         return XtablesWatch(lock_path())
-
-    def _state(self, family: Family, table: TableName) -> Table:
-        try:
-            if not _holds_ours(family, table):
-                return Table()
-        except PermissionError:
-            raise  # of an ordinary user
-        except OSError as error:
-            raise ApplyError(f"could not list the kernel's legacy tables: {error.strerror}") from error
-        return self._tables[family, table].read()
-
-    def _work(self, change: DnatChange) -> Iterator[tuple[Key, Table]]:
-        """Yield the tables that may need changes, in order: the guard is made first and removed last."""
-        if not change:
-            return
-        layouts = layout(change.desired)
-        for table in TABLES if change.desired.guarded else reversed(TABLES):
-            for family in FAMILIES:
-                if layouts[family, table] or self._state(family, table):
-                    yield (family, table), layouts[family, table]
-
-
-# include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h: the same numbers in both.
-_GET_INFO, _GET_ENTRIES = 64, 65
-_INFO = struct.Struct("@32s12I")  # name, valid_hooks, hook_entry[5], underflow[5], num_entries; then size
-_GET = struct.Struct("@32sI4x")  # name, size; the entries follow, aligned to 8
-
-_NAMES: Final[dict[Family, str]] = {4: "ip_tables_names", 6: "ip6_tables_names"}
-_SOCKETS: Final[dict[Family, tuple[int, int]]] = {
-    4: (socket.AF_INET, socket.IPPROTO_IP),
-    6: (socket.AF_INET6, socket.IPPROTO_IPV6),
-}
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def missing_nat(family: Family) -> str:
-    """Return what the kernel lacks for its table nat, made if it can; empty if that is not known."""
-    try:
-        _info(family, "nat")
-    except PermissionError:
-        return ""
-    except OSError as error:
-        return (
-            f"the kernel has no legacy table nat of {PROGRAMS[family]} ({error.strerror}): modprobe "
-            f"ip{'6' if family == 6 else ''}table_nat on the host"
-        )
-    return ""
-
-
-def _holds_ours(family: Family, table: TableName) -> bool:
-    """Whether the table exists in this network namespace, with one of nodeagent's chains. Raises OSError."""
-    # thread-self: /proc/net is that of the process's first thread, in whatever namespace that is.
-    try:
-        existing = Path("/proc/thread-self/net", _NAMES[family]).read_text(encoding="ascii").split()
-    except FileNotFoundError:  # without the kernel's module
-        return False
-    if table not in existing:
-        return False
-    while True:
-        try:
-            size = struct.unpack_from("@I", _info(family, table), _INFO.size)[0]
-            entries = _get(family, _GET_ENTRIES, _GET.pack(table.encode("ascii"), size) + bytes(size))
-        except BlockingIOError:
-            continue  # the table has changed between the two queries
-        # A chain's head has its name (xt_error_target).
-        return PREFIX.encode("ascii") in entries
-
-
-def _info(family: Family, table: TableName) -> bytes:
-    return _get(family, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
-
-
-def _get(family: Family, option: int, question: bytes) -> bytes:
-    """Call getsockopt(2) with a buffer that says what is requested; Python's own passes none."""
-    kind, level = _SOCKETS[family]
-    buffer = ctypes.create_string_buffer(question, len(question))
-    length = ctypes.c_uint32(len(question))
-    with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
-        if _libc.getsockopt(control.fileno(), level, option, buffer, ctypes.byref(length)) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-    return buffer.raw

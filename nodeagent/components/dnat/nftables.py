@@ -60,6 +60,17 @@ class NftState(DnatState):
     mark: str = ""
     listed: str = ""
 
+    def compared(self, desired: DnatRules) -> "NftState":
+        """See `DnatState.compared`."""
+        if self.mark == mark(desired, self.listed):
+            return self
+        altered = (
+            "a chain, rule, map or set was added, altered or removed, or another version of nft made it"
+            if not self.mark.endswith(self.listed)
+            else "it was made with other options, or by another version of nodeagent"
+        )
+        return replace(self, damage=(*self.damage, f"table inet {TABLE}: {altered}"))
+
 
 def _parsed(text: bytes) -> tuple[_Items, str]:
     """Return each object that a listing or an echo shows, after its kind; and their digest.
@@ -215,17 +226,6 @@ class NftablesBackend:
         except NftPermissionError:
             return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
         return DnatState() if listing is None else state_of(listing)
-
-    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """See `DnatBackend.compared`."""
-        if not isinstance(state, NftState) or state.mark == mark(desired, state.listed):
-            return state
-        altered = (
-            "a chain, rule, map or set was added, altered or removed, or another version of nft made it"
-            if not state.mark.endswith(state.listed)
-            else "it was made with other options, or by another version of nodeagent"
-        )
-        return replace(state, damage=(*state.damage, f"table inet {TABLE}: {altered}"))
 
     def script(self, change: DnatChange) -> str:
         """See `DnatBackend.script`: as `nft -f -` takes it."""

@@ -35,6 +35,10 @@ class DnatState:
         """Why nothing could be read, if so."""
         return (f"{self.unreadable}: taken for empty",) if self.unreadable else ()
 
+    def compared(self, desired: DnatRules) -> "DnatState":  # noqa: ARG002 - for a state that was read
+        """Return the state with its damage: what but its elements is not as rendered for `desired`. Pure."""
+        return self
+
 
 Action = Literal["none", "create", "alter", "repair", "delete"]
 
@@ -131,10 +135,8 @@ def _redirected(redirects: Iterable[Redirect], guarded: tuple[IPNetwork, ...]) -
     return _in_order(ip_network(address) for address in addresses if address.version in watched)
 
 
-def difference(
-    backend: "DnatBackend", before: DnatState, desired: DnatRules, *, keep: bool = False
-) -> DnatChange:
-    """Return the change from `before`, as this backend has read it, to `desired` in any order. Pure.
+def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> DnatChange:
+    """Return the change from `before` to `desired` in any order. Pure.
 
     A state that could not be read counts as absent; a missing, other or additional comment is a difference.
     With `keep`, nothing is removed. What the other backend left is, once this one has redirects: until then,
@@ -151,7 +153,7 @@ def difference(
             through = _redirected(left[1].rules.redirects, desired.guarded)
             desired = replace(desired, balancers=through)
     if before.present and desired and not desired.leaving:
-        before = backend.compared(before, desired)
+        before = before.compared(desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired), keep)
 
 
@@ -247,9 +249,6 @@ class DnatBackend(Protocol):
 
     def read(self) -> DnatState:
         """Read the actual state; a missing permission is a state with `unreadable` set. Raises ApplyError."""
-
-    def compared(self, state: DnatState, desired: DnatRules) -> DnatState:
-        """Return the state with its damage: what but its elements is not as rendered for `desired`. Pure."""
 
     def script(self, change: DnatChange) -> str:
         """Return the change as the backend runs it; empty for no change. Pure."""

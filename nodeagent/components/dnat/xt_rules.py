@@ -1,13 +1,15 @@
-"""Rules of legacy xtables as values: their meaning, their text, their bytes in the kernel. Pure.
+"""Rules of legacy xtables: as values, as text, and as the kernel has them, which is compared. Pure.
 
 The bytes are those of include/uapi/linux/netfilter/x_tables.h, netfilter_ipv4/ip_tables.h and
 netfilter_ipv6/ip6_tables.h. docs/decisions/0011-iptables-backend.md says why not python-iptables' Rule.
 """
 
 import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -21,7 +23,6 @@ _ENTRY_TAIL = struct.Struct("@IHH")  # nfcache, target_offset, next_offset
 _COMMENT_BYTES = 256  # struct xt_comment_info
 # struct xt_conntrack_mtinfo3, and in it the original destination, its mask, flags and states.
 _CONNTRACK = struct.Struct("@32x16s16s64x18xH2xH10x")
-_NO_ADDRESS = bytes(16), bytes(16)
 # struct xt_owner_match_info: users from and to, what counts, what is inverted (XT_OWNER_UID); struct
 # xt_connlimit_info: a mask, the limit, flags; both with their padding.
 _OWNER, _CONNLIMIT = struct.Struct("@II8xBB2x"), struct.Struct("@16xII8x")
@@ -46,10 +47,6 @@ _IPV6_PROTO = 1  # IP6T_F_PROTO: `proto` counts
 _NOT_IN = 1  # IPT_INV_VIA_IN
 
 
-_Extensions = tuple[tuple[bytes, int, bytes], ...]
-"""Name, revision and data of each."""
-
-
 class _Layout(Struct, frozen=True):
     """The places of the fields in a family's entry: addresses, interfaces, protocol, flags, inversion."""
 
@@ -71,8 +68,7 @@ class XtRule(Struct, frozen=True):
     `port` is TCP's destination port; `interface` is the one over which the packet arrives, or with `*` at its
     end all that begin so; `outside` means "over any interface but lo", `new` a connection's first packet, and
     `original` is the connection's destination before any translation. With `users`, it applies to local users
-    but root that have more connections than that together. `foreign`: the rule has anything that nodeagent's
-    don't.
+    but root that have more connections than that together. A range of all addresses is no match.
     """
 
     target: str
@@ -86,171 +82,171 @@ class XtRule(Struct, frozen=True):
     users: int = 0
     comment: str = ""
     to: Endpoint | None = None
-    foreign: bool = False
     interface: str = ""
 
-    def __str__(self) -> str:
-        """Return the rule as iptables takes it after the chain's name."""
-        words = [f"-s {self.source}"] if self.source else []
-        words += [f"-d {self.destination}"] if self.destination else []
-        words += ["! -i lo"] if self.outside else []
-        words += [f"-i {self.interface.replace('*', '+')}"] if self.interface else []
-        words += ["-p tcp"] if self.tcp else []
-        words += ["-m conntrack --ctstate NEW"] if self.new else []
-        words += [f"-m conntrack --ctorigdst {self.original}"] if self.original else []
-        if self.users:
-            words.append("-m owner ! --uid-owner 0 -m connlimit")
-            words.append(f"--connlimit-above {self.users} --connlimit-mask 0 --connlimit-saddr")
-        words += [f"-m tcp --dport {self.port}"] if self.port is not None else []
-        words += [f'-m comment --comment "{self.comment}"'] if self.comment else []
-        words.append(f"-j {self.target}")
-        words += [f"--to-destination {self.to}"] if self.to else []
-        return " ".join(words)
+
+def redirecting(match: Endpoint, to: Endpoint, comment: str) -> XtRule:
+    """Return the rule that sends connections to `match` to another endpoint."""
+    destination = ip_network(match.address)
+    return XtRule("DNAT", destination=destination, tcp=True, port=match.port, comment=comment, to=to)
 
 
-def where(network: IPNetwork) -> IPNetwork | None:
-    """Return the range as in a rule: None for all addresses."""
-    return network if network.prefixlen else None
+_Extension = tuple[bytes, int, bytes]
+"""Name, revision and data of a match, or of a target that translates."""
 
 
-def encode(family: Family, rule: XtRule) -> bytes:
-    """Return the kernel's bytes for a rule, as libiptc takes them: a jump names its chain as the target."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A rule as the kernel has it, without what libiptc notes in it: equal entries do the same.
+
+    `text` is what iptables takes after the chain's name; empty if it was read.
+    """
+
+    target: str
+    head: bytes
+    extensions: tuple[_Extension, ...] = ()
+    text: str = field(default="", compare=False)
+
+    @property
+    def data(self) -> dict[bytes, bytes]:
+        """The data of each extension, by its name."""
+        return {name: data for name, _, data in self.extensions}
+
+
+@lru_cache(maxsize=8192)
+def entry_of(family: Family, rule: XtRule) -> Entry:
+    """Return the entry that the kernel makes of a rule."""
     layout = _LAYOUTS[family]
-    matches = b""
-    if rule.new:
-        matches += _extension("conntrack", _CONNTRACK.pack(*_NO_ADDRESS, _STATE, _NEW), 3)
-    if rule.original:
-        address, mask = _address(layout, rule.original)
-        # iptables writes the mask of a host in full, whatever the family.
-        mask = b"\xff" * 16 if mask == b"\xff" * layout.address else mask
-        matches += _extension("conntrack", _CONNTRACK.pack(address, mask, _ORIGINAL_DESTINATION, 0), 3)
-    if rule.users:
-        matches += _extension("owner", _NOT_ROOT, 1)
-        matches += _extension("connlimit", _CONNLIMIT.pack(rule.users, 0), 1)
-    if rule.port is not None:
-        matches += _extension("tcp", _TCP_DATA.pack(*_ANY_PORT, rule.port, rule.port, 0, 0, 0, 0))
-    if rule.comment:
-        matches += _extension("comment", rule.comment.encode("ascii").ljust(_COMMENT_BYTES, b"\0"))
-    if rule.to is None:
-        target = _extension(rule.target, bytes(8))  # struct xt_standard_target: libiptc fills in the verdict
-    else:
-        address, port = rule.to.address.packed, rule.to.port.to_bytes(2, "big")
-        data = _RANGE.pack(_NAT_FLAGS, address, address, port, port, 0)
-        target = _extension(rule.target, data, _DNAT_REVISION)
-    source, source_mask = _address(layout, rule.source)
-    destination, destination_mask = _address(layout, rule.destination)
-    incoming, incoming_mask = _interface("lo" if rule.outside else rule.interface)
-    flags = _IPV6_PROTO * (rule.tcp and family == 6)
+    words = [f"-s {rule.source}"] if rule.source and rule.source.prefixlen else []
+    words += [f"-d {rule.destination}"] if rule.destination and rule.destination.prefixlen else []
+    words += ["! -i lo"] if rule.outside else []
+    words += [f"-i {rule.interface.replace('*', '+')}"] if rule.interface else []
+    words += ["-p tcp"] if rule.tcp else []
+    extensions = [*_extensions(rule)]
+    words += (text for text, _ in extensions)
+    words += [] if rule.to else [f"-j {rule.target}"]
+    places = (rule.source, rule.destination)
+    addresses = (place.network_address.packed if place else bytes(layout.address) for place in places)
+    masks = (place.netmask.packed if place else bytes(layout.address) for place in places)
+    # The mask of an interface says what counts of its name: of a whole name, its end does.
+    interface = b"lo\0" if rule.outside else f"{rule.interface}\0".encode("ascii") if rule.interface else b""
+    interface = interface.removesuffix(b"*\0")
     head = b"".join(
         (
-            *(source, destination, source_mask, destination_mask),
-            *(incoming, bytes(16), incoming_mask, bytes(16)),
-            layout.protocol.pack(_TCP * rule.tcp, flags, _NOT_IN * rule.outside),
+            *(*addresses, *masks),
+            *(interface.ljust(16, b"\0"), bytes(16), (b"\xff" * len(interface)).ljust(16, b"\0"), bytes(16)),
+            layout.protocol.pack(
+                _TCP * rule.tcp, _IPV6_PROTO * (rule.tcp and family == 6), _NOT_IN * rule.outside
+            ),
         )
     ).ljust(layout.tail, b"\0")
-    offsets = _ENTRY_TAIL.pack(0, layout.head + len(matches), layout.head + len(matches) + len(target))
-    return (head + offsets).ljust(layout.head, b"\0") + matches + target
+    return Entry(rule.target, head, tuple(each for _, each in extensions), " ".join(words))
 
 
-def _extension(name: str, body: bytes, revision: int = 0) -> bytes:
-    padded = body.ljust(-(-len(body) // _ALIGNMENT) * _ALIGNMENT, b"\0")
-    return _MATCH.pack(_MATCH.size + len(padded), name.encode("ascii"), revision) + padded
+def _extensions(rule: XtRule) -> Iterator[tuple[str, _Extension]]:
+    """Yield iptables' words for each match, and for DNAT, and what the kernel has of it."""
+    if rule.new:
+        data = _CONNTRACK.pack(bytes(16), bytes(16), _STATE, _NEW)
+        yield "-m conntrack --ctstate NEW", (b"conntrack", 3, data)
+    if rule.original and rule.original.prefixlen:
+        host = rule.original.prefixlen == rule.original.max_prefixlen
+        # iptables writes the mask of a host in full, whatever the family.
+        mask = b"\xff" * 16 if host else rule.original.netmask.packed
+        data = _CONNTRACK.pack(rule.original.network_address.packed, mask, _ORIGINAL_DESTINATION, 0)
+        yield f"-m conntrack --ctorigdst {rule.original}", (b"conntrack", 3, data)
+    if rule.users:
+        yield "-m owner ! --uid-owner 0", (b"owner", 1, _NOT_ROOT)
+        words = f"-m connlimit --connlimit-above {rule.users} --connlimit-mask 0 --connlimit-saddr"
+        yield words, (b"connlimit", 1, _CONNLIMIT.pack(rule.users, 0))
+    if rule.port is not None:
+        data = _TCP_DATA.pack(*_ANY_PORT, rule.port, rule.port, 0, 0, 0, 0)
+        yield f"-m tcp --dport {rule.port}", (b"tcp", 0, data)
+    if rule.comment:
+        data = rule.comment.encode("ascii").ljust(_COMMENT_BYTES, b"\0")
+        yield f'-m comment --comment "{rule.comment}"', (b"comment", 0, data)
+    if rule.to:
+        address, port = rule.to.address.packed, rule.to.port.to_bytes(2, "big")
+        data = _RANGE.pack(_NAT_FLAGS, address, address, port, port, 0)
+        yield f"-j DNAT --to-destination {rule.to}", (b"DNAT", _DNAT_REVISION, data)
 
 
-def _address(layout: _Layout, place: IPNetwork | None) -> tuple[bytes, bytes]:
-    if place is None:
-        return bytes(layout.address), bytes(layout.address)
-    return place.network_address.packed, place.netmask.packed
+def packed(family: Family, entry: Entry) -> bytes:
+    """Return an entry's bytes as libiptc takes them: a jump names its chain as the target."""
+    # struct xt_standard_target: libiptc fills in the verdict.
+    target = () if b"DNAT" in entry.data else ((entry.target.encode("ascii"), 0, bytes(8)),)
+    parts = []
+    for name, revision, data in (*entry.extensions, *target):
+        padded = data.ljust(-(-len(data) // _ALIGNMENT) * _ALIGNMENT, b"\0")
+        parts.append(_MATCH.pack(_MATCH.size + len(padded), name, revision) + padded)
+    end = _LAYOUTS[family].head + sum(map(len, parts))
+    tail = _ENTRY_TAIL.pack(0, end - len(parts[-1]), end)
+    return (entry.head + tail).ljust(_LAYOUTS[family].head, b"\0") + b"".join(parts)
 
 
-def _interface(name: str) -> tuple[bytes, bytes]:
-    """Return the name and the mask of what counts of it: for a whole name, its end does."""
-    start = name.removesuffix("*").encode("ascii")
-    counted = len(start) + (name == start.decode("ascii"))
-    return start.ljust(16, b"\0"), (b"\xff" * counted * bool(name)).ljust(16, b"\0")
-
-
-def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """Return the rule that an entry's bytes mean; `foreign` if `encode` would make others of it."""
-    try:
-        head, extensions = _meaning(family, entry)
-    except struct.error:
-        return XtRule(target, foreign=True)
-    return _decode(family, head, extensions, target)
-
-
-@lru_cache(maxsize=4096)
-def _decode(family: Family, head: bytes, extensions: _Extensions, target: str) -> XtRule:
-    """Return the same from what `_meaning` returns. Mostly, a rule is one that was read before."""
-    try:
-        rule = _fields(family, head, extensions, target)
-        if (head, extensions) == _meaning(family, encode(family, rule)):
-            return rule
-    except (ValueError, struct.error):
-        pass
-    return XtRule(target, foreign=True)
-
-
-def _fields(family: Family, head: bytes, extensions: _Extensions, target: str) -> XtRule:
-    """Return the fields that one of nodeagent's rules would have, whatever else the entry has."""
+def unpacked(family: Family, raw: bytes, target: str) -> Entry:
+    """Return the entry of these bytes; one that can't be understood equals none of nodeagent's."""
     layout = _LAYOUTS[family]
-    size = layout.address
-    source, destination, source_mask, destination_mask = (head[i * size : (i + 1) * size] for i in range(4))
-    protocol, _, inverted = layout.protocol.unpack_from(head, 4 * size + 64)
-    new, original, users, port, comment, to = False, None, 0, None, "", None
-    for name, _, data in extensions:
-        if name == b"conntrack":
-            address, mask, flags, _ = _CONNTRACK.unpack(data)
-            new = flags == _STATE
-            original = None if new else _place(address[:size], mask[:size])
-        elif name == b"connlimit":
-            users = _CONNLIMIT.unpack(data)[0]
-        elif name == b"tcp":
-            port = _TCP_DATA.unpack(data)[2]
-        elif name == b"comment":
-            comment = data.partition(b"\0")[0].decode("ascii")
-        elif name == b"DNAT":
-            _, address, _, low, _, _ = _RANGE.unpack(data)
-            # A union (nf_inet_addr): an IPv4 address is its first four bytes.
-            to = Endpoint(ip_address(address[:size]), int.from_bytes(low, "big"))
-    return XtRule(
-        target,
-        _place(source, source_mask),
-        _place(destination, destination_mask),
-        protocol == _TCP,
-        port,
-        inverted == _NOT_IN,
-        new,
-        original,
-        users,
-        comment,
-        to,
-        interface="" if inverted else _interface_name(head[4 * size :]),
-    )
-
-
-def _interface_name(interfaces: bytes) -> str:
-    """Return the name of the incoming one; `encode` decides whether it is all that the bytes say."""
-    name, _, mask, _ = (interfaces[i * 16 : (i + 1) * 16] for i in range(4))
-    text = name.partition(b"\0")[0]
-    return text.decode("ascii") + "*" * (bool(text) and mask[len(text)] == 0)
-
-
-def _place(address: bytes, mask: bytes) -> IPNetwork | None:
-    return where(ip_network((address, int.from_bytes(mask, "big").bit_count())))
-
-
-def _meaning(family: Family, entry: bytes) -> tuple[bytes, _Extensions]:
-    """Return an entry's head without what libiptc notes in it; its matches, and a target that translates."""
-    layout = _LAYOUTS[family]
-    _, target, end = _ENTRY_TAIL.unpack_from(entry, layout.tail)
     extensions = []
-    offset = layout.head
-    while offset < end:
-        size, padded, revision = _MATCH.unpack_from(entry, offset)
-        name = padded.partition(b"\0")[0]  # iptables leaves anything after it
-        if offset < target or name == b"DNAT":
-            data = entry[offset + _MATCH.size : offset + size]
-            extensions.append((name, revision, data[: _DATA_BYTES.get(name)]))
-        offset += max(size, _MATCH.size)
-    return entry[: layout.tail], tuple(extensions)
+    try:
+        _, target_at, end = _ENTRY_TAIL.unpack_from(raw, layout.tail)
+        offset = layout.head
+        while offset < end:
+            size, name, revision = _MATCH.unpack_from(raw, offset)
+            name = name.partition(b"\0")[0]  # iptables leaves anything after it
+            if offset < target_at or name == b"DNAT":
+                data = raw[offset + _MATCH.size : offset + size]
+                extensions.append((name, revision, data[: _DATA_BYTES.get(name)]))
+            offset += max(size, _MATCH.size)
+    except struct.error:
+        return Entry(target, raw)
+    return Entry(target, raw[: layout.tail], tuple(extensions))
+
+
+def networks(family: Family, entry: Entry) -> list[IPNetwork]:
+    """Return source, destination and original destination; empty if nodeagent writes no such range."""
+    size = _LAYOUTS[family].address
+    source, destination, *masks = (entry.head[place * size : (place + 1) * size] for place in range(4))
+    original, mask, _, _ = _CONNTRACK.unpack(entry.data.get(b"conntrack", bytes(_CONNTRACK.size)))
+    pairs = zip((source, destination, original[:size]), (*masks, mask[:size]), strict=True)
+    return [ip_network((address, int.from_bytes(mask, "big").bit_count())) for address, mask in pairs]
+
+
+@lru_cache(maxsize=8192)
+def translation(family: Family, entry: Entry) -> tuple[Endpoint, Endpoint, str] | None:
+    """Return what `redirecting` was given for this entry; None for any other."""
+    data = entry.data
+    try:
+        match = Endpoint(networks(family, entry)[1].network_address, _TCP_DATA.unpack(data[b"tcp"])[2])
+        _, address, _, port, _, _ = _RANGE.unpack(data[b"DNAT"])
+        # A union (nf_inet_addr): an IPv4 address is its first four bytes.
+        to = Endpoint(ip_address(address[: _LAYOUTS[family].address]), int.from_bytes(port, "big"))
+        comment = data.get(b"comment", b"").partition(b"\0")[0].decode("ascii")
+    except (KeyError, ValueError, struct.error):
+        return None
+    return (match, to, comment) if entry_of(family, redirecting(match, to, comment)) == entry else None
+
+
+TableName = Literal["mangle", "nat"]
+TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
+"""In the order in which they are changed: the guard exists before anything points at what it guards."""
+
+PREFIX = "NODEAGENT-"
+"""The beginning of the names of all nodeagent's chains, and of no others."""
+
+PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
+"""The names of a family's tables for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """nodeagent's part of one table: its chains, and with their places (from 1) the rules that lead there."""
+
+    chains: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    jumps: Mapping[str, tuple[tuple[int, Entry], ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.chains or self.jumps)
+
+
+Key = tuple[Family, TableName]
+Tables = Mapping[Key, Table]

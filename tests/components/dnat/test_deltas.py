@@ -80,18 +80,18 @@ def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: D
     """What one example leaves is where the next starts; each half does its part and no other."""
     before = backend.read()
     assert not before.damage
-    growth = difference(backend, before, desired, keep=True)
+    growth = difference(before, desired, keep=True)
     backend.run(growth)
     between = backend.read()
     assert _meaning(between.rules) == _meaning(growth.desired)
     assert _matches(between.rules) == _matches(before.rules) | _matches(desired)
-    rest = difference(backend, between, desired)
-    assert not difference(backend, between, desired, keep=True)
+    rest = difference(between, desired)
+    assert not difference(between, desired, keep=True)
     assert rest.added.redirects == ()
     backend.run(rest)
     after = backend.read()
     assert _meaning(after.rules) == _meaning(normalised(desired))
-    assert not difference(backend, after, desired)
+    assert not difference(after, desired)
     assert after.present == bool(desired)
 
 
@@ -127,7 +127,7 @@ def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend)
 @pytest.mark.usefixtures("node")
 def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: DnatBackend) -> None:
     """Ranges of pods alone make no table."""
-    transaction = difference(backend, backend.read(), DnatRules((), both_families().pods))
+    transaction = difference(backend.read(), DnatRules((), both_families().pods))
     assert (bool(transaction), backend.script(transaction), str(transaction)) == (False, "", "")
     backend.run(transaction)
     assert not backend.read().present
@@ -153,7 +153,7 @@ def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]]
 def test_an_entry_of_another_program_keeps_no_change_back() -> None:
     """Nothing of ours is at port 0, but the kernel takes it."""
     foreign = DnatRules((redirect("192.0.2.77", "169.254.66.9", port=0),))
-    growth = difference(NftablesBackend(), DnatState(foreign), both_families(), keep=True)
+    growth = difference(DnatState(foreign), both_families(), keep=True)
     assert _matches(growth.desired) > _matches(normalised(both_families()))
 
 
@@ -184,7 +184,7 @@ def test_a_hostile_name_stays_inside_its_comment(node: Namespace, backend: DnatB
     desired = DnatRules((redirect(LB[4], RELAY[4], ObjectRef("Service", name, name)),))
     apply(backend, desired)
     assert [one.match for one in backend.read().rules.redirects] == [desired.redirects[0].match]
-    assert not difference(backend, backend.read(), desired)
+    assert not difference(backend.read(), desired)
     apply(backend, DnatRules())
     assert node.rules() == other
 

@@ -106,7 +106,7 @@ def test_a_guard_is_read_back_and_named_in_the_change(backend: DnatBackend) -> N
     change = apply(backend, guarded())
     assert "+ guard 169.254.66.0/24" in str(change)
     assert "+ admitted to the relay 10.244.1.0/24" in str(change)
-    removal = difference(backend, backend.read(), both_families())
+    removal = difference(backend.read(), both_families())
     assert "- guard fd68:6169:7270::/112" in str(removal)
 
 
@@ -130,7 +130,7 @@ sys.stdin.read()
 def test_local_users_leave_connections_for_root(world: World, backend: DnatBackend, family: int) -> None:
     """By the load balancer's address and straight; what they close, they can open again."""
     apply(backend, replace(guarded(), users=5))
-    assert not difference(backend, backend.read(), replace(guarded(), users=5))
+    assert not difference(backend.read(), replace(guarded(), users=5))
     for _ in range(2):
         with _held_by(65534, LB[family], RELAY[family]) as count:
             assert count == 5
@@ -150,7 +150,7 @@ def test_local_users_leave_a_place_for_the_kubelets_probes(world: World, backend
     """One that opens connections all the time kept every probe out, and the kubelet ended agent and relay."""
     rules = replace(guarded(), users=250, probed=(443, 9468))
     apply(backend, rules)
-    assert not difference(backend, backend.read(), rules)
+    assert not difference(backend.read(), rules)
     with world.node.inside(), socket.create_server(("127.0.0.1", 443), backlog=200):
         with _held_by(65534, *["127.0.0.1"] * 6) as count:
             assert count == 32

@@ -42,13 +42,12 @@ def _state(listing: Items) -> DnatState:
 
 def test_a_table_is_compared_with_what_the_same_nft_echoed(listing: Items) -> None:
     """Another version prints it differently: it is replaced once. No handle counts."""
-    backend = NftablesBackend()
     for item in listing:
         for body in item.values():
             body["handle"] = 7
-    assert not backend.compared(_state(listing), normalised(both_families())).damage
+    assert not _state(listing).compared(normalised(both_families())).damage
     _of("set", listing)[0]["type"] = {"typeof": "as nft 1.1.3 prints it"}
-    assert backend.compared(_state(listing), normalised(both_families())).damage
+    assert _state(listing).compared(normalised(both_families())).damage
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_pods_are_redirected_on_the_given_interfaces_only(
     ):
         desired = replace(guarded(), interfaces=interfaces)
         assert apply(backend, desired)
-        assert not difference(backend, backend.read(), desired)
+        assert not difference(backend.read(), desired)
         assert world.pod.answer(LB[family], 443) == f"{'relay' if relayed else 'lb'} {POD[family]}"
         assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
 

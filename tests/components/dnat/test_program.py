@@ -62,5 +62,5 @@ def test_running_nothing_starts_no_program(monkeypatch: pytest.MonkeyPatch, tmp_
     """A node in order costs one listing a pass."""
     only_path(monkeypatch, tmp_path)
     backend = NftablesBackend()
-    transaction = difference(backend, DnatState(), DnatRules())
+    transaction = difference(DnatState(), DnatRules())
     backend.run(transaction)

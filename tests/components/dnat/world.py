@@ -125,7 +125,7 @@ def difference_of(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange
     """What is to be done, by what is there."""
     if isinstance(backend, Dnat):
         return backend.diff(backend.read(), Desired(dnat=desired))
-    return difference(backend, backend.read(), desired)
+    return difference(backend.read(), desired)
 
 
 @contextmanager
