@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from nodeagent.components.component import COMPONENTS, ComponentName, Diff
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Applied, Components, UndoneError
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused
-from nodeagent.observe.status import RelayStatus
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
@@ -226,51 +225,3 @@ def _remark(
     deferred = (f"deferred: no relay answers at {bind}" for bind in missing)
     conclusion = decision.conclusion if partly else _RELAY_DOWN
     return replace(decision, conclusion=conclusion, remarks=(*decision.remarks, *deferred))
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The differences, by component; one that can't be read has an error instead.
-
-    `written_names` are those of the hosts file's managed block; None if it could not be read.
-    """
-
-    changes: Mapping[ComponentName, Diff]
-    errors: Mapping[ComponentName, str]
-    written_names: frozenset[str] | None = None
-    notes: tuple[str, ...] = ()
-    relay: RelayStatus = field(default_factory=RelayStatus)
-
-    @property
-    def in_sync(self) -> bool:
-        """Whether nothing is to do and everything could be read."""
-        return not self.changes and not self.errors
-
-
-def compare(desired: Desired, actual: ActualState, *, from_nothing: bool = False) -> Comparison:
-    """Work out the changes; with `from_nothing`, also of what this user is not permitted to read."""
-    changes: dict[ComponentName, Diff] = {}
-    errors: dict[ComponentName, str] = {}
-    notes: list[str] = []
-    for name in COMPONENTS:
-        try:
-            state = actual[name].state()
-            change = actual[name].diff(desired, keep=desired.only_adds)
-        except ApplyError as error:
-            errors[name] = str(error)
-            continue
-        notes += state.notes
-        if state.unreadable and not from_nothing:
-            errors[name] = state.unreadable
-        elif change:
-            changes[name] = change
-    names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
-    return Comparison(changes, errors, names, tuple(notes), serving_relay(actual))
-
-
-def serving_relay(actual: ActualState) -> RelayStatus:
-    """Return which HAProxy serves, as far as that can be read."""
-    with suppress(ApplyError):  # the pass, or the comparison, reports it
-        if serving := actual.relay.state().serving:
-            return RelayStatus(serving.pod, serving.version)
-    return RelayStatus()

@@ -5,7 +5,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nodeagent.agent.convergence import ALL, NodePass, serving_relay
+from nodeagent.agent.comparison import serving_relay
+from nodeagent.agent.convergence import ALL, NodePass
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import COMPONENTS
 from nodeagent.errors import ApplyError

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from nodeagent.agent.convergence import apply_plan, clean_up, compare, out_of_reach
+from nodeagent.agent.comparison import compare, read_listener_status
+from nodeagent.agent.convergence import apply_plan, clean_up, out_of_reach
 from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.cli.invocation import (
     PENDING,
@@ -20,7 +21,7 @@ from nodeagent.cli.invocation import (
 )
 from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
 from nodeagent.cli.terminal import show
-from nodeagent.components.node import build_components, read_listener_status
+from nodeagent.components.node import build_components
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ApplyError
 from nodeagent.observe.status import remove_status, status_path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.convergence import Comparison, NodePass
+from nodeagent.agent.comparison import Comparison, ListenerStatus
+from nodeagent.agent.convergence import NodePass
 from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
 from nodeagent.components.component import COMPONENTS, TITLES, ComponentName, Diff
-from nodeagent.components.node import ListenerStatus
 from nodeagent.errors import shown_name
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision

@@ -5,7 +5,6 @@ import operator
 import platform
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Generic, cast
 
@@ -246,37 +245,3 @@ class ActualState:
         ready = wanted.intersection(*(self[name].ready(desired) for name in PROVIDERS))
         self._ready_of = (states, desired.listeners) if ready == wanted else None
         return ready
-
-
-class ListenerStatus(Struct, frozen=True, rename="camel"):
-    """One relay listener of a served load balancer: its actual state on the node, as `status` shows it.
-
-    `answers`: it is HAProxy's own socket, on an address that the node has. `redirected` are the load
-    balancer's endpoints whose traffic DNAT sends here, null if the rules could not be read; `backend` is
-    HAProxy's health check of the ingress controller, null if HAProxy reports none.
-    """
-
-    relay: str
-    answers: bool
-    redirected: tuple[str, ...] | None
-    backend: str | None
-
-
-def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint, ListenerStatus]:
-    """Return the state of the desired listeners, by the kernel, HAProxy and the DNAT backend.
-
-    Changes nothing. An address that can't be read counts as missing: the comparison reports the error.
-    """
-    ready = actual.ready(desired)
-    health: Mapping[Endpoint, str] = {}
-    redirects = None
-    with suppress(ApplyError):
-        health = actual.relay.ready(desired)
-    with suppress(ApplyError):
-        state = actual.dnat.state()
-        redirects = None if state.unreadable else state.rules.redirects
-    found = {}
-    for bind in (listener.bind for listener in desired.listeners):
-        sent = None if redirects is None else tuple(str(one.match) for one in redirects if one.to == bind)
-        found[bind] = ListenerStatus(str(bind), bind in ready, sent, health.get(bind) or None)
-    return found

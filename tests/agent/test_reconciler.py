@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from nodeagent.agent.convergence import NodePass
-from nodeagent.agent.loop import Pace
 from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.wake_up import Pace
 from nodeagent.components.component import COMPONENTS, Component
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath, DnsName

@@ -4,7 +4,8 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.agent.convergence import Comparison, NodePass
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.convergence import NodePass
 from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines, report, report_lines
 from nodeagent.cli.terminal import terminal_text
 from nodeagent.components.component import ComponentName

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.agent.convergence import Comparison, NodePass
+from nodeagent.agent.comparison import Comparison, ListenerStatus
+from nodeagent.agent.convergence import NodePass
 from nodeagent.cli.doctor import DoctorDocument, doctor_lines
 from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
 from nodeagent.cli.terminal import Styled, block, show, terminal_text
-from nodeagent.components.node import Applied, ListenerStatus
+from nodeagent.components.node import Applied
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.editing import Edit, Edits

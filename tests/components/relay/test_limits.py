@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.components.node import ActualState, build_components, read_listener_status
+from nodeagent.agent.comparison import read_listener_status
+from nodeagent.components.node import ActualState, build_components
 from nodeagent.components.relay.activation import fair_share
 from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
