@@ -8,9 +8,7 @@ class Clock:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        """Return the time."""
         return self.now
 
     def pass_by(self, seconds: float) -> None:
-        """Let so many seconds pass."""
         self.now += seconds

@@ -26,7 +26,6 @@ _MARKED_BY_FIXTURE = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--soak`."""
     parser.addoption("--soak", action="store_true", help="run campaigns at full length (make test-soak)")
 
 
@@ -117,7 +116,6 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
-    """Provide a simulated API server that listens on loopback."""
     with ApiServer() as server:
         yield server
 

@@ -13,7 +13,6 @@ from .server import ApiServer, Tls
 
 
 def main() -> None:
-    """Serve until a signal says to end."""
     parser = argparse.ArgumentParser(prog="python -m tests.apiserver", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 for a free one")

@@ -33,7 +33,6 @@ class Rule:
     namespace: str | None = None
 
     def allows(self, asked: Asked) -> bool:
-        """Whether the rule covers a request."""
         plural, subresource = asked.plural, asked.subresource
         wanted = {"*", f"{plural}/{subresource}", f"*/{subresource}"} if subresource else {"*", plural}
         return (
@@ -89,11 +88,9 @@ class Access:
         del self._tokens[token]
 
     def allow_only(self, rules: Iterable[Rule], user: str = DEFAULT_USER) -> None:
-        """Let a user do what the rules say and nothing else."""
         self._rules[user] = tuple(rules)
 
     def allow_all(self) -> None:
-        """Let the default user do everything."""
         self._rules.pop(DEFAULT_USER, None)
 
     def a_token(self) -> str | None:

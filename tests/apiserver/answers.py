@@ -42,12 +42,10 @@ _NOTHING = Reply(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
 
 def json_reply(code: int, value: object) -> Reply:
-    """Return an answer that is `value` as JSON."""
     return Reply(code, msgspec.json.encode(value))
 
 
 def error_line(error: ApiError) -> bytes:
-    """Return the line of an ERROR event."""
     return b'{"type":"ERROR","object":%s}\n' % msgspec.json.encode(error.body())
 
 
@@ -68,7 +66,6 @@ class Answers:
         self._lists: dict[str, tuple[int, list[Version]]] = {}
 
     def answer(self, asked: Asked, request: BaseHTTPRequestHandler, body: bytes) -> Reply:
-        """Do what a request asks for."""
         headers = request.headers
         try:
             self._check(asked, headers)

@@ -1,5 +1,3 @@
-"""The servers that one suite of requests is sent to."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +7,6 @@ from .servers import ETCD, KUBE_APISERVER, Server, real, simulated
 
 @pytest.fixture(scope="module", params=["simulated", "real"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Provide each server in turn."""
     if request.param == "simulated":
         with simulated() as started:
             yield started

@@ -127,7 +127,6 @@ class Faults:
             armed.fault.release()
 
     def clear(self) -> None:
-        """Disarm all faults."""
         for armed in self._armed.copy():
             self.remove(armed)
 

@@ -82,13 +82,11 @@ class Listener(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """Serve a connection in a thread of its own."""
         with self._idle:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """Serve a connection, after its TLS handshake."""
         if isinstance(request, ssl.SSLSocket):
             try:
                 request.do_handshake()

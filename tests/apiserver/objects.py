@@ -200,7 +200,6 @@ def endpoint_slice(
 
 
 def daemon_set(name: str, namespace: str = "kube-system") -> Object:
-    """Build a DaemonSet of one node."""
     labels = {"app.kubernetes.io/name": name}
     pod = {"containers": [{"name": name, "image": f"example.com/{name}:1"}]}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "generation": 1}
@@ -211,7 +210,6 @@ def daemon_set(name: str, namespace: str = "kube-system") -> Object:
 
 
 def config_map(name: str, namespace: str = "default", data: Mapping[str, str] | None = None) -> Object:
-    """Build a ConfigMap."""
     return _object("ConfigMap", "v1", {"name": name, "namespace": namespace}, data=dict(data or {}))
 
 

@@ -53,12 +53,10 @@ class Asked:
         return self.name or (selected[1] if selected else "")
 
     def asks(self, option: str) -> bool:
-        """Whether an option is on."""
         return self.query.get(option) in _TRUE
 
 
 def read(method: str, target: str) -> Asked:
-    """Read a request line."""
     parts = urlsplit(target)
     options = parse_qs(parts.query, keep_blank_values=True)
     verb = _VERBS[method]

@@ -25,7 +25,6 @@ class Resource:
 
     @cached_property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @cached_property
@@ -35,7 +34,6 @@ class Resource:
 
     @cached_property
     def base(self) -> str:
-        """The path above its objects, such as `/apis/networking.k8s.io/v1`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def key(self, namespace: str, name: str) -> str:
@@ -44,7 +42,6 @@ class Resource:
 
 
 def qualified(plural: str, group: str) -> str:
-    """Return a resource's name with its group, if it has one."""
     return f"{plural}.{group}" if group else plural
 
 

@@ -80,7 +80,6 @@ class Front(ABC):
 
     @property
     def url(self) -> str:
-        """The server's address for clients."""
         host = f"[{self._address}]" if ":" in self._address else self._address
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
@@ -145,7 +144,6 @@ class ApiServer(Answers, Front):
         return super().answer(asked, request, body)
 
     def wake(self) -> None:
-        """Let all streams look whether they must end."""
         self.store.wake()
 
     def withdraw(self, *rows: Resource) -> None:
@@ -204,7 +202,6 @@ class Proxy(Front):
                     socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connections to the other server as well."""
         try:
             super().close()
         finally:

@@ -45,12 +45,10 @@ class Server:
     restart: Callable[[], None] = lambda: None
 
     def peer(self, token: str) -> Peer:
-        """Return the server as the user of a token sees it."""
         return Peer(self.port, token, self.context)
 
     @property
     def admin(self) -> Peer:
-        """The server as its administrator sees it."""
         return self.peer(ADMIN)
 
     @property
@@ -61,7 +59,6 @@ class Server:
 
 @contextmanager
 def simulated() -> Iterator[Server]:
-    """Run the simulated server."""
     with ApiServer() as api:
         api.access.require_token(ADMIN, "admin")
         api.access.require_token(LIMITED)

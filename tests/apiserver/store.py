@@ -41,7 +41,6 @@ class Version:
         return f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}",'.encode() + self.item[1:]
 
     def copy(self, resource: Resource) -> Object:
-        """Return the object with its kind and apiVersion, as a copy."""
         return msgspec.json.decode(self.typed(resource), type=Object)
 
     def at(self, revision: int) -> "Version":
@@ -140,7 +139,6 @@ class Store:
             return self.revision, history[first:]
 
     def wake(self) -> None:
-        """End all waits for changes."""
         with self._lock:
             for changed in self._changed.values():
                 changed.notify_all()
@@ -170,7 +168,6 @@ class Store:
             return self._write(resource, None, obj | {"metadata": metadata}).copy(resource)
 
     def create_many(self, objects: Iterable[Object]) -> None:
-        """Add many objects in one go."""
         with self._lock:
             for obj in objects:
                 self.create(obj)

@@ -36,26 +36,21 @@ class Place:
         return f"/{f'apis/{group}' if group else 'api'}/v1/namespaces/{self.name}/{below}"
 
     def ask(self, method: str, plural: str, body: Object | None = None) -> tuple[int, Object]:
-        """Send a request as the administrator."""
         return request(self.server.admin, method, self.path(plural), body)
 
     def create(self, plural: str, obj: Object) -> Object:
-        """Create an object; return it as stored."""
         status, answer = self.ask("POST", plural, obj)
         assert status == 201, answer
         return answer
 
     def names(self, plural: str, query: str = "") -> list[str]:
-        """Return the names in a list."""
         return names(self.ask("GET", f"{plural}?{quote(query, '=&!')}")[1])
 
     def version(self, plural: str) -> str:
-        """Return a collection's resourceVersion."""
         found: str = self.ask("GET", plural)[1]["metadata"]["resourceVersion"]
         return found
 
     def watch(self, plural: str, query: str) -> WatchLines:
-        """Watch as the administrator."""
         return WatchLines(self.server.admin, f"{self.path(plural)}?{query}")
 
 
@@ -67,7 +62,6 @@ def place(server: Server) -> Place:
 
 
 def config_map(name: str, **data: str) -> Object:
-    """Build a ConfigMap."""
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data}
 
 
@@ -78,7 +72,6 @@ def service(name: str, kind: str = "ClusterIP", **labels: str) -> Object:
 
 
 def names(listed: Object) -> list[str]:
-    """Return the names in a list."""
     return [item["metadata"]["name"] for item in listed["items"]]
 
 

@@ -34,11 +34,9 @@ class OpenWatch:
 
     @property
     def path(self) -> str:
-        """The path that is watched."""
         return self.asked.path
 
     def end(self, how: Ending) -> None:
-        """Say how it must end now."""
         self.ending = how
         os.eventfd_write(self._told, 1)
 
@@ -50,7 +48,6 @@ class OpenWatch:
         return bool(poll.poll(None if wait else 0))
 
     def close(self) -> None:
-        """Forget it; the connection stays."""
         os.close(self._told)
 
 
@@ -63,7 +60,6 @@ class Traffic:
         self._watches: list[OpenWatch] = []
 
     def arrived(self, asked: Asked) -> None:
-        """Count a request."""
         with self._changed:
             self._seen.append(asked)
             self._changed.notify_all()

@@ -88,6 +88,5 @@ class WatchLines:
         return event
 
     def seen(self, count: int) -> list[tuple[str, str]]:
-        """Return type and object name of the next events."""
         events = [self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"]["name"]) for event in events]

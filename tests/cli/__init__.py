@@ -1,1 +1,0 @@
-"""The command line: what is asked, what is answered, by which exit code. Nothing here needs root."""

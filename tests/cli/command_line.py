@@ -1,5 +1,3 @@
-"""A command line of nodeagent's and what it reads."""
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,7 +45,6 @@ class CommandLine:
 
     @property
     def options(self) -> list[str]:
-        """The options that say what is read."""
         return ["--manifests", str(self.manifests), "--config", str(self.config), "--node", NODE]
 
     def write(self, **manifests: object) -> None:
@@ -68,12 +65,10 @@ class CommandLine:
         self.config.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def __call__(self, command: str, *options: str) -> Answer:
-        """Run a command on what is in the directory."""
         mine = ["--config", str(self.config)] if command == "cleanup" else self.options
         return self.bare(command, *mine, *options)
 
     def bare(self, *arguments: str) -> Answer:
-        """Run a command line as it is."""
         code = run(arguments)
         said = self._capsys.readouterr()
         return Answer(code, said.out, said.err)
@@ -88,7 +83,6 @@ def service(name: str = "controller", **spec: object) -> Manifest:
 
 
 def ingress(*hosts: str, name: str = "web") -> Manifest:
-    """Return an Ingress for these hosts."""
     made = objects.ingress(name, hosts=hosts, addresses=[ADDRESS])
     del made["spec"]["tls"]
     return made

@@ -126,7 +126,6 @@ def test_a_full_disk_is_an_error_of_one_line(command_line: CommandLine) -> None:
 def _process(
     command: str, command_line: CommandLine, *options: str, stdout: int | IO[bytes], encoding: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as a program of its own."""
     return subprocess.run(
         [sys.executable, "-m", "nodeagent", command, *command_line.options, *options],
         stdout=stdout,

@@ -1,5 +1,3 @@
-"""Log lines: what a person and what a machine reads, whatever is put into them."""
-
 import json
 import logging
 import warnings
@@ -38,7 +36,6 @@ def apply() -> None:
 
 
 def test_text_is_time_level_message_and_fields() -> None:
-    """In this order, with the level's column aligned."""
     assert text_line(record(component="hosts", names=12, seconds=0.5, ok=True, at=None)) == (
         "2026-11-21T09:00:00.123Z INFO  applied component=hosts names=12 seconds=0.5 ok=true at=null"
     )
@@ -81,13 +78,11 @@ def test_json_is_one_object_with_the_same() -> None:
     ],
 )
 def test_a_value_with_anything_unusual_is_quoted_and_escaped(value: str, written: str) -> None:
-    """A person sees what is there, and it stays where it is."""
     assert text_line(record(value=value)).endswith(f" value={written}")
 
 
 @given(st.text(), st.text(), st.text())
 def test_no_text_breaks_out_of_its_line(message: str, key: str, value: str) -> None:
-    """Whatever the message: one line, all of it printable; and JSON that can be read."""
     hostile = record(message, **{key: value})
     assert text_line(hostile).isprintable()
     line = json_line(hostile)
@@ -97,14 +92,12 @@ def test_no_text_breaks_out_of_its_line(message: str, key: str, value: str) -> N
 
 
 def test_a_field_can_not_hide_what_the_record_itself_says() -> None:
-    """No record can pretend another level or time."""
     line = json.loads(json_line(record(level="ERROR", time="never", message="forged", logger="root")))
     assert (line["level"], line["message"], line["time"]) == ("INFO", "applied", "2026-11-21T09:00:00.123Z")
     assert (line["level_"], line["message_"]) == ("ERROR", "forged")
 
 
 def test_an_exception_is_one_field_of_its_line() -> None:
-    """With the whole traceback, escaped as text, as it is in JSON."""
     text = text_line(failed())
     assert len(text.splitlines()) == 1
     assert ' could not apply component=dnat exception="Traceback ' in text
@@ -124,7 +117,6 @@ def test_a_very_long_value_is_cut_in_its_middle() -> None:
 def test_records_go_to_standard_error_one_line_each(
     log_format: LogFormat, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Configured twice, still once each; the time is now, in UTC."""
     configure("text", "debug")
     configure(log_format, "info")
     log = logging.getLogger("nodeagent.agent.loop")
@@ -157,7 +149,6 @@ def test_the_level_is_for_our_own_records(
 
 
 def test_warnings_of_libraries_are_records_too(capsys: pytest.CaptureFixture[str]) -> None:
-    """And so one line, whatever their text."""
     configure("json", "info")
     with warnings.catch_warnings():
         warnings.simplefilter("always")

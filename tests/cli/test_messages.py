@@ -31,27 +31,22 @@ class Scene:
         Fleet(api, 2)
 
     def path(self, name: str) -> Path:
-        """A path of the scene."""
         return self.folder / name
 
     def config(self, text: str) -> "Scene":
-        """Write the configuration."""
         self.line.config.write_text(text, encoding="utf-8")
         return self
 
     def manifest(self, text: str) -> "Scene":
-        """Write one more manifest."""
         self.path("manifests/more.yaml").write_text(text, encoding="utf-8")
         return self
 
     def without_manifests(self) -> "Scene":
-        """Remove all manifests."""
         for file in self.line.manifests.iterdir():
             file.unlink()
         return self
 
     def kubeconfig(self, *, user: object = None, cluster: object = None, **fields: object) -> "Scene":
-        """Write the kubeconfig with other parts."""
         document = yaml.safe_load(self.api.write_kubeconfig(self.path("kubeconfig")).read_text("utf-8"))
         if user is not None:
             document["users"][0]["user"] = user
@@ -61,12 +56,10 @@ class Scene:
         return self
 
     def without(self, *kinds: str) -> None:
-        """Remove all objects of these kinds."""
         for kind in kinds:
             self.api.store.replace_all(kind, ())
 
     def fault(self, fault: faults.Answer | faults.Hold | faults.Disconnect, path: str = "*") -> "Scene":
-        """Arm a fault for all requests."""
         self.api.faults.add(fault, path=path, times=None)
         return self
 

@@ -1,5 +1,3 @@
-"""Options, their variables, their help; and what is said of a command line that makes no sense."""
-
 import io
 import re
 import shlex
@@ -14,7 +12,6 @@ from tests.cli.command_line import NODE, CommandLine
 
 
 def _all_below(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, with the words that call it."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

@@ -42,7 +42,6 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def readable(place: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """A command line all of whose files every user can read."""
     return CommandLine(place, capsys)
 
 
@@ -64,7 +63,6 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
 
 @needs_root
 def test_a_status_claims_no_drift_of_what_root_alone_may_read(readable: CommandLine, place: Path) -> None:
-    """Neither the rules nor HAProxy behind a directory of root's: it says so, and what it could read."""
     run = place / "root"
     run.mkdir(mode=0o700)
     readable.configure(relay={"runDir": str(run)})

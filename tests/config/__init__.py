@@ -1,1 +1,0 @@
-"""How a configuration file is read, and what is said of a bad one."""

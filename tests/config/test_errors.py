@@ -12,7 +12,6 @@ SECTIONS = "loadBalancers, relay, dnat, hosts, limits, coredns, telemetry"
 
 
 def complaints(text: str) -> list[str]:
-    """The lines of the error that `text` gives."""
     with pytest.raises(ConfigError) as caught:
         parse_config(text, FILE)
     return str(caught.value).splitlines()

@@ -56,7 +56,6 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file that switches hosts lines off."""
     path = tmp_path / "nodeagent.yaml"
     path.write_text("hosts: {enabled: false}\n")
     return path

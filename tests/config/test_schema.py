@@ -1,5 +1,3 @@
-"""docs/schema/config-v1.json and docs/configuration.md are what the options are."""
-
 import json
 from pathlib import Path
 
@@ -71,7 +69,6 @@ def test_what_it_rejects_is_what_reading_rejects(text: str) -> None:
 
 
 def test_every_option_is_described_and_has_its_default() -> None:
-    """An editor shows it where it is typed."""
     properties = config_schema()["properties"]
     for section in properties.values():
         assert section["description"]

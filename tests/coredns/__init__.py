@@ -1,1 +1,0 @@
-"""The cluster half: names for pods, by CoreDNS."""

@@ -22,26 +22,22 @@ CONFIG = parse_config(CONFIG_TEXT, "nodeagent.yaml")
 
 
 def fill(api: ApiServer, corefile: str = "kubeadm", hosts: tuple[str, ...] = ("app.example.com",)) -> None:
-    """Make the cluster."""
     api.store.create(objects.load_balancer("controller", "ingress", addresses=[ADDRESS], annotations={}))
     api.store.create(objects.ingress("site", hosts=hosts, addresses=[ADDRESS]))
     api.store.create(objects.config_map("coredns", NAMESPACE, {"Corefile": corpus.corefile(corefile)}))
 
 
 def add_name(api: ApiServer, name: str) -> None:
-    """Make one more Ingress."""
     made = objects.ingress(name.partition(".")[0].replace("*", "any"), hosts=[name], addresses=[ADDRESS])
     api.store.create(made)
 
 
 def config_map(api: ApiServer, name: str = "coredns") -> Object:
-    """One of CoreDNS's ConfigMaps as it is now."""
     found: Object = api.store.get("configmaps", name, NAMESPACE)
     return found
 
 
 def corefile(api: ApiServer) -> str:
-    """The Corefile as it is now."""
     text: str = config_map(api)["data"]["Corefile"]
     return text
 

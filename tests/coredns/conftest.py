@@ -1,5 +1,3 @@
-"""A simulated API server, and connections to it of several controllers."""
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +10,6 @@ from tests.apiserver import ApiServer
 
 @pytest.fixture
 def connecting(api: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Connection]]:
-    """Provide a new connection to the server at each call."""
     kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
     with ExitStack() as stack:
         yield lambda: stack.enter_context(connect(kubeconfig))

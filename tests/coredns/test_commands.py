@@ -1,5 +1,3 @@
-"""`nodeagent coredns plan` and `cleanup`, as a person runs them."""
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -56,7 +56,6 @@ class Driven:
         wait_until(lambda: word in str(snapshot()), f"{word} to arrive", every=0.02)
 
     def page(self, path: str) -> str:
-        """A page of its own."""
         return get(self._controller.service.bound, path, headers="Host: localhost\r\n").body
 
     def configure(self, text: str) -> None:
@@ -67,7 +66,6 @@ class Driven:
         new.rename(self.config)
 
     def stop(self) -> None:
-        """End it."""
         self._controller.stop()
 
 
@@ -90,7 +88,6 @@ def start(
 
 
 def answers(api: ApiServer, name: str) -> Callable[[], bool]:
-    """Whether the Corefile answers a name with a relay address."""
     return lambda: model_answer(corefile(api), name).startswith("169.254.66.")
 
 

@@ -199,7 +199,6 @@ def claim(label: str, namespace: str, code: str) -> NameDecision:
 
 
 def age(second: float) -> Age:
-    """Of an object that was created then."""
     return (False, float(second), "", "", "")
 
 

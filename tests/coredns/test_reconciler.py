@@ -53,11 +53,9 @@ class Kept:
     def reconcile(
         self, dns: Mapping[str, DnsAnswer] = MappingProxyType({}), config: Config = CONFIG
     ) -> CoreDnsPass:
-        """One pass over the cluster as it is."""
         return self._reconciler.reconcile(read_cluster(self._connection, "n1"), dns, config)
 
     def clean_up(self) -> None:
-        """Remove nodeagent's block."""
         clean_up(self._connection, CONFIG)
 
     def versions(self) -> str:

@@ -1,1 +1,0 @@
-"""Which DNS servers are asked, and what their answers are read as."""

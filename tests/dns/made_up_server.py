@@ -51,7 +51,6 @@ class MadeUpServer:
             thread.join()
 
     def replies(self, wire: bytes, transport: Transport) -> Iterable[bytes]:
-        """Make the replies to a query."""
         query = dns.message.from_wire(wire)
         question = query.question[0]
         self.asked.append(f"{dns.rdatatype.to_text(question.rdtype)} {question.name} {transport}")

@@ -83,7 +83,6 @@ def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
 
 @pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
 def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
-    """Two hundred a second, in their order, however often the queue is asked."""
     queue = LookupQueue()
     queue.want(of_one(*names(count)), NOW)
     asked = [taken(queue, 100 + tick / 10) for tick in range(seconds * 10)]

@@ -1,5 +1,3 @@
-"""Which servers are queried, read from files as they are on nodes of several kinds."""
-
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,6 @@ class NodeRoot:
             directory.mkdir(parents=True)
 
     def write(self, path: str, text: str) -> Path:
-        """Write a file of the node."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -41,7 +38,6 @@ class NodeRoot:
         return find_upstreams(config.hosts, self.own)
 
     def servers(self, more: str = "") -> list[str]:
-        """The servers found, as `address:port`."""
         return [str(server) for server in self.found(more).servers]
 
 
@@ -143,13 +139,11 @@ def test_a_file_without_a_server_is_reported(node: NodeRoot, text: str) -> None:
 
 
 def test_links_in_a_circle_are_reported(node: NodeRoot) -> None:
-    """And nothing hangs."""
     node.resolv_conf.symlink_to("resolv.conf")
     assert f"{node.resolv_conf} can't be read: Too many levels of symbolic links" in node.found().problem
 
 
 def test_a_link_does_not_lead_out_of_the_nodes_root(node: NodeRoot) -> None:
-    """However many levels up it points."""
     (node.root / "outside").write_text("nameserver 203.0.113.66\n", encoding="utf-8")
     node.write("outside", "nameserver 192.0.2.53\n")
     node.resolv_conf.symlink_to("../../../../../../../../outside")

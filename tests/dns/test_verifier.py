@@ -37,12 +37,10 @@ class MadeUpDns:
         self.changes = 0
 
     def ask(self, name: str) -> DnsReply:
-        """Answer."""
         self.asked[name] += 1
         return self.replies[name]
 
     def changed(self) -> None:
-        """Count a reported change."""
         self.changes += 1
 
     @contextmanager
@@ -85,12 +83,10 @@ class Noted:
         return self.hostnames.count_changes()
 
     def due(self, now: float) -> set[str]:
-        """What is to be looked up at this time."""
         self.now = now
         return set(iter(lambda: self.hostnames.queue.take(now), None))
 
     def known(self, name: str) -> tuple[str, ...]:
-        """The addresses that count."""
         return tuple(map(str, self.hostnames.answers()[name].latest.addresses))
 
 
@@ -157,7 +153,6 @@ def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely() -> N
 
 
 def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
-    """And since when it is away."""
     noted, before = Noted(a=MATTERS), told("192.0.2.1")
     for now, reply in enumerate((before, AWAY, AWAY)):
         noted.note("a", reply, now)
@@ -169,7 +164,6 @@ def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
 
 
 def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
-    """A hostname that returns is looked up again."""
     noted = Noted(a=MATTERS, b=MATTERS)
     for name in noted.due(0):
         noted.note(name, told("192.0.2.1", ttl=300), 0)

@@ -1,5 +1,3 @@
-"""Fixtures: one world for all states."""
-
 from collections.abc import Iterator
 
 import pytest

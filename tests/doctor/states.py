@@ -1,5 +1,3 @@
-"""States of a node, made for real in the testbed."""
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -110,14 +108,12 @@ class Scene:
 
     @contextmanager
     def published(self, *points: dict[str, str]) -> Iterator[None]:
-        """The Service and the Ingresses report these points."""
         status = {"loadBalancer": {"ingress": list(points)}}
         with self.edited("service", status), self.edited("ingresses", status):
             yield
 
     @contextmanager
     def edited(self, name: str, status: dict[str, Any]) -> Iterator[None]:
-        """Each object of a manifest has another status."""
         file = self.agent.manifests / f"{name}.yaml"
         before = file.read_text(encoding="utf-8")
         documents = [document | {"status": status} for document in yaml.safe_load_all(before)]
@@ -129,7 +125,6 @@ class Scene:
 
     @contextmanager
     def configured(self, **sections: dict[str, object]) -> Iterator[None]:
-        """The configuration has other options, by section."""
         before = self.agent.config.read_text(encoding="utf-8")
         configure(self.agent, **sections)
         try:
@@ -151,7 +146,6 @@ class State:
 
     @property
     def golden(self) -> Path:
-        """What the doctor says of it."""
         return GOLDEN / f"{self.name}.txt"
 
 
@@ -160,7 +154,6 @@ def _not_short_circuited(scene: Scene) -> ServiceRules:
 
 
 def _served_elsewhere(scene: Scene) -> ServiceRules:
-    """By another controller in the first pod."""
     usual = scene.world.service
     ports = tuple(replace(port, target_port=PORTS[port.port]) for port in usual.ports)
     return replace(usual, endpoints=(POD1,), ports=ports)
@@ -168,7 +161,6 @@ def _served_elsewhere(scene: Scene) -> ServiceRules:
 
 @contextmanager
 def _all(*made: AbstractContextManager[None]) -> Iterator[None]:
-    """All of these, in their order."""
     with ExitStack() as stack:
         for one in made:
             stack.enter_context(one)
@@ -286,11 +278,9 @@ SHOWN = [state for state in STATES if state.name in {"broken", "remedied", "from
 
 
 def stage(world: World, directory: Path) -> Scene:
-    """A scene in a world, with objects and a configuration that states may change."""
     return Scene(world, agent_on(world.node1, world.manifests, directory), directory)
 
 
 def shown(state: State, answer: Answer) -> str:
-    """The answer as a golden file holds it."""
     command = " ".join(["$ nodeagent doctor", *state.options])
     return f"{command}\n{answer.text}exit code {answer.exit_code}\n"

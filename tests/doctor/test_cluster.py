@@ -48,7 +48,6 @@ class Clinic:
 
 @pytest.fixture(scope="module")
 def clinic(scene: Scene) -> Iterator[Clinic]:
-    """The world's API server, with DNS."""
     with ClusterApi(scene.world.lb, scene.world.tmp) as api:
         # The world's DNS server takes the place of CoreDNS.
         dns = objects.Port("dns", 53, 53, protocol="UDP")

@@ -1,5 +1,3 @@
-"""What handles Services, and whether DNAT serves the node and its pods, judged on values."""
-
 from dataclasses import replace
 from typing import Any
 

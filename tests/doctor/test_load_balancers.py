@@ -1,5 +1,3 @@
-"""The findings on a Service, and the fixes in their order: first what needs no agent."""
-
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -109,7 +107,6 @@ def test_off_the_node_nobody_knows_whether_a_hostname_answers_the_nodes() -> Non
 
 
 def steps_of(found: Service, provider: Provider, policy_api: str = "") -> list[str]:
-    """The steps of all ways out of a load balancer of this provider that sends PROXY."""
     ways = ways_out(found, replace(PROXIED, provider=provider), policy_api)
     return [step for way in ways for step in way.steps]
 

@@ -1,5 +1,3 @@
-"""Names asked three ways, and hosts lines: judged on values."""
-
 from dataclasses import replace
 from ipaddress import ip_address
 

@@ -1,5 +1,3 @@
-"""From what was asked and answered to the way a connection takes: every conclusion, on values."""
-
 from dataclasses import replace
 from ipaddress import ip_address
 

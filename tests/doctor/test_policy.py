@@ -117,7 +117,6 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 
 @cache
 def _recorded(name: str) -> tuple[Target, ...]:
-    """Return the Services for the policy in a recorded cluster."""
     snapshot = read_manifests(SITUATIONS / name / "manifests", "node1")
     return policy_targets(snapshot.services, identities(snapshot, LoadBalancerOptions()))
 

@@ -1,5 +1,3 @@
-"""Findings into one sentence and one exit code."""
-
 import pytest
 
 from nodeagent.doctor.findings import EXIT_CODES, Code, Finding, summarize

@@ -1,1 +1,0 @@
-"""The status and what is made of it: the pages, metrics and Events."""

@@ -23,13 +23,11 @@ class Reply:
 
 
 def page(text: str) -> Page:
-    """A page of text."""
     return Page(ok=True, text=text)
 
 
 @contextmanager
 def serving(pages: Pages, endpoint: Endpoint | None = ANY_PORT) -> Iterator[TelemetryServer]:
-    """A started service, that is closed at the end."""
     service = TelemetryServer(pages, endpoint, retry_seconds=0.02)
     service.start()
     try:
@@ -47,7 +45,6 @@ def connect(endpoint: Endpoint | None) -> socket.socket:
 def get(
     endpoint: Endpoint | None, path: str, method: str = "GET", headers: str = "Host: node-1\r\n"
 ) -> Reply:
-    """One request, as a probe sends it."""
     with connect(endpoint) as connection:
         connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}\r\n".encode())
         return receive(connection)

@@ -1,5 +1,3 @@
-"""The pages' server: where it serves, its bounds, and how little it disturbs."""
-
 import logging
 import socket
 import threading

@@ -1,1 +1,0 @@
-"""What the planner decides, and why: values in, values out."""

@@ -57,7 +57,6 @@ def endpoint(text: str) -> Endpoint:
 def point(
     ip: str | None = None, *, hostname: str | None = None, mode: str | None = None
 ) -> LoadBalancerPoint:
-    """An entry of a status."""
     return LoadBalancerPoint(ip_address(ip) if ip else None, hostname, mode)
 
 
@@ -135,7 +134,6 @@ def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balanc
 def desired(
     *found: Found, node: Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
 ) -> Desired:
-    """What is planned for a cluster of these."""
     snapshot = Snapshot(
         services=tuple(each for each in found if isinstance(each, Service)),
         ingresses=tuple(each for each in found if isinstance(each, Ingress)),
@@ -153,13 +151,11 @@ def desired(
 
 
 def of_service(planned: Desired, name: str = "blue") -> LoadBalancerDecision:
-    """The decision on one load balancer."""
     (decision,) = (each for each in planned.load_balancers if each.load_balancer.name == name)
     return decision
 
 
 def of_name(planned: Desired, name: str) -> NameDecision:
-    """The only decision on a name."""
     (decision,) = (each for each in planned.names if each.name == name)
     return decision
 
@@ -175,7 +171,6 @@ def relay_of(planned: Desired, name: str = "blue") -> dict[int, str]:
 
 
 def hosts(planned: Desired) -> list[str]:
-    """The lines of the managed block."""
     return [f"{line.address} {line.name}" for line in planned.hosts]
 
 
@@ -254,7 +249,6 @@ def listener_set(
     to: ParentRef | None = None,
     annotations: Mapping[str, str] = _NONE,
 ) -> ListenerSet:
-    """A ListenerSet named `more`."""
     ref = ObjectRef("ListenerSet", namespace, "more")
     return ListenerSet(ref, to or parent(), listeners or (listener(),), annotations)
 

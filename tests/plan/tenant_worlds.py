@@ -112,7 +112,6 @@ class Maker:
     greedy: bool
 
     def objects(self) -> Snapshot:
-        """Everything that namespaces can hold."""
         few = self.chance.randint
         return Snapshot(
             services=_unique([self.service() for _ in range(few(0, 5))]),
@@ -124,7 +123,6 @@ class Maker:
         )
 
     def service(self) -> Service:
-        """Of type LoadBalancer; mostly it says that it sends PROXY."""
         annotations = {PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
         if not self.often():
             annotations[self.chance.choice(ANNOTATIONS)] = self.chance.choice(ANNOTATION_VALUES)
@@ -160,7 +158,6 @@ class Maker:
         )
 
     def gateway(self) -> Gateway:
-        """With one listener for everything or for one host."""
         return Gateway(
             self.ref("Gateway"),
             created=self.age(),
@@ -171,11 +168,9 @@ class Maker:
         )
 
     def listener_set(self) -> ListenerSet:
-        """Adds a listener to any Gateway."""
         return ListenerSet(self.ref("ListenerSet"), self.parent(), listeners=(self.listener(),))
 
     def route(self) -> Route:
-        """Attached to any Gateways."""
         parents = {self.parent() for _ in range(self.chance.randint(1, 2))}
         return Route(
             self.ref("HTTPRoute"),
@@ -204,7 +199,6 @@ class Maker:
         )
 
     def listener(self) -> GatewayListener:
-        """Open to all namespaces, mostly."""
         allowed = AllowedNamespaces("All" if self.often() else "Same")
         host = self.chance.choice([None, None, *HOSTS])
         return GatewayListener("web", 443, "HTTPS", hostname=host, namespaces=allowed)
@@ -237,11 +231,9 @@ class Maker:
         return tuple(found)
 
     def ref(self, kind: str) -> ObjectRef:
-        """One of a few names."""
         return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(NAMES))
 
     def age(self) -> datetime:
-        """A creation time."""
         return EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
 
     def often(self) -> bool:

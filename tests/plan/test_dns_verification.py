@@ -47,12 +47,10 @@ def told(*addresses: str, unanswered: Iterable[Family] = ()) -> DnsReply:
 
 
 def failed(outcome: DnsOutcome = DnsOutcome.TIMEOUT) -> DnsReply:
-    """A reply that says nothing of the name."""
     return DnsReply(outcome, trouble="192.0.2.53: no")
 
 
 def knowing(latest: DnsReply | None, before: DnsReply | None, stands_at: Iterable[str]) -> Facts:
-    """Facts in which DNS said so of the name, which is in the block at these addresses."""
     dns = {}
     if latest:
         dns[NAME] = DnsAnswer(latest, latest if latest.outcome.tells else before)
@@ -63,7 +61,6 @@ def knowing(latest: DnsReply | None, before: DnsReply | None, stands_at: Iterabl
 def planned(
     latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
 ) -> Desired:
-    """What is planned when DNS says so, for a name that is in the block at these addresses."""
     return desired(service(), ingress(NAME), facts=knowing(latest, before, stands_at), options=DNS)
 
 
@@ -108,7 +105,6 @@ def test_a_hostname_with_other_addresses_is_rejected() -> None:
 def test_without_an_address_from_dns_nothing_new_is_verified_and_only_what_it_denied_is_withdrawn(
     latest: DnsReply, before: DnsReply | None, code: str, *, stands: bool
 ) -> None:
-    """Each way to be away has its code."""
     desire = planned(latest, before, stands_at=[RELAY] if stands else [])
     decision = of_name(desire, NAME)
     assert decision.code == code

@@ -29,7 +29,6 @@ def example(group: str, kind: str) -> dict[str, Any]:
 
 
 def balancer(name: str = "blue", last: int = 10) -> dict[str, Any]:
-    """A load balancer that says itself that it sends PROXY."""
     own = {"nodeagent.io/proxy-protocol": "v2"}
     return objects.load_balancer(name, "ingress", addresses=[f"203.0.113.{last}"], annotations=own)
 
@@ -47,7 +46,6 @@ def test_the_class_of_a_kind_or_that_of_its_controller_leads_to_a_load_balancer(
 
 @pytest.mark.parametrize("entries", ["nonsense", [{"ip": "nonsense"}], [{"ip": 7}, 8]])
 def test_a_status_with_a_bad_address_or_of_another_type_leaves_the_object_readable(entries: object) -> None:
-    """What is wrong is reported, and the class counts."""
     found = example("k8s.nginx.org", "VirtualServer") | {"status": {"externalEndpoints": entries}}
     (decision,) = planned(balancer(), found).names
     assert decision.status is DecisionStatus.SERVED

@@ -31,7 +31,6 @@ CLUSTER_DNS = (
 
 @pytest.mark.parametrize("host", [host for host in ABSURD_HOSTS if host[0:1] != "\u212a"], ids=ascii)
 def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
-    """Even where it would be trusted."""
     planned = desired(service(), ingress(host, NAME))
     refused, served = sorted(planned.names, key=lambda decision: decision.name == NAME)
     assert (refused.status, refused.code) == (DecisionStatus.REFUSED, "BadName")
@@ -42,7 +41,6 @@ def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
 
 @pytest.mark.parametrize("name", ["node1", "api.example.com", *LOOPBACK, *METADATA, *CLUSTER_DNS])
 def test_some_names_are_never_written(name: str) -> None:
-    """Not even when allow covers them."""
     options = config(f"hosts: {{allow: [{name}]}}")
     facts = replace(FACTS, api_server_names=frozenset({"api.example.com"}))
     planned = desired(service(), ingress(name.upper()), facts=facts, options=options)
@@ -72,7 +70,6 @@ def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:
 
 
 def test_an_ingress_whose_load_balancer_is_unknown_takes_no_name_from_one_that_is_known() -> None:
-    """However old it is."""
     planned = desired(
         service(),
         ingress(NAME, name="old", created=0, points=(point("198.51.100.9"),)),
@@ -83,7 +80,6 @@ def test_an_ingress_whose_load_balancer_is_unknown_takes_no_name_from_one_that_i
 
 
 def test_every_name_of_an_unknown_load_balancer_has_one_line_of_reason() -> None:
-    """However many Ingresses ask for it."""
     unknown = (point("198.51.100.9"),)
     planned = desired(service(), *(ingress(NAME, name=name, points=unknown) for name in ("a", "b")))
     assert of_name(planned, NAME).code == "UnknownLoadBalancer"
@@ -113,7 +109,6 @@ def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
 
 
 def test_an_older_excluded_ingress_is_no_veto() -> None:
-    """Its status names the load balancer; the other one has no status."""
     excluded = ingress(NAME, namespace="team", annotations={EXCLUDE: "true"})
     planned = desired(service(), excluded, ingress(NAME, points=(), created=1))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]

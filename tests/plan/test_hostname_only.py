@@ -31,18 +31,15 @@ ADDRESSES = ("203.0.113.7", "203.0.113.8")
 def options(
     more: str = "", *, entry: str = "hostnameOnly: true, proxyProtocol: v2", sections: str = ""
 ) -> Config:
-    """A configuration that lists `blue` so; only DNS verifies."""
     listed = f"services: [{{namespace: ingress, name: blue, {entry}}}{more}]"
     return config(f"loadBalancers: {{{listed}}}\nhosts: {{verify: dns}}\n{sections}")
 
 
 def named(**differing: object) -> Service:
-    """A load balancer that publishes a hostname and nothing else."""
     return replace(service(points=(point(hostname=OWN),)), **differing)  # type: ignore[arg-type]
 
 
 def told(*addresses: str, outcome: DnsOutcome = DnsOutcome.ADDRESSES) -> DnsAnswer:
-    """What DNS says of a hostname."""
     trouble = "" if outcome.tells else "no answer in time"
     reply = DnsReply(outcome, tuple(map(ip_address, addresses)), trouble)
     return DnsAnswer(reply, reply if outcome.tells else None)
@@ -59,7 +56,6 @@ KNOWN = knowing(own=told(*ADDRESSES), claimed=told(ADDRESSES[1]))
 
 
 def planned(facts: Facts = KNOWN, of: Service | None = None, given: Config | None = None) -> Desired:
-    """The plan for it and an Ingress whose status names it."""
     return desired(of or named(), CLAIM, facts=facts, options=given or options())
 
 
@@ -122,7 +118,6 @@ def test_a_planner_that_remembers_follows_the_addresses() -> None:
 
 
 def test_an_address_in_its_status_is_served_as_ever() -> None:
-    """The option then changes nothing."""
     of = named(points=(point("192.0.2.1", hostname=OWN),))
     assert planned(of=of) == planned(of=of, given=options(entry="proxyProtocol: v2"))
     assert len(planned(of=of).dnat.redirects) == 2
@@ -130,7 +125,6 @@ def test_an_address_in_its_status_is_served_as_ever() -> None:
 
 @pytest.mark.parametrize("hostname", ["*.example.org", "a b", "x" * 300, "203.0.113.7"])
 def test_a_hostname_that_is_none_is_not_asked_for(hostname: str) -> None:
-    """Whatever the status says."""
     desire = planned(of=named(points=(point(hostname=hostname),)))
     assert of_service(desire).code == "HostnameOnly"
     assert OWN not in desire.questions

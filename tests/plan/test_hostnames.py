@@ -1,5 +1,3 @@
-"""What can be a hostname in a hosts file."""
-
 import pytest
 
 from nodeagent.model.addresses import canonical, covering, defect
@@ -40,5 +38,4 @@ def test_one_name_has_one_form(host: str) -> None:
     ],
 )
 def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:  # noqa: FBT001
-    """Label by label."""
     assert covering(name, [suffix]) == (suffix if covered else None)

@@ -1,5 +1,3 @@
-"""Which load balancers count as sending the PROXY header."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,7 +19,6 @@ def annotated(
 
 
 def test_only_the_listed_ports_send_proxy() -> None:
-    """A port that the Service does not have is reported."""
     entry = "{namespace: ingress, name: blue, proxyProtocol: v2, ports: [443, 8443]}"
     planned = desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}"))
     decision = of_service(planned)
@@ -35,7 +32,6 @@ def test_only_the_listed_ports_send_proxy() -> None:
 
 
 def test_a_service_whose_listed_ports_it_does_not_have_is_skipped() -> None:
-    """Nothing else is assumed instead."""
     entry = "{namespace: ingress, name: blue, ports: [8443]}"
     decision = of_service(desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}")))
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NotProxy")
@@ -43,7 +39,6 @@ def test_a_service_whose_listed_ports_it_does_not_have_is_skipped() -> None:
 
 @pytest.mark.parametrize("own", [{}, {PROXY_PROTOCOL: "v2"}])
 def test_without_detection_only_the_list_counts(own: Mapping[str, str]) -> None:
-    """`loadBalancers.detect: false`."""
     planned = annotated({DIGITALOCEAN: "true", **own}, "loadBalancers: {detect: false}")
     decision = of_service(planned)
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NotProxy")
@@ -52,7 +47,6 @@ def test_without_detection_only_the_list_counts(own: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_our_own_annotation_is_stronger_than_the_providers(version: str) -> None:
-    """And needs none."""
     for provider in ({}, {DIGITALOCEAN: "false"}, {DIGITALOCEAN: "nonsense"}):
         planned = annotated({PROXY_PROTOCOL: version, **provider})
         assert of_service(planned).code == "Annotated"
@@ -72,7 +66,6 @@ def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("given", [{PROXY_PROTOCOL: "off"}, {EXCLUDE: "true"}, {DIGITALOCEAN: "nonsense"}])
 def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, str]) -> None:
-    """An administrator's yes is a yes, his no a no."""
     entry = "[{namespace: ingress, name: blue, proxyProtocol: v2}]"
     listed = of_service(annotated(given, f"loadBalancers: {{services: {entry}}}"))
     assert (listed.status, listed.code) == (DecisionStatus.SERVED, "Listed")

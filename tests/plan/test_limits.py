@@ -135,7 +135,6 @@ def test_the_notes_on_a_namespaces_objects_are_bounded_and_hide_no_others() -> N
 
 
 def _decided(*found: Service, options: Config | None = None) -> dict[str, LoadBalancerDecision]:
-    """What is decided, by namespace and name."""
     return {each.load_balancer.path: each for each in desired(*found, options=options).load_balancers}
 
 
@@ -223,5 +222,4 @@ def test_addresses_are_unique_and_such_as_a_host_may_have(
 
 @pytest.mark.parametrize("network", ["10.9.0.0/31", "10.9.0.0/32", "fd00::/128"])
 def test_a_range_without_room_gives_nothing(network: str) -> None:
-    """And is no crash."""
     assert allocate([service()], ip_network(network)) == {}

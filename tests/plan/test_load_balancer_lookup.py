@@ -1,5 +1,3 @@
-"""Which load balancer serves an Ingress or a Route: by its status, its class, its Gateway, or DNS."""
-
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -107,13 +105,11 @@ def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
 
 
 def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:
-    """There is nothing to relay."""
     decision = of_name(desired(service("red"), ingress(NAME, points=())), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "NoProxyLoadBalancer")
 
 
 def test_a_proxy_load_balancer_that_is_not_served_counts_as_the_only_one() -> None:
-    """Its own reason is the name's reason."""
     decision = of_name(desired(service(points=()), ingress(NAME, points=())), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "LoadBalancerNotServed")
     assert decision.reason.startswith("Service ingress/blue: status.loadBalancer is empty")
@@ -128,7 +124,6 @@ def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None
 
 @pytest.mark.parametrize("ages", [(0, 5), (5, 0)])
 def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ages: tuple[int, int]) -> None:
-    """Whichever is older, and whatever their names."""
     planned = desired(service("red", created=ages[0]), service(created=ages[1]), ingress(NAME))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
@@ -158,18 +153,15 @@ WITH_CLASS = "ingressClasses: [{class: %s, namespace: ingress, name: %s}]"
 
 
 def new(ingress_class: str | None = "nginx") -> Ingress:
-    """An Ingress whose controller has not reported anything yet."""
     return ingress(NAME, points=(), ingress_class=ingress_class)
 
 
 def two(*found: Ingress | IngressClass, options: str = "") -> Desired:
-    """A cluster of two PROXY load balancers."""
     balancers = service(), service("green", ips=("192.0.2.2",))
     return desired(*balancers, *found, options=config(balancers=options))
 
 
 def served_by(planned: Desired) -> str:
-    """The Service that the name went to."""
     decision = of_name(planned, NAME)
     assert decision.status is DecisionStatus.SERVED, decision.reason
     assert decision.load_balancer is not None
@@ -189,19 +181,16 @@ def served_by(planned: Desired) -> str:
 def test_the_class_is_that_of_the_spec_or_the_annotation_or_the_default(
     found: tuple[Ingress | IngressClass, ...],
 ) -> None:
-    """In this order."""
     assert served_by(two(*found, options=WITH_CLASS % ("nginx", "green"))) == "green"
 
 
 def test_of_several_default_classes_none_is_the_default() -> None:
-    """It is unknown which one was meant."""
     classes = (IngressClass("nginx", default=True), IngressClass("other", default=True))
     planned = two(new(None), *classes, options=WITH_CLASS % ("nginx", "green"))
     assert of_name(planned, NAME).code == "UnknownLoadBalancer"
 
 
 def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> None:
-    """The option is named, too."""
     decision = of_name(two(new(), options=WITH_CLASS % ("nginx", "missing")), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
     for named in ("loadBalancers.ingressClasses", "nginx", "Service ingress/missing"):
@@ -255,7 +244,6 @@ def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made
 
 
 def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
-    """However many Routes it has."""
     bad = gateway(points=(), problems=("status.addresses[0].value: 'x' is not an IP address",))
     planned = desired(service(), bad, route(NAME), route("b.example.com", name="b"))
     assert of_name(planned, NAME).code == "BadStatus"
@@ -264,7 +252,6 @@ def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
 
 @pytest.mark.parametrize("whose", ["HTTPRoute", "Gateway", "ListenerSet"])
 def test_the_owner_of_a_route_a_listener_set_or_a_gateway_can_keep_its_names_out(whose: str) -> None:
-    """The reason says whose annotation it is."""
     annotations = {EXCLUDE: "true"}
     nothing: dict[str, str] = {}
     planned = desired(
@@ -290,7 +277,6 @@ def _ingress_route() -> ControllerRoute:
 
 @pytest.mark.parametrize("by", ["public", CONTROLLER])
 def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
-    """By the class of their annotation, or by the controller."""
     options = config(balancers=f"ingressClasses: [{{class: {by}, namespace: ingress, name: green}}]")
     annotated = replace(_ingress_route(), annotations={"kubernetes.io/ingress.class": "public"})
     planned = desired(*TWO, annotated, options=options)

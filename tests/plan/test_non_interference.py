@@ -63,7 +63,6 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
 
 
 def published(service: Service, *, trusted: bool) -> Iterable[IPAddress | str]:
-    """The addresses and hostnames of a Service."""
     yield from service.load_balancer_ips
     yield from (point.hostname for point in service.points if point.hostname)
     if trusted:
@@ -172,12 +171,10 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 
 def routed(world: World) -> frozenset[str]:
-    """The hostnames of Routes."""
     return frozenset(name for each in claims_in(world) if each.ref.kind == "HTTPRoute" for name in each.names)
 
 
 def claims_in(world: World) -> Iterable[Claim]:
-    """What is claimed without the tenant."""
     return chain(*ClaimPlanner(LimitOptions()).collect(world.cluster)[0].values())
 
 
@@ -323,7 +320,6 @@ def addresses_given(planned: Desired, name: str) -> frozenset[IPAddress]:
 
 
 def is_won(decision: NameDecision) -> bool:
-    """Whether the tenant has the hostname."""
     return decision.claimed_by.namespace == TENANT and decision.status is DecisionStatus.SERVED
 
 
@@ -366,7 +362,6 @@ def older_for(world: World, decision: NameDecision) -> bool:
 
 
 def in_hosts_file(planned: Desired, world: World, standing: str) -> tuple[str, Answers]:
-    """The hosts file's lines, as one text and by name."""
     lines = "".join(f"{line.address} {line.name}\n" for line in planned.hosts)
     return lines, addresses_by_name(lines.encode())
 

@@ -1,5 +1,3 @@
-"""The plan as a whole: pod ranges, DNAT switched off, what could not be read, relays that do not answer."""
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from unittest.mock import Mock
@@ -35,7 +33,6 @@ def test_an_empty_cluster_asks_for_nothing() -> None:
 
 
 def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
-    """The relay exists all the same."""
     planned = desired(service(), ingress("www.example.com"), options=config("dnat: {backend: none}"))
     assert (planned.dnat.redirects, planned.dnat.pods) == ((), ())
     assert planned.listeners
@@ -150,7 +147,6 @@ PLANNED = desired(
 
 
 def answering(*silent: str) -> Desired:
-    """The plan when all relays but these answer."""
     binds = {listener.bind for listener in PLANNED.listeners}
     return defer_until_ready(PLANNED, binds - {endpoint(text) for text in silent})
 
@@ -171,7 +167,6 @@ def test_a_silent_port_takes_its_redirects_and_every_name_of_its_relay_and_the_o
 
 
 def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
-    """It is still served."""
     relays = relay_of(PLANNED, "green")
     planned = answering(f"[{relays[6]}]:443")
     assert f"{relays[4]} green.example.com" in hosts(planned)

@@ -27,7 +27,6 @@ def moment(seed: int) -> Moment:
 
 
 def planned(at: Moment) -> Desired:
-    """The plan."""
     return plan(at.snapshot, at.facts, at.config)
 
 
@@ -83,7 +82,6 @@ def test_what_is_planned_hangs_together(found: Desired) -> None:
 @given(moments)
 @EXAMPLES
 def test_every_name_written_is_a_hostname_that_is_allowed_or_verified(at: Moment) -> None:
-    """And belongs to no one else."""
     found, facts, options = planned(at), at.facts, at.config.hosts
     codes = {each.name: each.code for each in found.names if each.status is DecisionStatus.SERVED}
     for line in found.hosts:
@@ -169,7 +167,6 @@ def test_a_newer_service_changes_nothing_for_the_older_ones(at: Moment, seed: in
 @given(with_own_relay.map(planned), st.randoms(use_true_random=False))
 @EXAMPLES
 def test_nothing_is_left_that_points_to_a_silent_relay(found: Desired, chance: Random) -> None:
-    """And nothing is invented."""
     binds = [listener.bind for listener in found.listeners]
     answering = {bind for bind in binds if chance.random() < 0.5}
     left = defer_until_ready(found, answering)

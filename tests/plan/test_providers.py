@@ -339,7 +339,6 @@ def _id(value: object) -> str:
 def test_the_ports_that_send_proxy_are_those_that_the_annotations_say(
     provider: str, annotations: Mapping[str, str], ports: Mapping[int, str]
 ) -> None:
-    """And the reason names provider, key and value."""
     found = detected(annotations)
     assert (found.versions, found.proxy) == (ports, bool(ports))
     if ports:
@@ -355,7 +354,6 @@ def test_the_ports_that_send_proxy_are_those_that_the_annotations_say(
 def test_a_value_that_its_controller_refuses_is_an_error_and_nothing_else(
     provider: str, annotations: Mapping[str, str], problem: str
 ) -> None:
-    """On that Service alone, with its reason."""
     found = detected(annotations)
     assert (found.versions, found.proxy) == ({}, False)
     assert (found.code, found.status) == ("BadAnnotation", "refused")
@@ -406,5 +404,4 @@ def test_no_key_is_in_two_rows_that_apply_to_one_service() -> None:
 
 
 def test_schemes_are_the_part_before_the_colon_and_slashes() -> None:
-    """No more than that."""
     assert all(scheme and set(scheme).isdisjoint(":/ ") for scheme in KNOWN_SCHEMES)

@@ -1,5 +1,3 @@
-"""What of a PROXY load balancer is relayed, how, and what hinders it."""
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
@@ -74,7 +72,6 @@ def test_the_ports_of_a_nodes_programs_are_these() -> None:
 
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
 def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer(interface: str) -> None:
-    """The reason says where it is and what to do."""
     before = desired(service(), service("green", ips=("192.0.2.2",)))
     address = relay_of(before)[4]
     standing = InterfaceAddress(ip_address(address), 24, interface)
@@ -129,7 +126,6 @@ def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
 def test_an_exhausted_range_refuses_only_the_newest(
     address: str, option: str, network: str, room: int
 ) -> None:
-    """Each family has a range of its own."""
     names = [f"lb{number}" for number in range(8)]
     services = [service(name, ips=(address.format(i),), created=i) for i, name in enumerate(names, start=1)]
     planned = desired(*services, options=config(f"relay: {{{option}: '{network}'}}", proxies=names))
@@ -280,14 +276,12 @@ DOUBTFUL = {endpoint("192.0.2.1:443")}
 
 
 def test_honor_believes_it_whatever_the_rules_say() -> None:
-    """For who knows better."""
     facts = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
     planned = desired(IN_PROXY_MODE, facts=facts, options=config(balancers="ipMode: honor"))
     assert of_service(planned).code == "IPModeProxy"
 
 
 def test_an_impossible_address_stays_one() -> None:
-    """Whatever its ipMode."""
     loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
     planned = desired(loopback, options=config(balancers="ipMode: ignore"))
     assert not planned.dnat.redirects
@@ -295,14 +289,12 @@ def test_an_impossible_address_stays_one() -> None:
 
 @pytest.mark.parametrize("mode", ["honor", "ignore"])
 def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
-    """Not where the administrator has."""
     snapshot = Snapshot(services=(IN_PROXY_MODE,))
     assert doubtful_endpoints(snapshot, config()) == DOUBTFUL
     assert doubtful_endpoints(snapshot, config(balancers=f"ipMode: {mode}")) == frozenset()
 
 
 def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:
-    """Of a Service with both kinds of address, only the one."""
     mixed = service(
         points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2"), point(hostname="lb")), ports=("443",)
     )

@@ -81,7 +81,6 @@ def test_a_route_of_the_mesh_is_no_load_balancers_business() -> None:
     ],
 )
 def test_a_parent_ref_chooses_by_section_port_and_name(to: ParentRef, expected: set[str]) -> None:
-    """What is no Gateway, or not there, takes nothing."""
     listeners = (
         listener("http.example.com", name="http", port=80, protocol="HTTP"),
         listener("https.example.com", name="https"),
@@ -133,7 +132,6 @@ def test_a_listener_takes_routes_from_the_namespaces_it_allows(
 def test_label_rules_are_those_of_kubernetes(
     rule: LabelRule, labels: dict[str, str], *, selected: bool
 ) -> None:
-    """All rules of a selector must hold."""
     assert selects([rule], labels) is selected
     assert selects([rule, LabelRule("missing", "Exists")], labels) is False
 
@@ -165,7 +163,6 @@ def test_a_listener_takes_the_kinds_of_its_protocol_that_it_lists(
 
 
 def test_a_parent_that_declines_the_route_has_it_not() -> None:
-    """The others have."""
     other = parent("other")
     found = asked(
         gateway(listener("a.example.com")),
@@ -183,13 +180,11 @@ def _of_set(namespace: str = "web") -> Route:
     ("allowed", "taken"), [(ALL, True), (SAME, False), (AllowedNamespaces("None"), False)]
 )
 def test_a_gateway_says_whose_listener_sets_it_takes(allowed: AllowedNamespaces, *, taken: bool) -> None:
-    """None, unless it says otherwise."""
     found = asked(gateway(listener("x.example.com"), allowed=allowed), listener_set(), _of_set())
     assert found == ({NAME} if taken else set())
 
 
 def test_same_is_the_listener_sets_own_namespace() -> None:
-    """Not the Gateway's."""
     added = listener_set(listener(allowed=SAME))
     assert asked(gateway(allowed=ALL), added, _of_set(namespace="team")) == {NAME}
     assert asked(gateway(allowed=ALL), added, _of_set(namespace="infra")) == set()
@@ -217,7 +212,6 @@ def stands_for(hostname: str, name: str) -> bool:
 @given(hostnames, hostnames, names)
 @settings(deadline=None)
 def test_an_intersection_matches_exactly_the_names_of_both(one: str, other: str, name: str) -> None:
-    """Never for more than either of them, and for no less."""
     common = common_hostnames(one, [other])
     in_both = stands_for(one, name) and stands_for(other, name)
     assert len(common) <= 1

@@ -16,7 +16,6 @@ MANY = {size: tuple(f"h{number}.example.com" for number in range(size)) for size
 
 
 def claiming(namespace: str, number: int, size: int) -> Ingress:
-    """An Ingress with so many hosts; a smaller number is older."""
     return ingress(*MANY[size], name=f"i{number}", namespace=namespace, created=number)
 
 
@@ -26,7 +25,6 @@ def considered(*ingresses: Ingress, limits: LimitOptions = LIMITS) -> set[tuple[
 
 
 def shown(planner: ClaimPlanner, *ingresses: Ingress) -> list[tuple[str, int]]:
-    """Path and size of each claim that it considers, in order."""
     claimed, _ = planner.collect(Snapshot(ingresses=ingresses))
     return sorted((claim.ref.path, len(claim.names)) for claims in claimed.values() for claim in claims)
 

@@ -1,5 +1,3 @@
-"""What `make release-check` finds, and what a release's files name."""
-
 import shutil
 import tarfile
 from pathlib import Path

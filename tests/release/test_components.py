@@ -1,5 +1,3 @@
-"""What the list of the image's packages holds."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""How two builds of the image are compared."""
-
 import json
 import subprocess
 from pathlib import Path

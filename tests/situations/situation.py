@@ -94,7 +94,6 @@ class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
     """What switches IPv6 off on the node."""
 
     def facts(self, dns: Mapping[str, DnsAnswer]) -> Facts:
-        """Return the facts, as the planner takes them."""
         return Facts(
             node_name=self.node_name,
             node_names=frozenset({self.node_name, *self.node_names}),
@@ -132,11 +131,9 @@ class Situation:
 
     @cached_property
     def expected(self) -> dict[Question, Answer]:
-        """What is right, by question."""
         return msgspec.convert(_yaml(self.folder / "expected.yaml"), dict[Question, Answer])
 
     def answer(self, question: Question) -> Said:
-        """Ask."""
         command, _, option = question.partition(" --")
         match command:
             case "doctor":
@@ -229,7 +226,6 @@ class Situation:
 
     @cached_property
     def node(self) -> NodeFile:
-        """The facts of the node."""
         given = _yaml(self.folder / "node.yaml")
         found = (each for each in objects_under(self.folder / "manifests") if each["kind"] == "Node")
         node_name = next((each["metadata"]["name"] for each in found), "n1")
@@ -265,7 +261,6 @@ class Situation:
 
 
 def situations() -> list[Path]:
-    """Return the folders, in the order of their names."""
     return sorted(file.parent for file in SITUATIONS.glob("*/manifests"))
 
 

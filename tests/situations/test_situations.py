@@ -1,5 +1,3 @@
-"""What nodeagent answers in each situation is what is right there."""
-
 from pathlib import Path
 
 import msgspec

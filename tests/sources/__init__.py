@@ -1,1 +1,0 @@
-"""How the cluster and the node are read: from manifests, /proc, kubeconfigs."""

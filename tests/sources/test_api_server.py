@@ -1,5 +1,3 @@
-"""Where the node reaches the API server."""
-
 import socket
 import threading
 import time
@@ -38,7 +36,6 @@ def kubeconfig(directory: Path, *servers: str) -> Path:
     ],
 )
 def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected: Endpoint) -> None:
-    """Its port is the scheme's where none is given."""
     assert find_api_servers([kubeconfig(tmp_path, url)], {}) == ApiServers(frozenset({expected}))
 
 

@@ -55,7 +55,6 @@ def test_a_virtual_service_asks_for_names_only_at_a_gateway(
 
 @pytest.mark.parametrize("spec", ["  {}", "  routes: {}", "  routes: [1, {match: 2}, {match: }]", "  [x]"])
 def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec: str) -> None:
-    """The object is readable; there is no host in it."""
     (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", spec)
     assert found.hosts == ()
 
@@ -94,7 +93,6 @@ def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
 @given(st.text(alphabet='Host(`a.b`)"!&| ,\\', max_size=60))
 @settings(deadline=None)
 def test_no_text_is_too_odd(rule: str) -> None:
-    """Each host found is in the rule, in quotes."""
     for host in hosts_in_rule(rule):
         assert f"`{host}`" in rule or f'"{host}"' in rule
 

@@ -1,5 +1,3 @@
-"""What is read of Services, Ingresses, IngressClasses and Nodes."""
-
 import json
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -14,13 +12,11 @@ from tests.sources.test_manifests import ingress, load_balancer, only_service, r
 
 @pytest.mark.parametrize("status", [None, {}, {"loadBalancer": None}, {"loadBalancer": {"ingress": None}}])
 def test_a_status_without_an_address_is_no_error(tmp_path: Path, status: object) -> None:
-    """The provider has given none yet."""
     assert only_service(read(tmp_path, json.dumps({**load_balancer(), "status": status}))).points == ()
 
 
 @pytest.mark.parametrize("number", [0, -1, 65536, 10**30])
 def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -> None:
-    """The other ports are used."""
     service = only_service(read(tmp_path, json.dumps(load_balancer(ports=[{"port": number}, {"port": 443}]))))
     assert service.ports == (ServicePort("", "TCP", 443),)
     assert service.problems == (f"spec.ports: {number} is not a port number",)
@@ -45,7 +41,6 @@ def test_cluster_ips(tmp_path: Path, spec: dict[str, Any], found: list[str], pro
     "text", ["not-an-ip", "192.0.2.256", "192.0.2.1/32", "192.0.2.01", " 192.0.2.1", "fe80::1%eth0", "1\n"]
 )
 def test_an_address_that_is_none_is_left_out_and_named(tmp_path: Path, text: str) -> None:
-    """The other addresses of the load balancer are used."""
     found = load_balancer()
     found["status"] = {"loadBalancer": {"ingress": [{"ip": text}, {"ip": "192.0.2.1"}]}}
     service = only_service(read(tmp_path, json.dumps(found)))

@@ -1,5 +1,3 @@
-"""The Gateway API's objects on disk: what is read of them."""
-
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -83,7 +81,6 @@ def test_a_gateway(tmp_path: Path) -> None:
 
 
 def test_an_invalid_address_is_reported_and_the_others_count(tmp_path: Path) -> None:
-    """The Gateway is used all the same."""
     (found,) = read(tmp_path, GATEWAY.replace("value: 192.0.2.1", "value: nonsense")).gateways
     assert found.problems == ("status.addresses[0]: 'nonsense' is not an IP address",)
     assert len(found.points) == 2

@@ -41,14 +41,12 @@ def complaints(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def only_service(snapshot: Snapshot) -> Service:
-    """The one Service, where nothing else is wrong."""
     assert not snapshot.unreadable
     (service,) = snapshot.services
     return service
 
 
 def test_every_document_of_a_file_is_read(tmp_path: Path) -> None:
-    """Comments, empty documents and a separator at either end hold nothing."""
     text = "---\n# a comment\n---\n" + "\n---  # next\n".join(
         json.dumps(load_balancer(name)) for name in ("one", "two", "three")
     )
@@ -135,7 +133,6 @@ def test_what_is_no_api_object_is_named(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["{", '{"kind": "Service",}', '{"kind": "Service"} x', '{"kind": nonsense}'])
 def test_a_file_that_begins_like_json_and_is_none_is_named(tmp_path: Path, text: str) -> None:
-    """One line of reason."""
     ((where, reason),) = complaints(read(tmp_path, text, "bad.json"))
     assert where.startswith("bad.json")
     assert reason.startswith("not JSON: ")
@@ -145,7 +142,6 @@ def test_a_file_that_begins_like_json_and_is_none_is_named(tmp_path: Path, text:
 
 
 def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) -> None:
-    """Files are read in the order of their names."""
     (tmp_path / "a.yaml").write_text(json.dumps(load_balancer(clusterIPs=["10.96.0.1"])), encoding="utf-8")
     snapshot = read(tmp_path, json.dumps(load_balancer(clusterIPs=["10.96.0.2"])), "b.yaml")
     (service,) = snapshot.services
@@ -186,7 +182,6 @@ def test_a_kind_is_told_from_others_of_its_name_by_its_group(
     ],
 )
 def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, object], at: str) -> None:
-    """The object by name, the field by its path."""
     found = load_balancer()
     found["spec"] |= spec
     snapshot = read(tmp_path, json.dumps(found))

@@ -1,5 +1,3 @@
-"""A node's names, addresses, data plane and hosts file, read as they may be on one."""
-
 import os
 import socket
 from contextlib import closing

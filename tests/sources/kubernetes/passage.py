@@ -28,7 +28,6 @@ class Passage:
         self._silent = threading.Event()
 
     def close(self) -> None:
-        """End all connections."""
         for each in self._open:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -21,7 +21,6 @@ LIST = '{"kind":"ServiceList"'
 
 
 def refused(connection: Connection, kind: type[errors.ApiError], words: str | None = None) -> str:
-    """Return the error of a list of services."""
     with pytest.raises(kind, match=words) as caught:
         connection.get_json(SERVICES)
     return str(caught.value)

@@ -1,5 +1,3 @@
-"""A program in a container, over a websocket: what it printed, how it ended, and all that can go wrong."""
-
 import threading
 import time
 from collections.abc import Sequence

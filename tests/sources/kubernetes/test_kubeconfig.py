@@ -1,5 +1,3 @@
-"""A kubeconfig: tokens, plugins, certificates, proxies, impersonation, and what can't be used."""
-
 import json
 import ssl
 import stat

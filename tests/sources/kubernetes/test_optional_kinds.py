@@ -1,5 +1,3 @@
-"""Kinds that a cluster may or may not have: they arrive, change their version, are refused, and go."""
-
 import time
 
 import pytest

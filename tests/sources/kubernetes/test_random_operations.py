@@ -27,7 +27,6 @@ class Chaos:
         self.random = random.Random(seed)  # noqa: S311 - a test's dice
 
     def write(self) -> None:
-        """Do one write to one of a few objects, so that they meet often."""
         make = self.random.choice(
             [self._ingress, self._ingress, self._service, self._slice, self._node, self._route]
         )
@@ -82,7 +81,6 @@ class Chaos:
         return objects.node(self.random.choice([NODE, "other"]), pod_cidrs=[cidr])
 
     def trouble(self) -> None:
-        """Let something go wrong."""
         fault = self.random.choice(
             [
                 faults.Answer(500),

@@ -1,5 +1,3 @@
-"""The relay Service and its endpoints, from single objects and from manifests."""
-
 import json
 from ipaddress import ip_address
 from pathlib import Path

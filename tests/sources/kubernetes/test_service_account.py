@@ -1,5 +1,3 @@
-"""A pod's ServiceAccount: TLS, files that are replaced, and what can't be used."""
-
 import subprocess
 import threading
 from collections.abc import Iterator

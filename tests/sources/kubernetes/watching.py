@@ -69,7 +69,6 @@ class Watched:
         self.on_change()
 
     def state(self, name: str = "ingresses") -> ResourceState:
-        """Return the state of one resource."""
         return next(state for state in self.cluster.states() if state.name == name)
 
     def watched(self) -> list[ResourceState]:
@@ -84,19 +83,15 @@ class Watched:
         return found
 
     def ingresses(self) -> list[str]:
-        """Return the names of the Ingresses, sorted."""
         return sorted(found.ref.name for found in self.snapshot().ingresses)
 
     def services(self) -> list[str]:
-        """Return the names of the Services, sorted."""
         return sorted(found.ref.name for found in self.snapshot().services)
 
     def until_synced(self) -> None:
-        """Return when every resource was listed."""
         until(lambda: self.cluster.snapshot() is not None, "the first snapshot")
 
     def until_ingresses(self, *names: str) -> None:
-        """Return when the Ingresses are exactly these."""
         until(lambda: self.ingresses() == sorted(names), f"ingresses {names}")
 
     def until_settled(self) -> None:
