@@ -7,7 +7,8 @@ from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
 from tests.plan.test_providers import DO as DIGITALOCEAN
-from tests.plan.test_providers import SCALEWAY_2 as SCALEWAY
+
+SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"
 
 
 def annotated(

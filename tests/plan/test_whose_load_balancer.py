@@ -11,8 +11,10 @@ from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.identity.rows import Provider
 from nodeagent.plan.identity.ways_out import ways_out
 from tests.plan.made_up import config, desired, of_service, service
-from tests.plan.test_providers import BETA, HETZNER, READ
+from tests.plan.test_providers import BETA, CASES, READ
 from tests.plan.test_providers import DO as DIGITALOCEAN
+
+HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
 
 _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 _ON = {name: annotations for name, annotations, ports in reversed(READ) if set(ports) >= {80, 443}}
@@ -70,52 +72,9 @@ def test_udp_alone_is_no_question(name: str, annotations: Mapping[str, str]) -> 
         assert (identity.code, identity.proxy, identity.stated) == ("NotProxy", False, True)
 
 
-_AWS = {f"{BETA}/aws-load-balancer-ssl-cert": "arn:aws:acm:x", f"{BETA}/aws-load-balancer-ssl-ports": "https"}
 _NLB = {f"{BETA}/aws-load-balancer-type": "nlb"}
-_EXTERNAL = {f"{BETA}/aws-load-balancer-type": "external"}
-_UPCLOUD = '{"frontends": [{"name": "https", "tls_configs": [{"name": "x"}]}], "backends": [%s]}'
-_BACKENDS = ", ".join(
-    f'{{"name": "{name}", "properties": {{"outbound_proxy_protocol": "v1"}}}}' for name in ("http", "https")
-)
-# The annotations by which TLS ends at the load balancer on 443, and the ports on which it does.
-_TLS: Mapping[str, tuple[Mapping[str, str], tuple[int, ...]]] = {
-    "DigitalOcean": ({f"{BETA}/do-loadbalancer-certificate-id": "x"}, (443,)),
-    "Hetzner": (
-        {
-            "load-balancer.hetzner.cloud/protocol": "https",
-            "load-balancer.hetzner.cloud/http-certificates": "1",
-        },
-        (80, 443),
-    ),
-    "OpenStack": ({"loadbalancer.openstack.org/default-tls-container-ref": "https://x"}, (80, 443)),
-    "Scaleway": ({f"{BETA}/scw-loadbalancer-certificate-ids": "443:a,b;8443:c"}, (443,)),
-    "Linode": (
-        {
-            f"{BETA}/linode-loadbalancer-port-443": '{"tls-secret-name": "x", "protocol": "https"}',
-            f"{BETA}/linode-loadbalancer-default-proxy-protocol": "v1",
-        },
-        (443,),
-    ),
-    "Vultr": (
-        {f"{BETA}/vultr-loadbalancer-ssl": "x", f"{BETA}/vultr-loadbalancer-https-ports": "443"},
-        (443,),
-    ),
-    "AWS (Classic Load Balancer)": (_AWS, (443,)),
-    "AWS (Network Load Balancer)": ({**_AWS, **_NLB}, (443,)),
-    "AWS (Load Balancer Controller)": ({**_AWS, **_EXTERNAL}, (443,)),
-    "Oracle (Load Balancer)": (
-        {f"{BETA}/oci-load-balancer-tls-secret": "x", f"{BETA}/oci-load-balancer-ssl-ports": "443"},
-        (443,),
-    ),
-    "UpCloud": ({f"{BETA}/upcloud-load-balancer-config": _UPCLOUD % _BACKENDS}, (443,)),
-    "Alibaba": ({f"{BETA}/alibaba-cloud-loadbalancer-protocol-port": "https:443,http:80"}, (443,)),
-    "Outscale": (
-        {f"{BETA}/osc-load-balancer-ssl-cert": "orn:x", f"{BETA}/osc-load-balancer-ssl-ports": "443"},
-        (443,),
-    ),
-    "hypervisor.io": ({f"{BETA}/managed-loadbalancer-port-443-ssl-mode": "letsencrypt"}, (443,)),
-    "Brightbox": ({f"{BETA}/brightbox-load-balancer-ssl-domains": "a.example.com"}, (443,)),
-}
+_TLS: dict[str, list[tuple[Mapping[str, str], list[int]]]] = CASES["tls"]
+"""Of each row with certificates, annotations by which TLS ends there on ports 80 or 443, or on none."""
 
 
 def test_every_row_with_a_certificate_has_its_case() -> None:
@@ -123,45 +82,13 @@ def test_every_row_with_a_certificate_has_its_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "cloud", "ports"),
-    [
-        ({f"{BETA}/do-loadbalancer-certificate-name": "x"}, "digitalocean", (443,)),
-        ({f"{BETA}/scw-loadbalancer-certificate-ids": "*:x"}, "scaleway", (80, 443)),
-        ({f"{BETA}/scw-loadbalancer-certificate-ids": "0x50:x;http:y"}, "scaleway", (80,)),
-        (
-            {f"{BETA}/vultr-loadbalancer-auto-ssl": "x", f"{BETA}/vultr-loadbalancer-https-ports": "443"},
-            "vultr",
-            (443,),
-        ),
-        ({f"{BETA}/vultr-loadbalancer-protocol": "https"}, "vultr", (80, 443)),
-        ({f"{BETA}/oci-load-balancer-ssl-ports": "443"}, "oci", (443,)),
-        ({f"{BETA}/managed-loadbalancer-ssl-mode": "inline"}, "", (80, 443)),
-        (
-            {
-                f"{BETA}/managed-loadbalancer-ssl-mode": "inline",
-                f"{BETA}/managed-loadbalancer-port-80-ssl-mode": "none",
-            },
-            "",
-            (443,),
-        ),
-        # Nothing ends there.
-        ({"load-balancer.hetzner.cloud/http-certificates": "1"}, "hcloud", ()),
-        (
-            {
-                f"{BETA}/do-loadbalancer-certificate-id": "x",
-                f"{BETA}/do-loadbalancer-tls-passthrough": "true",
-            },
-            "digitalocean",
-            (),
-        ),
-        ({f"{BETA}/aws-load-balancer-ssl-cert": ""}, "aws", ()),
-    ],
+    ("name", "annotations", "ports"), [(name, *case) for name, cases in _TLS.items() for case in cases[1:]]
 )
 def test_other_spellings_of_a_certificate(
-    annotations: Mapping[str, str], cloud: str, ports: tuple[int, ...]
+    name: str, annotations: Mapping[str, str], ports: list[int]
 ) -> None:
     found = service(ports=("80:http", "443:https"), annotations=annotations)
-    assert _identity(found, f"{cloud}://1" if cloud else "").terminated == ports
+    assert _identity(found, _own_cloud(_BY_NAME[name])).terminated == tuple(ports)
 
 
 @pytest.mark.parametrize(
@@ -208,16 +135,14 @@ def test_beside_a_port_with_tls_the_relay_is_offered_for_the_others_alone() -> N
     assert way.steps[0].startswith("for port 80 alone")
 
 
-@pytest.mark.parametrize(("name", "case"), _TLS.items(), ids=_TLS)
-def test_a_port_on_which_tls_ends_is_never_relayed(
-    name: str, case: tuple[Mapping[str, str], tuple[int, ...]]
-) -> None:
+@pytest.mark.parametrize("name", _TLS)
+def test_a_port_on_which_tls_ends_is_never_relayed(name: str) -> None:
     """Not even if the Service is listed, and no hostname may lead to the relay."""
-    row, (tls, ports) = _BY_NAME[name], case
+    row, (tls, ports) = _BY_NAME[name], _TLS[name][0]
     found = service(ports=("80:http", "443:https"), annotations={**_ON.get(name, {}), **tls})
     for text in ("loadBalancers: {}", "loadBalancers: {services: [{namespace: ingress, name: blue}]}"):
         identity = _identity(found, _own_cloud(row), text)
-        assert (identity.provider, identity.terminated) == (row, ports)
+        assert (identity.provider, identity.terminated) == (row, tuple(ports))
         assert set(identity.versions).isdisjoint(ports)
         assert identity.code == "TerminatesTLS" if set(ports) == {80, 443} else identity.proxy
         planned = desired(found, options=config(text))
@@ -252,27 +177,11 @@ def test_off_a_node_the_cloud_is_known_if_no_two_nodes_disagree(
 
 
 @pytest.mark.parametrize(
-    ("annotations", "of_class", "announcer"),
-    [
-        ({"metallb.io/ip-allocated-from-pool": "p"}, None, "MetalLB"),
-        ({"metallb.universe.tf/address-pool": "p"}, None, "MetalLB"),
-        ({}, "metallb.io/metallb", "MetalLB"),
-        ({"kube-vip.io/loadbalancerIPs": "192.0.2.1"}, None, "kube-vip"),
-        ({"purelb.io/allocated-by": "PureLB"}, None, "PureLB"),
-        ({"lbipam.cilium.io/ips": "192.0.2.1"}, None, "Cilium"),
-        ({}, "io.cilium/bgp-control-plane", "Cilium"),
-        ({"service.antrea.io/external-ip-pool": "p"}, None, "Antrea"),
-        ({"projectcalico.org/loadBalancerIPs": "[]"}, None, "Calico"),
-        ({"eip.openelb.kubesphere.io/v1alpha2": "e"}, None, "OpenELB"),
-        # Cilium's other annotations say nothing of an address.
-        ({"service.cilium.io/global": "true", "io.cilium/global-service": "true"}, None, ""),
-        ({}, "tailscale", ""),
-    ],
+    ("announcer", "sign"),
+    [(name or "", sign) for name, signs in CASES["announcers"].items() for sign in signs],
 )
-def test_who_announces_an_address_sends_no_header(
-    annotations: Mapping[str, str], of_class: str | None, announcer: str
-) -> None:
-    found = service(annotations=annotations, load_balancer_class=of_class)
+def test_who_announces_an_address_sends_no_header(announcer: str, sign: Mapping[str, str] | str) -> None:
+    found = service(load_balancer_class=sign) if isinstance(sign, str) else service(annotations=sign)
     identity = _identity(found)
     assert identity.announcer == announcer
     assert not identity.proxy
@@ -285,11 +194,10 @@ def test_who_announces_an_address_sends_no_header(
 
 
 def test_a_sign_that_was_left_over_does_not_make_an_announcer_of_a_clouds_load_balancer() -> None:
-    key = "load-balancer.hetzner.cloud/uses-proxyprotocol"
-    found = service(annotations={"metallb.universe.tf/address-pool": "p", key: "true"})
+    found = service(annotations={"metallb.universe.tf/address-pool": "p", HETZNER: "true"})
     assert _identity(found, "hcloud://1").announcer == ""
     assert _identity(found, "hcloud://1").proxy
-    allocated = service(annotations={"metallb.io/ip-allocated-from-pool": "p", key: "true"})
+    allocated = service(annotations={"metallb.io/ip-allocated-from-pool": "p", HETZNER: "true"})
     assert _identity(allocated, "hcloud://1").announcer == "MetalLB", "it wrote that itself"
     assert not _identity(allocated, "hcloud://1").proxy
 
