@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.apiserver import ApiServer, faults
+from tests.cases import cases_of
 from tests.cli.command_line import CommandLine
 from tests.fleet.simulated import Fleet
 from tests.root import needs_root
@@ -22,8 +23,7 @@ from tests.root import needs_root
 pytestmark = needs_root
 _SNAPSHOT = Path(__file__).with_name("messages.txt")
 _HEAD = re.compile(r"^### (.*)$", re.MULTILINE)
-_GROUPS: dict[str, dict[str, dict[str, Any]]]
-_GROUPS = yaml.safe_load(Path(__file__).with_name("messages.yaml").read_text("utf-8"))
+_GROUPS: dict[str, dict[str, dict[str, Any]]] = cases_of(__file__, "messages.yaml")
 _CASES = {case: (group, arranged) for group, cases in _GROUPS.items() for case, arranged in cases.items()}
 _ANSWERS: dict[str, faults.RequestFault] = {
     "hang up": faults.Disconnect(),

@@ -10,6 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.errors import ConfigError
 from release.schemas import CONFIG_SCHEMA_VERSION, config_schema
+from tests.config.test_errors import TEXTS
 
 _ROOT = Path(__file__).parents[2]
 _FILE = _ROOT / "docs" / "schema" / f"config-v{CONFIG_SCHEMA_VERSION}.json"
@@ -24,44 +25,13 @@ def test_the_published_schema_is_the_codes_own() -> None:
     Draft202012Validator.check_schema(config_schema())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        DOCUMENTED,
-        "relay:\nhosts: {allow: }\n",
-        "loadBalancers: {services: [{namespace: a, name: b, proxyProtocol: v2, ports: [443]}]}",
-        "loadBalancers: {ingressClasses: [{class: nginx, namespace: a, name: b}]}",
-        "hosts: {dnsServers: ['192.0.2.53', '[2001:db8::53]:5353'], allow: [corp.example.com]}",
-        "relay: {ipv4: 169.253.0.0/16, ipv6: 'fd00::/125', interface: lo}",
-        "relay: {ipv4: 169.254.66.0/29, ipv6: 'fd00::/64'}",
-        "dnat: {podCIDRs: [10.244.1.0/24, 'fd00:10:244::/64'], pods: false}",
-        "telemetry: {listen: ''}",
-        "telemetry: {listen: '[::1]:9467'}",
-    ],
-)
+@pytest.mark.parametrize("text", [DOCUMENTED, *TEXTS["accepted"]])
 def test_what_reading_accepts_is_valid(text: str) -> None:
     parse_config(text, "nodeagent.yaml")
     assert list(_VALIDATOR.iter_errors(yaml.safe_load(text))) == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "hosts: {alow: []}",
-        "hosts: {allow: [Bad_Name]}",
-        "hosts: {file: etc/hosts}",
-        "hosts: {dnsRecheckSeconds: 0}",
-        "relay: {kind: pigeon}",
-        "relay: {ipv4: 169.254.66.0/30}",
-        "relay: {interface: a-name-that-is-too-long}",
-        "loadBalancers: {services: [{name: b}]}",
-        "loadBalancers: {services: {name: b}}",
-        "loadBalancers: {services: [{namespace: a, name: b, ports: [70000]}]}",
-        "dnat: {pods: perhaps}",
-        "telemetry: {listen: 127.0.0.1}",
-        "unknown: 1",
-    ],
-)
+@pytest.mark.parametrize("text", TEXTS["rejected"])
 def test_what_it_rejects_is_what_reading_rejects(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_config(text, "nodeagent.yaml")

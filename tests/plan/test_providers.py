@@ -2,22 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from msgspec import structs
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.model.objects import Service
 from nodeagent.plan.identity.identify import Identity, identify
 from nodeagent.plan.identity.providers import KNOWN_SCHEMES, PROVIDERS
+from tests.cases import cases_of
 from tests.plan.made_up import service
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("providers.yaml").read_text("utf-8")
-)
+CASES: dict[str, dict[str, Any]] = cases_of(__file__, "providers.yaml")
 BETA = "service.beta.kubernetes.io"
 DO = f"{BETA}/do-loadbalancer-enable-proxy-protocol"
 DO_TYPE = f"{BETA}/do-loadbalancer-type"
