@@ -11,12 +11,12 @@ from nodeagent.plan.identity.identify import Identity
 from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.identity.rows import Provider
 from nodeagent.plan.identity.ways_out import annotate, ways_out
+from tests.cases import cases_of
 from tests.plan.made_up import point, service
 
 VIP = service("blue", points=(point("192.0.2.1", mode="VIP"),))
 PROXY = service("blue", points=(point("192.0.2.1", mode="Proxy"),))
 NAMED = service("blue", points=(point(hostname="lb.example.com"),))
-EMPTY = service("blue", points=())
 _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 
 
@@ -30,30 +30,14 @@ def _code(
     return Code[load_balancer_finding(seen, "v1.33.2").code]
 
 
+_PUBLISHING = {"VIP": VIP, "Proxy": PROXY, "hostname": NAMED, "nothing": service("blue", points=())}
+
+
 @pytest.mark.parametrize(
-    ("found", "paths", "code"),
-    [
-        (VIP, (Code.ShortCircuitedAndCut, Code.RemediedByDnat), Code.ShortCircuited),
-        (VIP, (Code.RelayDown, Code.RemediedByDnat), Code.Troubled),
-        (VIP, (Code.RemediedByDnat, Code.RemediedByHosts), Code.LoadBalancerRemedied),
-        (VIP, (Code.ShortCircuitedAndFine,), Code.Tolerated),
-        (VIP, (Code.WorksWithoutProxy,), Code.Tolerated),
-        (VIP, (Code.PathUnclear, Code.RemediedByDnat), Code.LoadBalancerUnclear),
-        (VIP, (), Code.LoadBalancerUnclear),
-        (PROXY, (Code.ThroughLoadBalancer,), Code.IPModeProxy),
-        (PROXY, (Code.ShortCircuitedAndCut,), Code.IPModeIgnored),
-        (PROXY, (Code.LoadBalancerDown,), Code.Troubled),
-        (NAMED, (Code.ThroughLoadBalancer,), Code.HostnameOnly),
-        (NAMED, (Code.LoadBalancerDown,), Code.Troubled),
-        (EMPTY, (), Code.NoAddress),
-        # Nothing was seen.
-        (PROXY, (), Code.LoadBalancerUnclear),
-        (NAMED, (), Code.LoadBalancerUnclear),
-        (PROXY, (Code.PathUnclear,), Code.LoadBalancerUnclear),
-    ],
+    ("publishes", "paths", "code"), cases_of(__file__, "verdicts.yaml")["load_balancers"]
 )
-def test_what_is_said_of_a_load_balancer(found: Service, paths: tuple[Code, ...], code: Code) -> None:
-    assert _code(found, *paths) is code
+def test_what_is_said_of_a_load_balancer(publishes: str, paths: list[str], code: str) -> None:
+    assert _code(_PUBLISHING[publishes], *(Code[each] for each in paths)) is Code[code]
 
 
 PLAIN = Identity(skipped("NotProxy", "said so"))

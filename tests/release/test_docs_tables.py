@@ -36,7 +36,12 @@ def test_every_code_has_its_test() -> None:
     """A situation, a state of a node (tests/doctor/golden), or a test that names it."""
     asserted = "\n".join(
         path.read_text("utf-8")
-        for pattern in ("situations/*/expected.yaml", "doctor/golden/*.txt", "**/test_*.py")
+        for pattern in (
+            "situations/*/expected.yaml",
+            "doctor/golden/*.txt",
+            "doctor/verdicts.yaml",
+            "**/test_*.py",
+        )
         for path in _TESTS.glob(pattern)
     )
     codes = {*reasons(), *(code.value for code in Code)}
