@@ -71,38 +71,30 @@ class LookupQueue:
         self._wanted: Mapping[str, str] = {}
         self._asking: dict[str, str] = {}
         self._counts, self._running = Counter[str](), Counter[str]()
-        # When each hostname is due that is not being looked up; an entry of the heap counts if it says the
-        # same. Those whose time has come wait in `_ready` for their namespace's turn, the next one first.
+        # When each hostname is due, one that is being looked up only if it changed meanwhile; an entry of the
+        # heap counts if it says the same. Those whose time has come wait for their namespace's turn, the next
+        # one first.
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._ready: dict[str, dict[str, None]] = {}
-        # Those that changed during their lookup.
-        self._overtaken: set[str] = set()
         self._next_at = -math.inf
 
     def want(self, names: Mapping[str, str], now: float) -> None:
         """Look up these hostnames and no others from now on; each comes with the namespace that claims it."""
         new = sorted(names.keys() - self._wanted.keys())
         self._wanted, self._counts = names, Counter(names.values())
-        self._overtaken &= names.keys()
         self._due = {name: due for name, due in self._due.items() if name in names}
+        self._due |= {name: now + _chance(self._spread_seconds) for name in new}
         self._heap = [(due, name) for name, due in self._due.items()]
         self._ready = {}
         heapq.heapify(self._heap)
-        for name in new:
-            if name in self._asking:  # for what it was before
-                self._overtaken.add(name)
-            else:
-                self._put(name, now + _chance(self._spread_seconds))
 
     def hasten(self, names: Iterable[str], now: float, within: float | None = None) -> None:
         """Have these looked up within so many seconds, at random; by default as if they were new."""
         for name in sorted(self._wanted.keys() & names):
-            if name not in self._due:
-                self._overtaken.add(name)
-            elif self._due[name] > now:
-                due = now + _chance(self._spread_seconds if within is None else within)
-                self._put(name, min(self._due[name], due))
+            if (due := self._due.get(name, math.inf)) > now:
+                sooner = now + _chance(self._spread_seconds if within is None else within)
+                self._put(name, min(due, sooner))
 
     def take(self, now: float) -> str | None:
         """Return the hostname to look up now, if there is one; `asked` must follow."""
@@ -134,18 +126,17 @@ class LookupQueue:
         return min(self._counts.total(), len(self._counts) * self._counts[self._wanted.get(name, "")])
 
     def asked(self, name: str, due: float) -> None:
-        """Note that it was looked up; if wanted, it is due again then, or at once if it changed meanwhile."""
+        """Note that it was looked up; if wanted, it is due again then, or sooner if it changed meanwhile."""
         if (namespace := self._asking.pop(name, None)) is not None:
             self._running -= Counter([namespace])
-        if name in self._wanted and name not in self._due:
-            self._put(name, -math.inf if name in self._overtaken else due)
-        self._overtaken.discard(name)
+        if name in self._wanted:
+            self._put(name, min(due, self._due.get(name, math.inf)))
 
     def _whose_turn(self, now: float) -> str | None:
         """Return the next namespace that has a hostname due and may have another lookup."""
         while self._heap and (self._heap[0][0] <= now or self._due.get(self._heap[0][1]) != self._heap[0][0]):
             due, name = heapq.heappop(self._heap)
-            if self._due.get(name) == due:
+            if self._due.get(name) == due and name not in self._asking:
                 self._ready.setdefault(self._wanted[name], {})[name] = None
         free = self._at_once - len(self._asking)
         return next((namespace for namespace in self._ready if self._running[namespace] < free), None)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -23,9 +23,6 @@ from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.plan.memory import changed_keys
 from nodeagent.typed_values import intern
-
-if TYPE_CHECKING:
-    from nodeagent.dns.lookup import Resolver
 
 Ask = Callable[[str], DnsReply]
 """Looks up one hostname; may take seconds, and raises nothing for DNS failures."""
@@ -41,8 +38,6 @@ _MOST_REMEMBERED: Final = 1024
 """Addresses of a load balancer's own hostname. If there are more, only the latest answer counts."""
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
-_DOUBT_SECONDS: Final = 0.5
-"""An answer that differs from the one before is looked up again so much later, if it is in doubt."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
@@ -55,8 +50,8 @@ class _Known:
 
     `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it. The latest
-    lookup began at `asked_at`. An answer, or the question, last changed something at `changed_at`; one that
-    does not count yet came at `doubted_at`.
+    lookup began at `asked_at`. An answer last said something else at `moved_at`, and it, or the question,
+    last changed something at `changed_at`.
     """
 
     answer: DnsAnswer
@@ -64,8 +59,8 @@ class _Known:
     failing_since: float | None
     seen: Mapping[IPAddress, float]
     asked_at: float
+    moved_at: float
     changed_at: float
-    doubted_at: float | None = None
 
 
 class Hostnames:
@@ -127,19 +122,17 @@ class Hostnames:
             seen = _remembered(seen, reply, now)
             outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
-        told = before.answer.last_conclusive if before else None
-        moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
-        if before and moved and not question.every and self._doubts(before, now):
-            self.queue.asked(name, now + _DOUBT_SECONDS)
-            return
-        same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
+        told, meaning = before.answer.last_conclusive if before else None, _meaning(reply, question)
+        moved = told and reply.outcome.tells and meaning != _meaning(told, question)
+        same = before is not None and meaning == _meaning(before.answer.latest, question)
         failing_since = None
         if not reply.outcome.tells:
             failing_since = now if before is None or before.failing_since is None else before.failing_since
         answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
-        changed_at = before.changed_at if before and not moved else now
-        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, changed_at)
+        at = (before.moved_at, before.changed_at) if before and not moved else (now, now)
+        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, *at)
         if moved:
+            self.queue.hasten(set() if question.every else self._own, now)
             self._suspect_others(name, now)
         # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
         if before and not question.every and (not same or before.counts != before.answer):
@@ -151,28 +144,26 @@ class Hostnames:
             self.news = self.news or not same
         failing = 0.0 if failing_since is None else now - failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged, names = (0.0, 1) if question.every else (now - changed_at, self.queue.sharing(name))
+        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self.queue.sharing(name))
         self.queue.asked(name, now + pause_after(reply, self.recheck_seconds, unchanged, failing, names))
 
     def count_changes(self) -> float:
-        """Have the changes of those namespaces count whose time has come; return when the next ones do."""
-        waiting = self._steady.waiting()
-        for namespace in self._changed.keys() - waiting.keys():
-            self._steady.wrote(namespace)
-            for name in self.known.keys() & self._changed.pop(namespace):
-                self.known[name].counts = self.known[name].answer
-            self._answers, self.news = None, True
-        return min(map(waiting.__getitem__, self._changed), default=math.inf)
+        """Have the changes of those namespaces count whose time has come; return when the next ones do.
 
-    def _doubts(self, known: _Known, now: float) -> bool:
-        """Whether an answer for this hostname that differs does not count yet.
-
-        It may lead to a load balancer whose own hostname has moved as well: that is looked up first.
+        A hostname may have moved together with its load balancer's own: that is looked up first.
         """
-        since = known.doubted_at = now if known.doubted_at is None else known.doubted_at
-        behind = {own for own in self._own & self.known.keys() if self.known[own].asked_at < since}
-        self.queue.hasten(behind, now)
-        return bool(behind)
+        waiting = self._steady.waiting()
+        asked = min((self.known[own].asked_at for own in self._own & self.known.keys()), default=math.inf)
+        for namespace in self._changed.keys() - waiting.keys():
+            changed = self.known.keys() & self._changed.pop(namespace)
+            if early := {name for name in changed if self.known[name].moved_at > asked}:
+                self._changed[namespace] = early
+            for name in changed - early:
+                self.known[name].counts = self.known[name].answer
+            if changed - early:
+                self._steady.wrote(namespace)
+                self._answers, self.news = None, True
+        return min((waiting.get(namespace, math.inf) for namespace in self._changed), default=math.inf)
 
     def _suspect_others(self, name: str, now: float) -> None:
         """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
@@ -328,7 +319,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
     """Return the function that looks up one hostname; it determines the servers for each."""
 
     @cache
-    def resolver() -> "Resolver":
+    def resolver() -> Any:  # noqa: ANN401 - a Resolver, whose type is loaded with it
         # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
         from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415
 

@@ -7,10 +7,9 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
@@ -20,6 +19,7 @@ from msgspec import Struct
 from nodeagent.components.hosts.block import hosts_fields
 from nodeagent.components.node import ON_LINUX, ActualState
 from nodeagent.config.options import Config, HostsOptions
+from nodeagent.dns.verifier import ask_upstream
 from nodeagent.errors import ApplyError, one_line
 from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -91,9 +91,7 @@ def resolve(options: HostsOptions, name: str) -> tuple[IPAddress, ...]:
         if found := _in_hosts_file(name, hosts_file):
             return found
         if any(not address.is_loopback for address in _in_hosts_file(name, _OWN_HOSTS)):
-            from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415 - dnspython takes time
-
-            return Resolver(partial(find_upstreams, options)).ask(name).addresses
+            return ask_upstream(options)(name).addresses
     try:
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # a label that IDNA can't encode
@@ -186,15 +184,21 @@ _IPVS_INTERFACES = frozenset({_IPVS_DEVICE, "kube-dummy-if"})
 _RULES_SECONDS = 10.0
 _ABSENT = "No such file or directory"
 # In nft's JSON, an address is a separate string, in a map's key or a rule. Protocol and port follow.
-_QUOTED_ADDRESS = re.compile(
+_IN_JSON = re.compile(
     r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"'
     r'(?:, "(\w+)", (\d+)|'
     r'\}\}(?:(?!"rule":).){0,1000}?"protocol": "(\w+)", "field": "dport"\}\}, "right": (\d+))?'
 )
-_DESTINATION = re.compile(
+_IN_RULES = re.compile(
     r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) (?:-p (\w+) (?:.* )?--dport (\d+) )?",
     re.MULTILINE,
 )
+_RULES: tuple[tuple[Mode, str, str, re.Pattern[str]], ...] = (
+    ("nftables", "table kube-proxy in nftables", "nft -j list map {} kube-proxy service-ips", _IN_JSON),
+    ("iptables", "chain KUBE-SERVICES of iptables-nft", "nft -j list chain {} nat KUBE-SERVICES", _IN_JSON),
+    ("iptables", "chain KUBE-SERVICES of iptables-legacy", "{}tables-legacy-save -t nat", _IN_RULES),
+)
+"""kube-proxy's modes, the evidence, what lists its rules of a family, and how Services are named there."""
 _ANY_PORT = 0
 """A rule whose port is not seen counts for every port."""
 
@@ -223,57 +227,8 @@ def caught_addresses(
     return earlier | caught, (note,)
 
 
-def _rules() -> tuple[dict[tuple[Mode, str], frozenset[Endpoint]], list[str]]:
-    """Return what kube-proxy's rules name, by its mode and the evidence, and what could not be read."""
-    found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
-    unreadable: dict[str, None] = {}
-    readers: tuple[tuple[Mode, str, Callable[[], frozenset[Endpoint] | None]], ...] = (
-        ("nftables", "table kube-proxy in nftables", lambda: _nft("map", "kube-proxy", "service-ips")),
-        ("iptables", "chain KUBE-SERVICES of iptables-nft", lambda: _nft("chain", "nat", "KUBE-SERVICES")),
-        ("iptables", "chain KUBE-SERVICES of iptables-legacy", _legacy),
-    )
-    for mode, evidence, read in readers:
-        try:
-            addresses = read()
-        except UnreadableRulesError as error:
-            unreadable[str(error)] = None
-        else:
-            if addresses is not None:
-                found[mode, evidence] = addresses
-    return found, list(unreadable)
-
-
-def _legacy() -> frozenset[Endpoint] | None:
-    """Return what kube-proxy's rules in legacy xtables name; None if it has none.
-
-    If the kernel has no legacy nat table, nothing is run: iptables-legacy-save would create one.
-    """
-    found: frozenset[Endpoint] | None = None
-    for family in ("ip", "ip6"):
-        tables = f"{family}_tables_names"
-        try:
-            names = Path("/proc/self/net", tables).read_text(encoding="ascii").split()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise UnreadableRulesError(f"/proc/net/{tables}: {error.strerror}") from error
-        text = _run([f"{family}tables-legacy-save", "-t", "nat"]) if "nat" in names else None
-        if text and ":KUBE-SERVICES " in text:
-            found = (found or frozenset()) | frozenset(_endpoints(_DESTINATION.findall(text)))
-    return found
-
-
 class UnreadableRulesError(Exception):
     """Rules that may exist can't be read; the text says which and why."""
-
-
-def _nft(kind: str, table: str, name: str) -> frozenset[Endpoint] | None:
-    found: frozenset[Endpoint] | None = None
-    for family in ("ip", "ip6"):
-        text = _run(["nft", "-j", "list", kind, family, table, name])
-        if text is not None:
-            found = (found or frozenset()) | frozenset(_endpoints(_QUOTED_ADDRESS.findall(text)))
-    return found
 
 
 def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
@@ -284,8 +239,11 @@ def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
             yield Endpoint(ip_address(address), int(port or _ANY_PORT))
 
 
-def _run(command: list[str]) -> str | None:
-    """Return what the program prints; None if what it should list does not exist."""
+def _listed(family: str, command: list[str]) -> str | None:
+    """Return what the program prints; None if there are no such rules of this family."""
+    legacy = "-legacy-" in command[0]
+    if legacy and not _has_legacy_nat(family):
+        return None
     program = find_program(command[0])
     if program is None:
         raise UnreadableRulesError(f"there is no {command[0]} program")
@@ -294,11 +252,23 @@ def _run(command: list[str]) -> str | None:
     except (subprocess.TimeoutExpired, OSError) as error:
         raise UnreadableRulesError(f"{command[0]}: {one_line(error)}") from error
     if done.returncode == 0:
-        return done.stdout.decode(errors="replace")
+        text = done.stdout.decode(errors="replace")
+        return text if not legacy or ":KUBE-SERVICES " in text else None
     message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
     if _ABSENT in message:
         return None
     raise UnreadableRulesError(f"{' '.join(command)}: {message}")
+
+
+def _has_legacy_nat(family: str) -> bool:
+    """Whether the kernel has legacy xtables' nat table: iptables-legacy-save would create it."""
+    tables = f"{family}_tables_names"
+    try:
+        return "nat" in Path("/proc/self/net", tables).read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnreadableRulesError(f"/proc/net/{tables}: {error.strerror}") from error
 
 
 class KubeProxy(Struct, frozen=True):
@@ -323,15 +293,24 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
 
     `standing` are the addresses on this node's interfaces.
     """
-    rules, unreadable = _rules()
+    found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
+    unreadable: dict[str, None] = {}
+    for mode, evidence, command, pattern in _RULES:
+        try:
+            texts = [_listed(family, command.format(family).split()) for family in ("ip", "ip6")]
+        except UnreadableRulesError as error:
+            unreadable[str(error)] = None
+            continue
+        if texts != [None, None]:
+            found[mode, evidence] = frozenset(_endpoints(pattern.findall("\n".join(filter(None, texts)))))
     on_devices = [each for each in standing if each.interface in _IPVS_INTERFACES]
-    modes = [*rules]
+    modes = [*found]
     if any(each.interface == _IPVS_DEVICE for each in on_devices):
         # In mode ipvs, the chain KUBE-SERVICES of iptables only marks what is masqueraded.
         modes = [each for each in modes if each[0] != "iptables"]
         modes.append(("ipvs", f"addresses on {_IPVS_DEVICE}"))
     devices = {Endpoint(each.address, _ANY_PORT) for each in on_devices}
-    return KubeProxy(tuple(modes), frozenset(devices).union(*rules.values()), "; ".join(unreadable))
+    return KubeProxy(tuple(modes), frozenset(devices).union(*found.values()), "; ".join(unreadable))
 
 
 def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
