@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -304,44 +303,38 @@ def read_cluster(
     Raises:
         SourceError: a list that every decision needs is not available; the text says what to do.
     """
-    once = _SingleRead(connection)
-    for row in watched(node_name, relay, hostnames=hostnames):
-        once.read(row)
-    for name, answer in discover(connection, hostnames=hostnames).items():
-        if isinstance(answer, SourceError):
-            once.leave_out(name, DISCOVERY, answer)
-        else:
-            once.read(answer)
-    all_nodes = nodes or not any(isinstance(value, Node) for value in chain(*once.held))
-    for row in (*[NODE_ADDRESSES] * all_nodes, *[EXTERNAL_IPS] * nodes):
-        once.read(row)
-        once.pending.pop(row.name, None)
-    return assembled(once.held, tuple(once.denied), once.pending)
+    served = discover(connection, hostnames=hostnames)
+    read = {row.name: _read_once(connection, row) for row in watched(node_name, relay, hostnames=hostnames)}
+    read |= {name: _read_once(connection, row) for name, row in served.items()}
+    failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
+    pending = {
+        name: str(error)
+        for name, error in failed.items()
+        if not isinstance(error, ForbiddenError | NotFoundError)
+    }
+    for name in _PROTECTING & pending.keys():
+        raise failed[name]
+    has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
+    if nodes or not has_node:
+        read[NODE_ADDRESSES.name] = _read_once(connection, NODE_ADDRESSES)
+    if nodes:
+        read[EXTERNAL_IPS.name] = _read_once(connection, EXTERNAL_IPS)
+    denied = [
+        not_covered(DISCOVERY if error is served.get(name) else name, str(error))
+        for name, error in read.items()
+        if isinstance(error, ForbiddenError)
+    ]
+    held = [values for values in read.values() if isinstance(values, tuple)]
+    return assembled(held, dict.fromkeys(denied), pending)
 
 
-class _SingleRead:
-    """What was listed, which kinds are denied, and which can't be read now, and why."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.held: list[tuple[object, ...]] = []
-        self.denied: dict[str, None] = {}
-        self.pending: dict[str, str] = {}
-
-    def read(self, row: Resource) -> None:
-        """List a collection. Raises SourceError if no decision can do without."""
-        try:
-            self.held.append(tuple(read_list(self._connection, row).items.values()))
-        except SourceError as error:
-            if not row.optional:
-                raise
-            self.leave_out(row.name, row.name, error)
-
-    def leave_out(self, name: str, what: str, error: SourceError) -> None:
-        """Take note of a kind that could not be read. Raises the error if no decision can do without."""
-        if isinstance(error, ForbiddenError):
-            self.denied[not_covered(what, str(error))] = None
-        elif not isinstance(error, NotFoundError):
-            if name in _PROTECTING:
-                raise error
-            self.pending[name] = str(error)
+def _read_once(connection: Connection, row: Resource | SourceError) -> tuple[object, ...] | SourceError:
+    """Return a collection's objects, or why there are none. Raises it if no decision can do without."""
+    if isinstance(row, SourceError):
+        return row
+    try:
+        return tuple(read_list(connection, row).items.values())
+    except SourceError as error:
+        if not row.optional:
+            raise
+        return error
