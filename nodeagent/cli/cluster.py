@@ -13,16 +13,7 @@ from typing import Literal, get_args
 import click
 from msgspec import Struct
 
-from nodeagent.cli.invocation import (
-    CONTEXT_KEY,
-    cluster_options,
-    connect,
-    kubeconfig_option,
-    object_option,
-    option,
-    output_option,
-    timeout_option,
-)
+from nodeagent.cli import invocation
 from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
 from nodeagent.cli.terminal import Styled, show, table
 from nodeagent.config.reading import read_config
@@ -35,16 +26,16 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
-namespace_option = option(
+namespace_option = invocation.option(
     "--namespace", metavar="NAME", default="nodeagent", help="Namespace of nodeagent's DaemonSet."
 )
 
 
 @click.command(epilog="Example: nodeagent fleet --kubeconfig FILE")
-@kubeconfig_option
+@invocation.kubeconfig_option
 @namespace_option
-@timeout_option(300, 10.0, "Time limit for each request to a node.")
-@output_option("fleet-v1")
+@invocation.timeout_option(300, 10.0, "Time limit for each request to a node.")
+@invocation.output_option("fleet-v1")
 def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: str) -> int:
     """Show the state of all nodes, worst first.
 
@@ -53,7 +44,7 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     Exit code 0: all nodes are in sync. 2: at least one is known not to be. 1: at least one did not answer and
     the others are in sync, or an error occurred.
     """
-    with connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
     titles = [Styled(title, bold=True) for title in _TITLES]
     lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [_sum(rows)]
@@ -145,11 +136,15 @@ _LOGS = {f"log-{container}.txt": container for container in (AGENT, RELAY)}
 
 
 @click.command(epilog="Example: nodeagent bundle --node node3")
-@kubeconfig_option
+@invocation.kubeconfig_option
 @namespace_option
-@timeout_option(300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
-@option("--node", "nodes", metavar="NAME", multiple=True, help="A node to include; default: the worst three.")
-@option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
+@invocation.timeout_option(300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
+@invocation.option(
+    "--node", "nodes", metavar="NAME", multiple=True, help="A node to include; default: the worst three."
+)
+@invocation.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Archive to write."
+)
 def bundle(
     *, kubeconfig: Path | None, namespace: str, timeout: float, nodes: tuple[str, ...], output: Path | None
 ) -> int:
@@ -163,7 +158,7 @@ def bundle(
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
     contents = ["This archive contains:"]
     members: dict[str, bytes] = {}
-    with connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
         pods = {row.node: row for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
@@ -223,23 +218,25 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
 
 
 @click.command(epilog="Example: nodeagent uninstall --timeout 1800")
-@cluster_options
-@object_option("--daemonset", "DaemonSet", "nodeagent/nodeagent", "The agents' DaemonSet.")
-@object_option(
+@invocation.cluster_options
+@invocation.object_option("--daemonset", "DaemonSet", "nodeagent/nodeagent", "The agents' DaemonSet.")
+@invocation.object_option(
     "--relay-daemonset",
     "DaemonSet",
     "nodeagent/nodeagent-relay",
     "The relays' DaemonSet; empty if not installed.",
     optional=True,
 )
-@object_option(
+@invocation.object_option(
     "--coredns-deployment",
     "Deployment",
     "nodeagent/nodeagent-coredns",
     "The Deployment of `nodeagent coredns run`; empty if not installed.",
     optional=True,
 )
-@timeout_option(86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection.")
+@invocation.timeout_option(
+    86400, 600.0, "Time limit for the pods to end. A relay ends with its last connection."
+)
 def uninstall(  # noqa: PLR0913 - the options
     *,
     config: Path | None,
@@ -265,7 +262,7 @@ def uninstall(  # noqa: PLR0913 - the options
         removed.append(what)
         show([what])
 
-    with connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig) as connection:
         try:
             if coredns_deployment:
                 if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
@@ -280,6 +277,6 @@ def uninstall(  # noqa: PLR0913 - the options
                 report(f"{relay_daemonset}: deleted; its pods have ended")
         except SourceError as error:
             left = "the rest is left: run it again" if removed else "nothing was removed"
-            context = click.get_current_context().meta[CONTEXT_KEY] or "the current one"
+            context = click.get_current_context().meta[invocation.CONTEXT_KEY] or "the current one"
             raise SourceError(f"{error}; {left} (kubeconfig's context: {context})") from error
     return 0

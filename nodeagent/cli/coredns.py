@@ -4,15 +4,7 @@ from pathlib import Path
 
 import click
 
-from nodeagent.cli.invocation import (
-    PENDING,
-    cluster_options,
-    connect,
-    log_options,
-    option,
-    running_options,
-    telemetry_option,
-)
+from nodeagent.cli import invocation
 from nodeagent.cli.logs import LogFormat, LogLevel, logging_to_stderr, say_start
 from nodeagent.cli.report import coredns_lines
 from nodeagent.cli.terminal import show
@@ -22,7 +14,7 @@ from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.coredns_reconciler import clean_up, decide_once
 from nodeagent.sources.node import default_node_name
 
-_adopt_option = option(
+_adopt_option = invocation.option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: replace its lines in the Corefile."
 )
 
@@ -36,7 +28,7 @@ def coredns() -> None:
 
 
 @coredns.command(epilog="Example: nodeagent coredns plan --config /etc/nodeagent.yaml")
-@running_options
+@invocation.running_options
 @_adopt_option
 def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adopt: bool) -> int:
     """Show what would change in CoreDNS's ConfigMaps, and why.
@@ -46,20 +38,20 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
     options = read_config(config)
-    with connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig) as connection:
         found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
     # Not wrapped: it is about lines of a Corefile, and shows them as they are.
     show(coredns_lines(found.desired, found.edits), wrap=False)
     if found.desired.undetermined:
         return 1
-    return PENDING if found.edits.pending else 0
+    return invocation.PENDING if found.edits.pending else 0
 
 
 @coredns.command(epilog="Example: nodeagent coredns run --config /etc/nodeagent.yaml")
-@running_options
-@log_options
+@invocation.running_options
+@invocation.log_options
 @_adopt_option
-@telemetry_option
+@invocation.telemetry_option
 def run(  # noqa: PLR0913 - the options
     *,
     config: Path | None,
@@ -81,14 +73,14 @@ def run(  # noqa: PLR0913 - the options
         options = read_config(config)
         listen = telemetry_listen or options.telemetry.listen
         settings = ControllerSettings(node or default_node_name(), config, listen, adopt=adopt)
-        with connect(kubeconfig) as connection:
+        with invocation.connect(kubeconfig) as connection:
             say_start(connection, {})
             Controller(settings, options, connection).run()
     return 0
 
 
 @coredns.command(epilog="Example: nodeagent coredns cleanup")
-@cluster_options
+@invocation.cluster_options
 def cleanup(config: Path | None, kubeconfig: Path | None) -> int:
     """Remove nodeagent's entries from CoreDNS.
 
@@ -98,7 +90,7 @@ def cleanup(config: Path | None, kubeconfig: Path | None) -> int:
     Exit code 0: nothing is left. 1: something could not be removed.
     """
     options = read_config(config)
-    with connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig) as connection:
         edits = clean_up(connection, options)
     show(
         [f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}" for edit in edits]

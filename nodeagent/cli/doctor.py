@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 from msgspec import Struct
 
-from nodeagent.cli.invocation import Invocation, common_options, connect, invocation, option, output_option
+from nodeagent.cli import invocation
 from nodeagent.cli.report import SCHEMA_VERSION, show_answer
 from nodeagent.cli.terminal import Line, Styled, block, section, show, table
 from nodeagent.doctor.examination import Examination, identities
@@ -34,15 +34,15 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
 
 
 @click.command(epilog="Example: nodeagent doctor --host www.example.com")
-@common_options
-@option(
+@invocation.common_options
+@invocation.option(
     "--host",
     metavar="HOSTNAME",
     default="",
     callback=_host,
     help="Hostname to request from the load balancers.",
 )
-@option(
+@invocation.option(
     "--from",
     "origin",
     type=click.Choice(["auto", "node", "nowhere"]),
@@ -50,12 +50,12 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
     help="node: check this machine as the node. nowhere: check only the cluster's objects. "
     "auto: node, if one of the Node's addresses is on this machine.",
 )
-@option(
+@invocation.option(
     "--policy",
     is_flag=True,
     help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
-@output_option("doctor-v1")
+@invocation.output_option("doctor-v1")
 def doctor(
     *,
     output: str,
@@ -70,7 +70,7 @@ def doctor(
 
     Exit code 0: healthy. 2: affected and not fixed yet. 1: could not determine.
     """
-    call = invocation(**options, by_active=True)
+    call = invocation.read(**options, by_active=True)
     if call.manifests is not None and call.kubeconfig is not None:
         raise click.UsageError(
             "--manifests and --kubeconfig: the objects are read from one of them; leave the other out"
@@ -115,7 +115,7 @@ def doctor(
     return EXIT_CODES[overall]
 
 
-def _own_agent(call: Invocation, facts: Facts, file: Path) -> Finding:
+def _own_agent(call: invocation.Invocation, facts: Facts, file: Path) -> Finding:
     """Return what the agent of this node says in its status file."""
     row = read_own(call.node_name, file)
     if row is not None:
@@ -133,10 +133,10 @@ def _own_agent(call: Invocation, facts: Facts, file: Path) -> Finding:
     return Finding.of(Code.AgentAbsent, _AGENT, seen)
 
 
-def _fleet(call: Invocation) -> tuple[Finding, int]:
+def _fleet(call: invocation.Invocation) -> tuple[Finding, int]:
     """Return what the agents of all nodes say, and the least number of load balancers that one serves."""
     try:
-        with connect(call.kubeconfig) as connection:
+        with invocation.connect(call.kubeconfig) as connection:
             rows = read_fleet(connection, APP)
     except NotFoundError:
         return Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"), 0

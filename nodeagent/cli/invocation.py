@@ -296,7 +296,7 @@ class Invocation(Struct, frozen=True):
             )
 
 
-def invocation(  # noqa: PLR0913 - the options
+def read(  # noqa: PLR0913 - the options
     *,
     config: Path | None,
     kubeconfig: Path | None,

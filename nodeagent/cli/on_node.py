@@ -9,16 +9,7 @@ import click
 from nodeagent.agent.comparison import compare, read_listener_status
 from nodeagent.agent.convergence import apply_plan, clean_up, out_of_reach
 from nodeagent.agent.node_lock import LOCK_SECONDS, exclusive
-from nodeagent.cli.invocation import (
-    PENDING,
-    adopt_option,
-    any_machine_option,
-    common_options,
-    config_option,
-    invocation,
-    output_option,
-    refuse_other_machine,
-)
+from nodeagent.cli import invocation
 from nodeagent.cli.report import convergence_lines, report, report_lines, show_answer
 from nodeagent.cli.terminal import show
 from nodeagent.components.node import build_components
@@ -29,15 +20,15 @@ from nodeagent.sources.node import default_node_name
 
 
 @click.command(epilog="Example: nodeagent plan --config /etc/nodeagent.yaml")
-@common_options
-@output_option("report-v1")
-@adopt_option
+@invocation.common_options
+@invocation.output_option("report-v1")
+@invocation.adopt_option
 def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show what would change on this node, and why; change nothing.
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
-    call = invocation(**options)
+    call = invocation.read(**options)
     view = call.view()
     desired = view.desired
     comparison = compare(desired, view.actual, from_nothing=True)
@@ -45,13 +36,13 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.undetermined:
         return 1
-    return PENDING if comparison.changes else 0
+    return invocation.PENDING if comparison.changes else 0
 
 
 @click.command(epilog="Example: nodeagent apply --config /etc/nodeagent.yaml")
-@common_options
-@adopt_option
-@any_machine_option
+@invocation.common_options
+@invocation.adopt_option
+@invocation.any_machine_option
 def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Apply the changes that `nodeagent plan` shows, once.
 
@@ -59,11 +50,11 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
     can't be read; the rest was applied. Also 1 if none of the Node's addresses is on this machine; then
     nothing was changed.
     """
-    call = invocation(**options)
+    call = invocation.read(**options)
     with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
         view = call.view()
         if not any_machine:
-            refuse_other_machine(view.snapshot.node, view.here)
+            invocation.refuse_other_machine(view.snapshot.node, view.here)
         if hidden := out_of_reach(view.actual):
             raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
@@ -75,8 +66,8 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
 
 
 @click.command(epilog="Example: nodeagent status --output json")
-@common_options
-@output_option("report-v1")
+@invocation.common_options
+@invocation.output_option("report-v1")
 def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show the actual state of this node, with reasons.
 
@@ -85,7 +76,7 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
 
     Exit code 0: in sync. 2: drifted, or the configuration was rejected. 1: something could not be read.
     """
-    call = invocation(**options, by_active=True)
+    call = invocation.read(**options, by_active=True)
     view = call.view()
     desired = view.desired
     comparison = compare(desired, view.actual)
@@ -95,11 +86,11 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     if comparison.errors or desired.undetermined:
         return 1
     silent = any(not found.answers for found in listeners.values())
-    return PENDING if comparison.changes or silent or call.rejected else 0
+    return invocation.PENDING if comparison.changes or silent or call.rejected else 0
 
 
 @click.command(epilog="Example: nodeagent cleanup")
-@config_option
+@invocation.config_option
 def cleanup(config: Path | None) -> int:
     """Remove everything that nodeagent set up on this node.
 

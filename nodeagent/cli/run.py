@@ -6,16 +6,7 @@ from pathlib import Path
 import click
 
 from nodeagent.agent.loop import Agent, AgentSettings
-from nodeagent.cli.invocation import (
-    adopt_option,
-    any_machine_option,
-    connect,
-    log_options,
-    object_option,
-    refuse_other_machine,
-    running_options,
-    telemetry_option,
-)
+from nodeagent.cli import invocation
 from nodeagent.cli.logs import LogFormat, LogLevel, logging_to_stderr, say_start
 from nodeagent.components.node import build_components
 from nodeagent.config.option_types import ListenAddress
@@ -31,18 +22,18 @@ from nodeagent.sources.node import default_node_name, source_addresses
 
 
 @click.command(epilog="Example: nodeagent run --config /etc/nodeagent.yaml --log-format json")
-@running_options
-@log_options
-@object_option(
+@invocation.running_options
+@invocation.log_options
+@invocation.object_option(
     "--daemonset",
     "DaemonSet",
     None,
     "The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
     optional=True,
 )
-@adopt_option
-@any_machine_option
-@telemetry_option
+@invocation.adopt_option
+@invocation.any_machine_option
+@invocation.telemetry_option
 def run(  # noqa: PLR0913 - the options
     *,
     log_format: LogFormat,
@@ -74,7 +65,7 @@ def run(  # noqa: PLR0913 - the options
             telemetry_listen or options.telemetry.listen,
             adopt,
         )
-        with connect(kubeconfig) as connection:
+        with invocation.connect(kubeconfig) as connection:
             say_start(connection, {"node": settings.node_name, "config": str(config or "defaults")})
             if daemonset is None and not any_machine:
                 _check_machine(connection, settings.node_name, options)
@@ -92,4 +83,4 @@ def _check_machine(connection: Connection, name: str, options: Config) -> None:
         return
     addresses = build_components(options, adopt=False).addresses.read().addresses
     node = next((value for value in found if isinstance(value, Node)), None)
-    refuse_other_machine(node, {*source_addresses(), *(each.address for each in addresses)})
+    invocation.refuse_other_machine(node, {*source_addresses(), *(each.address for each in addresses)})

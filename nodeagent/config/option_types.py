@@ -103,11 +103,11 @@ _METADATA = IPv4Address("169.254.169.254")
 
 
 class RelayRange4(IPv4Network):
-    """The range of IPv4 relay addresses."""
+    """The range of IPv4 relay addresses: from /16 (more are never needed) to /29 (six addresses)."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
+        """Return the range. Raises ValueError."""
         _check_range(text, ": 169.254.66.0/24", 4)
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
@@ -118,11 +118,11 @@ class RelayRange4(IPv4Network):
 
 
 class RelayRange6(IPv6Network):
-    """The range of IPv6 relay addresses."""
+    """The range of IPv6 relay addresses: from /64 to /125 (seven addresses)."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
+        """Return the range. Raises ValueError."""
         _check_range(text, ": fd68:6169:7270::/112", 6)
         network = cls(text)
         loops = IPv6Address("::1") in network

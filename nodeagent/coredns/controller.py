@@ -22,7 +22,6 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.errors import NodeagentError
 from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.objects import Snapshot
 from nodeagent.observe.event_recorder import EventRecorder, name_events
 from nodeagent.observe.metrics import CONFIG, Metrics, reload_config
 from nodeagent.observe.status import Status
@@ -38,7 +37,6 @@ _LOG = logging.getLogger("nodeagent")
 API, NAMES = "api", "coredns"
 """The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 
-_PENDING = KindState.PENDING
 _TURN_SECONDS = 1.0
 _EVERY_SECONDS, _LONGEST_SECONDS = 10.0, 60.0
 """Between two passes. After writes that follow each other closely, ever longer: each makes CoreDNS reload,
@@ -122,7 +120,12 @@ class Controller:
             return
         self._next_pass = now + _EVERY_SECONDS
         try:
-            errors = self._make_pass(snapshot, now)
+            done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config_file.config)
+            if done.written:
+                self._next_pass = now + self._backoff.wrote(NAMES)
+            self._verifier.want(done.desired.questions)
+            self._reporter.report(done)
+            errors = [*done.errors.values()]
         except NodeagentError as error:
             errors = [str(error)]
             self._reporter.failed(errors)
@@ -134,15 +137,6 @@ class Controller:
         if not errors:
             self._status.synced()
 
-    def _make_pass(self, snapshot: Snapshot, now: float) -> list[str]:
-        """Return what could not be written. Raises NodeagentError."""
-        done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config_file.config)
-        if done.written:
-            self._next_pass = now + self._backoff.wrote(NAMES)
-        self._verifier.want(done.desired.questions)
-        self._reporter.report(done)
-        return [*done.errors.values()]
-
     def _reload_config(self, *, at_once: bool) -> None:
         if not reload_config(self._config_file, self._metrics, at_once=at_once):
             return
@@ -152,10 +146,10 @@ class Controller:
 
     def _report_sources(self) -> None:
         """Report what can't be read: without it no pass begins, or the pass uses what was known."""
-        states = self._cluster.states()
+        states, pending = self._cluster.states(), KindState.PENDING
         failing = {one.name: one.error for one in states if one.error and not one.optional}
         # What was never read yet withholds all passes as well.
-        failing = failing or {one.name: one.error for one in states if one.error and one.state is _PENDING}
+        failing = failing or {one.name: one.error for one in states if one.error and one.state is pending}
         unread = "Could not read from the API server; CoreDNS keeps what it has"
         self._reporter.log.problems(unread, failing, "resource")
         errors = sorted({*failing.values()})

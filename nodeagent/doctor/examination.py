@@ -9,39 +9,15 @@ from pathlib import Path
 from nodeagent.components.node import ActualState
 from nodeagent.config.option_types import DNS_PORT
 from nodeagent.config.options import Config, LoadBalancerOptions
+from nodeagent.doctor import node_findings, probing
 from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.doctor.load_balancer_findings import LEFT_ALONE, LoadBalancerObservation, load_balancer_finding
-from nodeagent.doctor.node_findings import (
-    NameObservation,
-    data_plane_finding,
-    hosts_line_findings,
-    name_finding,
-    name_order_findings,
-    pods_finding,
-)
 from nodeagent.doctor.paths import conclude, path_finding
-from nodeagent.doctor.probing import (
-    Knowledge,
-    choose_hosts,
-    find_targets,
-    observe,
-    published_names,
-    relays_of,
-)
 from nodeagent.errors import ApplyError
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
-from nodeagent.model.objects import (
-    ControllerRoute,
-    ExternalIPs,
-    Ingress,
-    ObjectRef,
-    Route,
-    Service,
-    Snapshot,
-    by_age,
-)
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.address_rules import AddressRules
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
@@ -53,13 +29,13 @@ _MOST_NAMES = 100
 """Of load balancers in turn: a DNS server that does not answer costs seconds for each two dozen."""
 
 
-def identities(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Identity]:
+def identities(snapshot: model.Snapshot, options: LoadBalancerOptions) -> dict[model.ObjectRef, Identity]:
     """Return whose each load balancer is, by all Nodes if they are known. Pure."""
     provider_id = cloud_of(replace(snapshot, node=None) if snapshot.nodes else snapshot)
     return {service.ref: identify(service, options, provider_id) for service in snapshot.services}
 
 
-def _unreadable(snapshot: Snapshot) -> list[Finding]:
+def _unreadable(snapshot: model.Snapshot) -> list[Finding]:
     found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
     if not found:
         return []
@@ -69,13 +45,13 @@ def _unreadable(snapshot: Snapshot) -> list[Finding]:
     return [Finding.of(code, "objects", seen, found)]
 
 
-def _external(snapshot: Snapshot, identities: Mapping[ObjectRef, Identity]) -> list[Finding]:
+def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Identity]) -> list[Finding]:
     """Return the findings on externalIPs, which kube-proxy short-circuits like a load balancer's addresses.
 
     Those of a load balancer count unless its own finding says as much, or it is known to send no header.
     """
     of_balancers = [
-        ExternalIPs(service.ref, more, service.ports)
+        model.ExternalIPs(service.ref, more, service.ports)
         for service in snapshot.services
         if (identity := identities[service.ref]).code not in LEFT_ALONE
         if identity.proxy or not identity.stated
@@ -118,7 +94,7 @@ class Examination:
     """
 
     config: Config
-    snapshot: Snapshot
+    snapshot: model.Snapshot
     facts: Facts
     desired: Desired
     actual: ActualState
@@ -142,11 +118,11 @@ class Examination:
         ]
 
     @cached_property
-    def _identities(self) -> dict[ObjectRef, Identity]:
+    def _identities(self) -> dict[model.ObjectRef, Identity]:
         return identities(self.snapshot, self.config.load_balancers)
 
     @cached_property
-    def _sending(self) -> set[ObjectRef]:
+    def _sending(self) -> set[model.ObjectRef]:
         return {ref for ref, identity in self._identities.items() if identity.proxy}
 
     def _off_node(self) -> list[Finding]:
@@ -164,16 +140,16 @@ class Examination:
             (one for one in snapshot.services if self._identities[one.ref].code not in LEFT_ALONE),
             lambda service: service.ref.namespace,
         )
-        claiming: list[Service | Ingress | Route | ControllerRoute]
+        claiming: list[model.Service | model.Ingress | model.Route | model.ControllerRoute]
         claiming = [*snapshot.ingresses, *snapshot.routes, *snapshot.controller_routes, *snapshot.services]
-        oldest_first = [one.ref for one in sorted(claiming, key=by_age)]
-        hosts = choose_hosts(self.desired, self.host, examined, oldest_first)
+        oldest_first = [one.ref for one in sorted(claiming, key=model.by_age)]
+        hosts = probing.choose_hosts(self.desired, self.host, examined, oldest_first)
         looked_up = sorted({*([self.host] if self.host else []), *[*hosts.values()][:_MOST_NAMES]})
-        published = published_names(in_turn(snapshot.services, lambda service: service.ref.namespace))
+        published = probing.published_names(in_turn(snapshot.services, lambda service: service.ref.namespace))
         led_to = ask_each((*published[:_MOST_NAMES], *looked_up), partial(resolve, self.config.hosts))
         kube_proxy = read_kube_proxy(self.actual.addresses.state().addresses)
         dnat = self._dnat()
-        knowledge = Knowledge(
+        knowledge = probing.Knowledge(
             relays=self._standing_relays(dnat),
             redirected=None if dnat is None else frozenset(one.match for one in dnat.redirects),
             in_rules=kube_proxy.held if kube_proxy.modes else None,
@@ -181,8 +157,8 @@ class Examination:
         )
         asked = [(service, self._identities[service.ref].versions) for service in examined]
         rules = AddressRules(self.snapshot, self.facts, self.config)
-        observed = observe(find_targets(asked, hosts, led_to, rules, self.facts), knowledge)
-        paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
+        observed = probing.observe(probing.find_targets(asked, hosts, led_to, rules, self.facts), knowledge)
+        paths: dict[model.ObjectRef, list[Code]] = {service.ref: [] for service in examined}
         for seen in observed:
             paths[seen.target.service.ref].append(conclude(seen))
         names = self._names(looked_up, led_to)
@@ -191,10 +167,10 @@ class Examination:
             *self._load_balancers(paths),
             *map(path_finding, observed),
             *self._wiring(kube_proxy, dnat, names, bypassed=any(measured) if measured else None),
-            *map(name_finding, names),
+            *map(node_findings.name_finding, names),
         ]
 
-    def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
+    def _load_balancers(self, paths: Mapping[model.ObjectRef, list[Code]] | None) -> list[Finding]:
         agent, cluster = self.agent, self.cluster
         nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
@@ -223,7 +199,7 @@ class Examination:
         standing = {address.address for address in self.facts.addresses if address.ours}
         found = {
             match: relay
-            for match, relay in relays_of(self.desired, self.config).items()
+            for match, relay in probing.relays_of(self.desired, self.config).items()
             if relay.address in standing
         }
         if dnat is not None:
@@ -234,7 +210,7 @@ class Examination:
         self,
         kube_proxy: KubeProxy,
         dnat: DnatRules | None,
-        names: Sequence[NameObservation],
+        names: Sequence[node_findings.NameObservation],
         *,
         bypassed: bool | None,
     ) -> list[Finding]:
@@ -243,17 +219,19 @@ class Examination:
         hosts_written = False
         with suppress(ApplyError):
             hosts_written = bool(self.actual.hosts.state().own_names)
-        found = hosts_line_findings(desired, facts.user_names, str(hosts_file))
+        found = node_findings.hosts_line_findings(desired, facts.user_names, str(hosts_file))
         if desired.hosts or hosts_written:
-            found += name_order_findings(environment.name_order)
-        seen = data_plane_finding(kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written)
+            found += node_findings.name_order_findings(environment.name_order)
+        seen = node_findings.data_plane_finding(
+            kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written
+        )
         served = any(decision.status is DecisionStatus.SERVED for decision in desired.load_balancers)
         if served or seen.code != Code.SocketBalancer:  # it is in the way of nothing
             found.append(seen)
         if any(address.ours for address in facts.addresses):
             answers = [name.by_coredns for name in names if name.by_coredns is not None]
             signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
-            pods = pods_finding(
+            pods = node_findings.pods_finding(
                 redirected=bool(desired.dnat.pods if dnat is None else dnat.pods),
                 bypassed=signs if bypassed is None else bypassed,
                 by_kube_proxy=bool(kube_proxy.modes) and not environment.cni,
@@ -265,7 +243,7 @@ class Examination:
 
     def _names(
         self, hosts: Sequence[str], led_to: Mapping[str, tuple[IPAddress, ...]]
-    ) -> list[NameObservation]:
+    ) -> list[node_findings.NameObservation]:
         """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
         # dnspython costs 0.07 s to import: only if hostnames are looked up.
         from nodeagent.dns.lookup import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
@@ -276,10 +254,12 @@ class Examination:
         if dns is not None:
             cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
         decisions = self.desired.load_balancers
-        published = (one for name in published_names(self.snapshot.services) for one in led_to.get(name, ()))
+        published = (
+            one for name in probing.published_names(self.snapshot.services) for one in led_to.get(name, ())
+        )
         balancers = frozenset((*(one for each in decisions for one in each.addresses), *published))
         return [
-            NameObservation(
+            node_findings.NameObservation(
                 name=name,
                 host=led_to.get(name, ()),
                 upstream=reply,

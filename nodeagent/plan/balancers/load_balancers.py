@@ -11,15 +11,7 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
-from nodeagent.plan.balancers.address_rules import (
-    AddressRules,
-    by_precedence,
-    first_at,
-    listed_paths,
-    own_hostnames,
-    publications,
-    published_addresses,
-)
+from nodeagent.plan.balancers import address_rules
 from nodeagent.plan.balancers.capacity import share_out, too_large
 from nodeagent.plan.balancers.eligibility import Eligible, Unserved, examine
 from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay, RelayPlan
@@ -71,7 +63,7 @@ class LoadBalancerPlanner:
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
         """Return the decisions, sorted by namespace/name; what is decided as before stays the same object."""
-        own_names = chain(*own_hostnames(snapshot.services, self._config).values())
+        own_names = chain(*address_rules.own_hostnames(snapshot.services, self._config).values())
         rests_on = (
             snapshot.services,
             snapshot.node,
@@ -101,26 +93,26 @@ class _Decisions:
     """Decides for one Service after the other, knowing all of them; `services` are in order of precedence."""
 
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
-        self.services = by_precedence(snapshot.services, config)
-        self._listed = listed_paths(config)
+        self.services = address_rules.by_precedence(snapshot.services, config)
+        self._listed = address_rules.listed_paths(config)
         provider_id = cloud_of(snapshot)
         self._identities = {
             service.ref: identify(service, config.load_balancers, provider_id) for service in self.services
         }
-        self._published = publications(self.services, self._listed)
+        self._published = address_rules.publications(self.services, self._listed)
         self._first_at = {
             address: service.ref
             for service in reversed(self.services)
-            for address in published_addresses(service, listed=service.ref.path in self._listed)
+            for address in address_rules.published_addresses(service, listed=service.ref.path in self._listed)
         }
         too_large_ones = {
             service.ref: Unserved(conclusion, service.problems)
             for service in self.services
             if service.ref.path not in self._listed and (conclusion := too_large(service, config.limits))
         }
-        self._rules = AddressRules(snapshot, facts, config)
+        self._rules = address_rules.AddressRules(snapshot, facts, config)
         self._dns = facts.dns
-        self._own_names = own_hostnames(self.services, config)
+        self._own_names = address_rules.own_hostnames(self.services, config)
         self._examined = {
             service.ref: too_large_ones.get(service.ref)
             or examine(service, found, self._rules, own_names=self._own_names.get(service.ref, ()))
@@ -201,7 +193,8 @@ class _Decisions:
         return tuple(
             address
             for address in dict.fromkeys(addresses)
-            if first_at(self._published, address) == service.ref and not self._rules.never(address)
+            if address_rules.first_at(self._published, address) == service.ref
+            and not self._rules.never(address)
         )
 
     def _of_names(self, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
@@ -210,7 +203,10 @@ class _Decisions:
             address
             for address in dict.fromkeys(addresses)
             if not self._rules.never(address)
-            and ((first := first_at(self._published, address)) is None or first.path not in self._listed)
+            and (
+                (first := address_rules.first_at(self._published, address)) is None
+                or first.path not in self._listed
+            )
         )
 
     def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:

@@ -14,19 +14,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from nodeagent.config.options import ClassService, LimitOptions
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import canonical
-from nodeagent.model.objects import (
-    CLASS_ANNOTATION,
-    EXTERNAL_DNS,
-    ControllerRoute,
-    Ingress,
-    IngressClass,
-    Route,
-    Service,
-    Snapshot,
-    by_age,
-    opt_out,
-)
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.load_balancer_lookup import (
@@ -38,21 +27,21 @@ from nodeagent.plan.names.load_balancer_lookup import (
 )
 from nodeagent.plan.names.route_claims import Considered, Parents, claims_of_route
 
-_Claimant = Ingress | Route | ControllerRoute | Service
+_Claimant = model.Ingress | model.Route | model.ControllerRoute | model.Service
 
 
-def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parents) -> tuple[Claim, ...]:
+def claims_of(found: _Claimant, classes: Iterable[model.IngressClass], parents: Parents) -> tuple[Claim, ...]:
     """Return what an object claims: a Route for each Gateway, any other all of its hosts at once. Pure.
 
     An Ingress is served where its status says, else its class: that of its spec, else of its annotation, else
     the only one that is marked as default. So is an object of a controller's own API; its class is its own,
     or its controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
     """
-    named = found.annotations.get(CLASS_ANNOTATION) if found.annotations else None
+    named = found.annotations.get(model.CLASS_ANNOTATION) if found.annotations else None
     match found:
-        case Route():
+        case model.Route():
             return claims_of_route(found, parents)
-        case Ingress(hosts=hosts):
+        case model.Ingress(hosts=hosts):
             defaults = [each.name for each in classes if each.default]
             named = found.class_name or named or (defaults[0] if len(defaults) == 1 else None)
             hints = LoadBalancerHints(
@@ -61,7 +50,7 @@ def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parent
                 ingress_class=named,
                 controller=next((each.controller for each in classes if each.name == named), None) or None,
             )
-        case ControllerRoute(hosts=hosts):
+        case model.ControllerRoute(hosts=hosts):
             own = [each.name for each in classes if each.controller and each.controller == found.controller]
             hints = LoadBalancerHints(
                 points=found.points,
@@ -69,18 +58,18 @@ def claims_of(found: _Claimant, classes: Iterable[IngressClass], parents: Parent
                 ingress_class=found.class_name or named or (own[0] if len(own) == 1 else None),
                 controller=found.controller,
             )
-        case Service():
-            listed = (found.annotations.get(key, "").split(",") for key in EXTERNAL_DNS)
+        case model.Service():
+            listed = (found.annotations.get(key, "").split(",") for key in model.EXTERNAL_DNS)
             hosts = tuple(filter(None, map(str.strip, chain.from_iterable(listed))))
             hints = LoadBalancerHints(service=found.ref.path)
     names = tuple(dict.fromkeys(map(canonical, hosts)))
-    excluded = opt_out(found.annotations) if found.annotations else None
+    excluded = model.opt_out(found.annotations) if found.annotations else None
     claimed = hosts if names == hosts else names
-    return (Claim(found.ref, by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
+    return (Claim(found.ref, model.by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
 
 
 _Object = TypeVar("_Object")
-_Claiming = TypeVar("_Claiming", Route, Claim)
+_Claiming = TypeVar("_Claiming", model.Route, Claim)
 
 _TIMES = 4
 """Several objects may claim a hostname: for example, one for each of its paths."""
@@ -111,7 +100,7 @@ class MatchedClaim(Struct, frozen=True):
         The later of two ages counts: the claim's and its load balancer's, if that is named.
         """
         plan, own = self.match.load_balancer, self.claim.age
-        age = max(own, by_age(plan.service)) if plan is not None and self.match.named else own
+        age = max(own, model.by_age(plan.service)) if plan is not None and self.match.named else own
         return (age, self.order())
 
 
@@ -140,14 +129,14 @@ class ClaimPlanner:
         self._matched: Memory[int, tuple[MatchedClaim, ...]] = Memory()
         self._by_object: Mapping[int, tuple[MatchedClaim, ...]] = {}
         self._by_name: ClaimsByName = {}
-        self._route_shares: Quota[int, Route] = Quota(_MOST_COMPARISONS, by_age)
+        self._route_shares: Quota[int, model.Route] = Quota(_MOST_COMPARISONS, model.by_age)
         most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
         self._claim_shares: Quota[int, Claim] = Quota(most, _order)
-        self._snapshot: Snapshot | None = None
+        self._snapshot: model.Snapshot | None = None
         self._notes: Sequence[str] = ()
 
     def plan(
-        self, snapshot: Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
+        self, snapshot: model.Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
     ) -> tuple[ClaimsByName, Sequence[str]]:
         """Return the claims to each hostname, and a note on each namespace of which something is left out."""
         lookup = self._lookup
@@ -164,7 +153,7 @@ class ClaimPlanner:
             self._snapshot, self._lookup = snapshot, lookup
         return self._by_name, self._notes
 
-    def collect(self, snapshot: Snapshot) -> tuple[_Claimed, Sequence[str]]:
+    def collect(self, snapshot: model.Snapshot) -> tuple[_Claimed, Sequence[str]]:
         """Return the claims, and the notes."""
         classes = snapshot.ingress_classes
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
@@ -183,7 +172,7 @@ class ClaimPlanner:
             for namespace, count in Counter(chain(*left_out.values())).items()
         ]
         services = [
-            each for each in snapshot.services if any(key in each.annotations for key in EXTERNAL_DNS)
+            each for each in snapshot.services if any(key in each.annotations for key in model.EXTERNAL_DNS)
         ]
         claimed = self._claimed.results(
             lambda _, each, __: claims_of(each, classes, parents),

@@ -10,22 +10,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import canonical, is_wildcard
 from nodeagent.model.desired import bounded
-from nodeagent.model.objects import (
-    GATEWAY_API,
-    AllowedNamespaces,
-    Gateway,
-    GatewayListener,
-    LabelRule,
-    ListenerSet,
-    Namespace,
-    ObjectRef,
-    ParentRef,
-    Route,
-    by_age,
-    opt_out,
-)
 from nodeagent.plan.names.load_balancer_lookup import Claim, LoadBalancerHints, one_of
 
 _KINDS_OF_PROTOCOL = {
@@ -47,10 +34,10 @@ _REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE, "")
 class Attachment(Struct, frozen=True):
     """A Route on one listener, by way of a ListenerSet or not; `hostname` is the listener's, canonical."""
 
-    gateway: Gateway
-    listener: GatewayListener
+    gateway: model.Gateway
+    listener: model.GatewayListener
     hostname: str | None
-    listener_set: ListenerSet | None = None
+    listener_set: model.ListenerSet | None = None
 
 
 class Considered(Struct, frozen=True):
@@ -69,16 +56,16 @@ class Parents:
 
     def __init__(
         self,
-        gateways: Iterable[Gateway] = (),
-        listener_sets: Iterable[ListenerSet] = (),
-        namespaces: Iterable[Namespace] = (),
+        gateways: Iterable[model.Gateway] = (),
+        listener_sets: Iterable[model.ListenerSet] = (),
+        namespaces: Iterable[model.Namespace] = (),
     ) -> None:
         self._gateways = {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways}
         self._listener_sets = {(found.ref.namespace, found.ref.name): found for found in listener_sets}
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
         self._taken = lru_cache(_MOST_REMEMBERED)(self._find_taken)
 
-    def considered(self, route: Route) -> Considered:
+    def considered(self, route: model.Route) -> Considered:
         """Return all that decides about what the Route claims, apart from itself."""
         found: list[object] = [self._namespaces.get(route.ref.namespace)]
         listeners = 0
@@ -91,13 +78,13 @@ class Parents:
             listeners += len((listener_set or gateway).listeners) if gateway else 0
         return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
 
-    def attachments(self, route: Route) -> Iterator[Attachment]:
+    def attachments(self, route: model.Route) -> Iterator[Attachment]:
         """Yield every listener that the Route references and that takes it, whatever their hostnames."""
         for parent in route.parents:
             if parent not in route.declined:
                 yield from self._taken(parent, route.ref.kind, route.ref.namespace)[0]
 
-    def obstacle(self, route: Route) -> str:
+    def obstacle(self, route: model.Route) -> str:
         """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
         reasons: dict[str, None] = {}
         for parent in route.parents:
@@ -108,7 +95,9 @@ class Parents:
                 reasons[f"{parent.kind} {parent.namespace}/{parent.name} {why}"] = None
         return "; ".join(reasons)
 
-    def _find_taken(self, parent: ParentRef, kind: str, whence: str) -> tuple[tuple[Attachment, ...], str]:
+    def _find_taken(
+        self, parent: model.ParentRef, kind: str, whence: str
+    ) -> tuple[tuple[Attachment, ...], str]:
         """Return the listeners of a parent that take such Routes; and why none does, if so."""
         found = [(each, self._refusal(each, parent, kind, whence)) for each in self._of_parent(parent)]
         if found:
@@ -118,7 +107,7 @@ class Parents:
         gateway = parent.kind == "Gateway"
         return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
 
-    def _refusal(self, attachment: Attachment, parent: ParentRef, kind: str, whence: str) -> str:
+    def _refusal(self, attachment: Attachment, parent: model.ParentRef, kind: str, whence: str) -> str:
         """Why a listener does not take a Route; empty when it does."""
         home = (attachment.listener_set or attachment.gateway).ref.namespace
         listener = attachment.listener
@@ -130,7 +119,7 @@ class Parents:
             return _OTHER_NAMESPACE
         return ""
 
-    def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
+    def _of_parent(self, parent: model.ParentRef) -> Iterator[Attachment]:
         added = self._listener_set(parent)
         gateway = self._gateway(added.parent if added else parent)
         if gateway is None:
@@ -142,15 +131,15 @@ class Parents:
             hostname = listener.hostname and canonical(listener.hostname)
             yield Attachment(gateway, listener, hostname, added)
 
-    def _gateway(self, parent: ParentRef) -> Gateway | None:
-        is_gateway = (parent.group, parent.kind) == (GATEWAY_API, "Gateway")
+    def _gateway(self, parent: model.ParentRef) -> model.Gateway | None:
+        is_gateway = (parent.group, parent.kind) == (model.GATEWAY_API, "Gateway")
         return self._gateways.get((parent.namespace, parent.name)) if is_gateway else None
 
-    def _listener_set(self, parent: ParentRef) -> ListenerSet | None:
-        is_set = (parent.group, parent.kind) == (GATEWAY_API, "ListenerSet")
+    def _listener_set(self, parent: model.ParentRef) -> model.ListenerSet | None:
+        is_set = (parent.group, parent.kind) == (model.GATEWAY_API, "ListenerSet")
         return self._listener_sets.get((parent.namespace, parent.name)) if is_set else None
 
-    def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
+    def _allows(self, allowed: model.AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:
             case "All":
                 return True
@@ -163,13 +152,13 @@ class Parents:
                 return False
 
 
-def _takes_kind(listener: GatewayListener, kind: str) -> bool:
+def _takes_kind(listener: model.GatewayListener, kind: str) -> bool:
     of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
-    listed = (GATEWAY_API, kind) in listener.kinds
+    listed = (model.GATEWAY_API, kind) in listener.kinds
     return listed if of_protocol is None else kind in of_protocol and (listed or not listener.kinds)
 
 
-def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
+def selects(selector: Iterable[model.LabelRule], labels: Mapping[str, str]) -> bool:
     """Whether all rules hold; a selector without rules selects everything."""
     holds = {
         "In": lambda rule: labels.get(rule.key) in rule.values,
@@ -180,11 +169,11 @@ def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
     return all(holds[rule.operator](rule) for rule in selector)
 
 
-def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
+def claims_of_route(route: model.Route, parents: Parents) -> tuple[Claim, ...]:
     """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
     attachments = tuple(parents.attachments(route))
     hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
-    age = by_age(route)
+    age = model.by_age(route)
     reached: dict[str, None] = {}
     claims: list[Claim] = []
     found = _names_by_gateway(route, attachments, hostnames)
@@ -213,11 +202,11 @@ def claims_of_route(route: Route, parents: Parents) -> tuple[Claim, ...]:
 
 
 def _names_by_gateway(
-    route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
-) -> list[tuple[Gateway, str | None, str, Iterable[str]]]:
+    route: model.Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
+) -> list[tuple[model.Gateway, str | None, str, Iterable[str]]]:
     """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
-    found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
-    gateways: dict[ObjectRef, Gateway] = {}
+    found: dict[tuple[model.ObjectRef, str | None, str], dict[str, None]] = {}
+    gateways: dict[model.ObjectRef, model.Gateway] = {}
     for attachment in attachments:
         names = common_hostnames(attachment.hostname, hostnames)
         if names:
@@ -228,10 +217,10 @@ def _names_by_gateway(
     return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in found.items()]
 
 
-def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
+def _exclusion(route: model.Route, attachment: Attachment) -> tuple[str | None, str]:
     """Why the Route is excluded on that listener, and the namespace that says so."""
     for owner in (route, attachment.listener_set, attachment.gateway):
-        if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
+        if owner is not None and owner.annotations and (reason := model.opt_out(owner.annotations)):
             return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
     return None, ""
 
