@@ -95,8 +95,8 @@ def read_maps(connection: Connection, config: Config) -> Mapping[str, CoreDnsCon
     maps = _existing(connection, config)
     if (path := path_of(config, config.coredns.config_map)) not in maps:
         raise SourceError(
-            f"{path}: no such ConfigMap; if CoreDNS reads another one, set coredns.configMap to it, and name it "
-            "in the Role of daemonset/coredns (RKE2: rke2-coredns-rke2-coredns)"
+            f"{path}: no such ConfigMap; if CoreDNS reads another one, set coredns.configMap to it, and name "
+            "it in the Role of daemonset/coredns (RKE2: rke2-coredns-rke2-coredns)"
         )
     return maps
 

@@ -19,7 +19,7 @@ from nodeagent.doctor.probing import (
 )
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
-from nodeagent.plan.balancers.address_rules import AddressRules
+from nodeagent.plan.balancers.eligibility import AddressRules
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
 _V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}

@@ -22,14 +22,7 @@ from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Conclusion, refused
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.balancers.address_rules import (
-    AddressRules,
-    Publications,
-    listed_paths,
-    own_hostnames,
-    owner,
-    published_addresses,
-)
+from nodeagent.plan.balancers.eligibility import AddressRules, Owners
 
 
 class Capacity(Struct, frozen=True):
@@ -39,39 +32,36 @@ class Capacity(Struct, frozen=True):
     refusals: Mapping[ObjectRef, Conclusion]
 
 
-def share_out(
-    services: Sequence[Service], published: Publications, rules: AddressRules, config: Config
-) -> Capacity:
+def share_out(services: Sequence[Service], owners: Owners, rules: AddressRules, config: Config) -> Capacity:
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 
     `services` are those that send PROXY, on this node or on another one, in order of precedence, but those
     that are too large. For listed ones, only the total limit counts. Those that are served by their hostnames
     have the families of their ClusterIPs.
     """
-    listed, named = listed_paths(config), own_hostnames(services, config)
     candidates: list[_Candidate] = []
     for service in services:
-        trusted = service.ref.path in listed
-        by_name = service.ref in named
-        addresses = service.cluster_ips if by_name else published_addresses(service, listed=trusted)
+        by_name = service.ref in owners.hostnames
+        addresses = service.cluster_ips if by_name else owners.published(service)
         usable = [address for address in addresses if by_name or not rules.never(address)]
         if not (usable and service.tcp_ports and service.cluster_ips):
             continue  # The decision on the Service itself says why.
         ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
-        if by_name or any(owner(published, end) == service.ref for end in ends):
+        if by_name or any(owners.owner(end) == service.ref for end in ends):
             families = frozenset(each.version for each in usable)
             groups = len(families) if by_name else max(len(families), -(-len(usable) // _ADDRESSES))
+            trusted = service.ref.path in owners.listed
             candidates.append(_Candidate(service, families, groups * len(service.tcp_ports), trusted))
     ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
     in_turn = _in_turn(candidates, config.limits.listeners, min(map(_slots, ranges.values())))
     refusals = _give_places(in_turn, config.limits)
     relay_addresses: dict[int, Mapping[str, IPAddress]] = {}
     for family, network in ranges.items():
-        placed = [each.ref for each in in_turn if family in each.families and each.ref not in refusals]
-        within = frozenset(placed[: _slots(network)])
-        relay_addresses[family] = allocate(
-            (each.service for each in candidates if each.ref in within), network
-        )
+        wanting = [each.service for each in in_turn if family in each.families]
+        placed = [service for service in wanting if service.ref not in refusals]
+        within = {service.ref for service in placed[: _slots(network)]}
+        in_order = (each.service for each in candidates if each.service.ref in within)
+        relay_addresses[family] = allocate(in_order, network)
     return Capacity(relay_addresses, refusals)
 
 
@@ -87,10 +77,6 @@ class _Candidate(Struct, frozen=True):
     listeners: int
     trusted: bool
 
-    @property
-    def ref(self) -> ObjectRef:
-        return self.service.ref
-
 
 _GUARANTEED_PART = 20
 """Of listeners and relay addresses, what each namespace gets before all others: 50 and 12 by default."""
@@ -103,7 +89,7 @@ def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -
     first: list[_Candidate] = []
     others: list[_Candidate] = []
     for each in candidates:
-        namespace = each.ref.namespace
+        namespace = each.service.ref.namespace
         wanted[namespace] += 0 if each.trusted else each.listeners
         number[namespace] += 0 if each.trusted else 1
         guaranteed = wanted[namespace] <= listeners // _GUARANTEED_PART
@@ -119,7 +105,7 @@ def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping
     load_balancers: Counter[str] = Counter()
     listeners: Counter[str] = Counter()
     for each in in_turn:
-        namespace, most = each.ref.namespace, limits.load_balancers_per_namespace
+        namespace, most = each.service.ref.namespace, limits.load_balancers_per_namespace
         too_many = ""
         if total + each.listeners > limits.listeners:
             too_many = f"the {limits.listeners} of a node (limits.listeners)"
@@ -129,10 +115,10 @@ def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping
         if not each.trusted and load_balancers[namespace] >= most:
             older = f"namespace {namespace} has {most} older load balancers"
             reason = f"{older} (limits.loadBalancersPerNamespace)"
-            refusals[each.ref] = _refused("TooManyLoadBalancers", reason)
+            refusals[each.service.ref] = _refused("TooManyLoadBalancers", reason)
         elif too_many:
             reason = f"its {each.listeners} listeners would exceed {too_many}"
-            refusals[each.ref] = _refused("TooManyListeners", reason)
+            refusals[each.service.ref] = _refused("TooManyListeners", reason)
         else:
             total += each.listeners
             load_balancers[namespace] += not each.trusted

@@ -11,9 +11,15 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
-from nodeagent.plan.balancers import address_rules
 from nodeagent.plan.balancers.capacity import share_out, too_large
-from nodeagent.plan.balancers.eligibility import Eligible, Unserved, examine
+from nodeagent.plan.balancers.eligibility import (
+    AddressRules,
+    Eligible,
+    Owners,
+    Unserved,
+    examine,
+    own_hostnames,
+)
 from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay, RelayPlan
 from nodeagent.plan.identity.identify import cloud_of, identify
 
@@ -63,7 +69,7 @@ class LoadBalancerPlanner:
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
         """Return the decisions, sorted by namespace/name; what is decided as before stays the same object."""
-        own_names = chain(*address_rules.own_hostnames(snapshot.services, self._config).values())
+        own_names = chain(*own_hostnames(snapshot.services, self._config).values())
         rests_on = (
             snapshot.services,
             snapshot.node,
@@ -77,8 +83,9 @@ class LoadBalancerPlanner:
         )
         if rests_on != self._rested_on:
             known = {plan.service.ref: plan for plan in self._plans}
-            decisions = _Decisions(snapshot, facts, self._config)
-            decided = [decisions.of(service, rank) for rank, service in enumerate(decisions.services)]
+            owners = Owners(snapshot.services, self._config)
+            decisions = _Decisions(snapshot, facts, self._config, owners)
+            decided = [decisions.of(service, rank) for rank, service in enumerate(owners.services)]
             plans = tuple(
                 known[plan.service.ref] if known.get(plan.service.ref) == plan else plan
                 for plan in sorted(decided, key=lambda plan: plan.service.ref)
@@ -90,47 +97,39 @@ class LoadBalancerPlanner:
 
 
 class _Decisions:
-    """Decides for one Service after the other, knowing all of them; `services` are in order of precedence."""
+    """Decides for one Service after the other, knowing all of them."""
 
-    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
-        self.services = address_rules.by_precedence(snapshot.services, config)
-        self._listed = address_rules.listed_paths(config)
+    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config, owners: Owners) -> None:
+        self._owners, services = owners, owners.services
         provider_id = cloud_of(snapshot)
         self._identities = {
-            service.ref: identify(service, config.load_balancers, provider_id) for service in self.services
-        }
-        self._published = address_rules.publications(self.services, self._listed)
-        self._first_at = {
-            address: service.ref
-            for service in reversed(self.services)
-            for address in address_rules.published_addresses(service, listed=service.ref.path in self._listed)
+            service.ref: identify(service, config.load_balancers, provider_id) for service in services
         }
         too_large_ones = {
             service.ref: Unserved(conclusion, service.problems)
-            for service in self.services
-            if service.ref.path not in self._listed and (conclusion := too_large(service, config.limits))
+            for service in services
+            if service.ref.path not in owners.listed and (conclusion := too_large(service, config.limits))
         }
-        self._rules = address_rules.AddressRules(snapshot, facts, config)
+        self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
-        self._own_names = address_rules.own_hostnames(self.services, config)
         self._examined = {
             service.ref: too_large_ones.get(service.ref)
-            or examine(service, found, self._rules, own_names=self._own_names.get(service.ref, ()))
-            for service in self.services
+            or examine(service, found, self._rules, own_names=owners.hostnames.get(service.ref, ()))
+            for service in services
             if (found := self._identities[service.ref]).proxy
         }
         reserved = [
             each
-            for each in self.services
+            for each in services
             if self._identities[each.ref].reserved and each.ref not in too_large_ones
         ]
         self._relay: ExistingRelay | OwnRelay
         if config.relay.kind == "service":
             eligible = {ref: each for ref, each in self._examined.items() if isinstance(each, Eligible)}
-            self._relay = ExistingRelay(snapshot, facts, config, self._published, eligible)
+            self._relay = ExistingRelay(snapshot, facts, config, owners, eligible)
         else:
-            capacity = share_out(reserved, self._published, self._rules, config)
-            self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
+            capacity = share_out(reserved, owners, self._rules, config)
+            self._relay = OwnRelay(snapshot, facts, config, owners, capacity)
 
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
@@ -145,7 +144,7 @@ class _Decisions:
             relay = self._relay.plan(service.ref)
         else:
             relay = self._relay.plan(service, identity.versions, eligible)
-        listed = service.ref.path in self._listed
+        listed = service.ref.path in self._owners.listed
         decision = LoadBalancerDecision(
             service.ref,
             relay.conclusion if isinstance(relay, Unserved) else identity.conclusion,
@@ -157,7 +156,7 @@ class _Decisions:
         )
         if isinstance(relay, Unserved) or isinstance(eligible, Unserved):
             return LoadBalancerPlan(service, identity.proxy, listed, decision, rank)
-        own_names = self._own_names.get(service.ref, ())
+        own_names = self._owners.hostnames.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
         shared = "" if own_names else self._sharing(service, eligible.addresses)
@@ -193,8 +192,7 @@ class _Decisions:
         return tuple(
             address
             for address in dict.fromkeys(addresses)
-            if address_rules.first_at(self._published, address) == service.ref
-            and not self._rules.never(address)
+            if self._owners.first_at(address) == service.ref and not self._rules.never(address)
         )
 
     def _of_names(self, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
@@ -203,10 +201,7 @@ class _Decisions:
             address
             for address in dict.fromkeys(addresses)
             if not self._rules.never(address)
-            and (
-                (first := address_rules.first_at(self._published, address)) is None
-                or first.path not in self._listed
-            )
+            and ((first := self._owners.first_at(address)) is None or first.path not in self._owners.listed)
         )
 
     def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:
@@ -215,8 +210,8 @@ class _Decisions:
         A hostname carries every port with it, also the UDP ports of a Service that comes first.
         """
         for address in addresses:
-            first = self._first_at.get(address, service.ref)
-            if first != service.ref:
+            first = self._owners.first_at(address, of_any_protocol=True)
+            if first not in {None, service.ref}:
                 return (
                     f"{address}: {first}, which is listed or older, publishes this address, too: hostnames "
                     "get no hosts lines for this Service, DNAT alone serves it; list a Service in "

@@ -10,9 +10,8 @@ from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Conclusion, Listener, Redirect, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayService, Service, Snapshot
-from nodeagent.plan.balancers.address_rules import Publications, obstacle
 from nodeagent.plan.balancers.capacity import Capacity
-from nodeagent.plan.balancers.eligibility import Eligible, Unserved, supported_part
+from nodeagent.plan.balancers.eligibility import Eligible, Owners, Unserved, supported_part
 from nodeagent.plan.balancers.this_node import NODE_PORTS, in_use, unsupported_families
 
 _NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
@@ -40,9 +39,9 @@ class OwnRelay:
     """This node's relay: `relay.kind: node`. Pure: it depends on what it is made of alone."""
 
     def __init__(
-        self, snapshot: Snapshot, facts: Facts, config: Config, published: Publications, capacity: Capacity
+        self, snapshot: Snapshot, facts: Facts, config: Config, owners: Owners, capacity: Capacity
     ) -> None:
-        self._published = published
+        self._owners = owners
         self._capacity = capacity
         self._config = config
         # This node's address per family: its Node object's first, else that of outgoing connections.
@@ -126,7 +125,9 @@ class OwnRelay:
         return address
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
-        found = obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
+        found = None
+        if eligible.redirected:
+            found = self._owners.obstacle(match, ref, self._facts.api_servers)
         holder, options = NODE_PORTS.get(match.port), self._config.load_balancers
         if match.port in options.node_port_range.ports:
             holder = "kube-proxy (loadBalancers.nodePortRange: it answers health checks there)"
@@ -186,13 +187,13 @@ class ExistingRelay:
         snapshot: Snapshot,
         facts: Facts,
         config: Config,
-        published: Publications,
+        owners: Owners,
         eligible: Mapping[ObjectRef, Eligible],
     ) -> None:
         self._path = config.relay.service.path
         self._service = snapshot.relay_service
         self._endpoints = snapshot.relay_endpoints
-        self._published = published
+        self._owners = owners
         self._facts = facts
         self._eligible = eligible
         self._plans = {ref: self._plan(ref, each) for ref, each in eligible.items()}
@@ -219,7 +220,7 @@ class ExistingRelay:
             for port in eligible.plain_ports
         ]
         obstacles = {
-            match: obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
+            match: self._owners.obstacle(match, ref, self._facts.api_servers) if eligible.redirected else None
             for match in eligible.endpoints
         }
         chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
