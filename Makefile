@@ -102,8 +102,8 @@ test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
 RELEASES ?= 12
-test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", emulated: docs/development.md (as root)
-	@scripts/install-packages packages/machines.txt
+test-kernels: ## the demo and a list of tests on the kernel of Debian 12, or RELEASES="11 12 13", or ARCHITECTURE=arm64, emulated: docs/development.md (as root)
+	@scripts/install-packages packages/machines.txt $(wildcard packages/machines-$(ARCHITECTURE).txt)
 	@tests/testbed/kernels/machine $(RELEASES)
 
 CUTS ?= 50
