@@ -38,6 +38,18 @@ class _Loader(yaml.CSafeLoader):
             raise yaml.MarkedYAMLError(problem="too large a number", problem_mark=node.start_mark)
         return value
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return what the mapping holds. Raises yaml.YAMLError if a key is in it twice: which is meant?"""
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(made) < len(node.value):
+            seen: set[Any] = set()
+            for key, _ in node.value:
+                if (value := self.construct_object(key)) in seen:
+                    text = f"{key.value!r} is given twice"
+                    raise yaml.MarkedYAMLError(problem=text, problem_mark=key.start_mark)
+                seen.add(value)
+        return made
+
 
 _Loader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+0123456789"))
 _Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)

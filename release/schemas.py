@@ -37,11 +37,11 @@ from nodeagent.config.option_types import (
     DnsServer,
     InterfaceName,
     InterfacePattern,
-    ListenAddress,
     PodNetwork,
     PortRange,
     RelayRange4,
     RelayRange6,
+    TelemetryAddress,
 )
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import HOSTNAME, LONGEST_HOSTNAME
@@ -72,7 +72,7 @@ _TEXTS: dict[type, Schema] = {
     DnsServer: {"examples": ["192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:5353"], "minLength": 2},
     InterfaceName: {"pattern": "^[A-Za-z0-9_.-]{1,15}$"},
     InterfacePattern: {"pattern": r"^([A-Za-z0-9_.-]{1,15}|[A-Za-z0-9_.-]{1,14}\*)$"},
-    ListenAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},
+    TelemetryAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},
     AddressRange: {
         "pattern": f"^({_IPV4}(/{_LENGTH4})?|{_IPV6}(/{_LENGTH6})?)$",
         "examples": ["203.0.113.0/24", "2001:db8::/32"],

@@ -263,17 +263,22 @@ def uninstall(  # noqa: PLR0913 - the options
         show([what])
 
     with invocation.connect(kubeconfig) as connection:
+
+        def delete(workload: ObjectRef) -> bool:
+            left = deadline - time.monotonic()
+            return delete_and_wait(connection, workload, left, lambda waiting: show([waiting]))
+
         try:
             if coredns_deployment:
-                if delete_and_wait(connection, coredns_deployment, deadline - time.monotonic()):
+                if delete(coredns_deployment):
                     report(f"{coredns_deployment}: deleted")
                 for edit in clean_up(connection, options):
                     report(f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}")
             what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
-            if delete_and_wait(connection, daemonset, deadline - time.monotonic()):
+            if delete(daemonset):
                 what = "deleted; its pods have ended"
             report(f"{daemonset}: {what}")
-            if relay_daemonset and delete_and_wait(connection, relay_daemonset, deadline - time.monotonic()):
+            if relay_daemonset and delete(relay_daemonset):
                 report(f"{relay_daemonset}: deleted; its pods have ended")
         except SourceError as error:
             left = "the rest is left: run it again" if removed else "nothing was removed"

@@ -38,7 +38,7 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
     options = read_config(config)
-    with invocation.connect(kubeconfig) as connection:
+    with invocation.connect(kubeconfig, once=True) as connection:
         found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
     # Not wrapped: it is about lines of a Corefile, and shows them as they are.
     show(coredns_lines(found.desired, found.edits), wrap=False)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nodeagent.cli.terminal import show_error
 from nodeagent.components.node import ActualState, build_components
-from nodeagent.config.option_types import ListenAddress
+from nodeagent.config.option_types import TelemetryAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config, read_config
 from nodeagent.dns.verifier import ask_once
@@ -126,9 +126,9 @@ log_options = _together(
 )
 
 
-def _listen_address(_context: click.Context, _: click.Parameter, text: str | None) -> ListenAddress | None:
+def _listen_address(_context: click.Context, _: click.Parameter, text: str | None) -> TelemetryAddress | None:
     try:
-        return ListenAddress.parse(text) if text else None
+        return TelemetryAddress.parse(text) if text else None
     except ValueError as error:
         raise ConfigError(f"--telemetry-listen: {error}") from error
 
@@ -155,11 +155,11 @@ def timeout_option(most: float, default: float, text: str) -> _Decorator:
     return option("--timeout", type=_Seconds(1, most), metavar="SECONDS", default=default, help=text)
 
 
-def connect(kubeconfig: Path | None) -> "Connection":
+def connect(kubeconfig: Path | None, *, once: bool = False) -> "Connection":
     """Return the connection that --kubeconfig and --context choose; see `connection.connect`."""
     from nodeagent.sources.kubernetes.connection import connect as connected  # noqa: PLC0415 - with a cluster
 
-    return connected(kubeconfig, context=click.get_current_context().meta[CONTEXT_KEY])
+    return connected(kubeconfig, context=click.get_current_context().meta[CONTEXT_KEY], once=once)
 
 
 def object_option(
@@ -270,7 +270,7 @@ class Invocation(Struct, frozen=True):
             return ClusterAnswers(why=dict.fromkeys(("dns", "policy_api"), why))
         from nodeagent.sources.kubernetes.single_requests import ask_cluster  # noqa: PLC0415 - the same
 
-        with connect(self.kubeconfig) as connection:
+        with connect(self.kubeconfig, once=True) as connection:
             return ask_cluster(connection)
 
     def _observe(self, *, whole: bool = False) -> tuple[Snapshot, list[tuple[str, int]]]:
@@ -280,7 +280,7 @@ class Invocation(Struct, frozen=True):
             return read_manifests(self.manifests, self.node_name, service), []
         from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
 
-        with connect(self.kubeconfig) as connection:
+        with connect(self.kubeconfig, once=True) as connection:
             hostnames = whole or self.config.hosts.enabled
             found = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)
             return found, [connection.server]

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from msgspec import Meta
 
 from nodeagent.model.addresses import HOSTNAME, LONGEST_HOSTNAME, Endpoint, IPNetwork
+from nodeagent.model.desired import HEALTH
 
 DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
@@ -180,6 +181,15 @@ class ListenAddress(_Text):
             return None
         host, _, port = self.rpartition(":")
         return Endpoint(ip_address(host.strip("[]")), int(port))
+
+
+class TelemetryAddress(ListenAddress):
+    """Where the agent listens: anywhere but on the port that the relay needs at any address."""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.endpoint and self.endpoint.port == HEALTH.port:
+            raise ValueError(f"{self!r}: {HEALTH.port} is the relay's own (health check): choose another")
 
 
 class DnsServer(_Text):

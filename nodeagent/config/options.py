@@ -11,12 +11,12 @@ from nodeagent.config.option_types import (
     DnsServer,
     InterfaceName,
     InterfacePattern,
-    ListenAddress,
     PodNetwork,
     PortNumber,
     PortRange,
     RelayRange4,
     RelayRange6,
+    TelemetryAddress,
 )
 
 
@@ -234,7 +234,7 @@ class TelemetryOptions(Struct, frozen=True, rename="camel"):
             who can reach the address can read hostnames and errors of this node.
     """
 
-    listen: ListenAddress = ListenAddress("127.0.0.1:9467")
+    listen: TelemetryAddress = TelemetryAddress("127.0.0.1:9467")
 
 
 class Config(Struct, frozen=True, rename="camel"):

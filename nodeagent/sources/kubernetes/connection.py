@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from functools import partial
 from http.client import HTTPException
+from math import inf
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Literal, Self
@@ -43,6 +44,9 @@ from nodeagent.typed_values import from_json
 
 _CONNECT_SECONDS = 10.0
 """Until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
+_ANSWER_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
+"""What a command that reads once waits for one answer, and for all of them."""
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _JSON = "application/json"
 _FAILURES = (HTTPError, ApiException, OSError, HTTPException, ValueError)
@@ -63,17 +67,23 @@ _LARGEST_OUTPUT = 16 << 20
 
 
 def connect(
-    file: Path | None = None, environment: Mapping[str, str] = os.environ, *, context: str = ""
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    context: str = "",
+    once: bool = False,
 ) -> "Connection":
     """Find the API server and the credentials; make no connection yet (an exec plugin is run, though).
+
+    `once`: a person waits, for all that is read, at most a minute.
 
     Without a kubeconfig: the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else $KUBECONFIG, else
     ~/.kube/config, as kubectl does it. Raises SourceError, which names the file.
     """
     if file is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
-        return Connection(partial(service_account, environment))
+        return Connection(partial(service_account, environment), once=once)
     path = str(file) if file else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return Connection(partial(kubeconfig, path, context))
+    return Connection(partial(kubeconfig, path, context), once=once)
 
 
 class Connection:
@@ -83,7 +93,8 @@ class Connection:
     `bytes_read` are those of answers' bodies, as they came over the wire (lists are compressed).
     """
 
-    def __init__(self, load: Callable[[], ApiClient]) -> None:
+    def __init__(self, load: Callable[[], ApiClient], *, once: bool = False) -> None:
+        self._until = time.monotonic() + _PATIENCE_SECONDS if once else inf
         self._load = load
         self._lock = threading.Lock()
         self._client = load()
@@ -115,7 +126,13 @@ class Connection:
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
-        return self._exchange(self._request(verb, path, query, headers), timeout)
+        request = self._request(verb, path, query, headers)
+        if self._until < inf:
+            timeout = min(timeout, _ANSWER_SECONDS, self._until - time.monotonic())
+        if timeout <= 0:
+            words = f"not asked: other answers took {_PATIENCE_SECONDS:.0f} s; try again"
+            raise UnreachableError(f"{request}: {words}")
+        return self._exchange(request, timeout)
 
     def get_text(self, path: str, query: Mapping[str, str], timeout: float) -> bytes:
         """Read something that is not JSON, a container's log; as `get_json` else."""

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.incluster_config import InClusterConfigLoader
-from kubernetes.config.kube_config import ConfigNode, KubeConfigMerger
+from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 from urllib3 import HTTPHeaderDict, disable_warnings
 from urllib3.util.ssl_ import create_urllib3_context
@@ -26,6 +27,8 @@ from yaml import YAMLError
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.yaml_loader import yaml_problem
+
+_LOG = logging.getLogger(__name__)
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
@@ -40,6 +43,10 @@ _WORDS = (
 _SERVER = re.compile(r"https?://([^/@\s]*@)?(\[[^]/\s]+\]|[^]/:@[\s]+)(:\d+)?(/\S*)?$")
 _SILENT_MILLISECONDS = 45_000
 """After which a connection whose other end confirms nothing, neither data nor keepalives, counts as lost."""
+_LARGEST_FILES = 4 << 20
+"""Bytes of a kubeconfig, of which the client reads 400 kB a second."""
+_PATIENCE_SECONDS = 5.0
+"""After which the log names the plugin for which this process waits; it may itself wait for a login."""
 _MOST_IDLE = 4
 """Connections that are kept for the next request."""
 
@@ -60,14 +67,18 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
     Several files, joined by colons, are merged. Raises SourceError, which names them.
     """
     with _configuration(files, "Correct it, or pass another: --kubeconfig FILE") as made:
-        if not any(Path(file).expanduser().exists() for file in files.split(":")):
+        paths = [path for file in files.split(":") if (path := Path(file).expanduser()).exists()]
+        if not paths:
             advice = "Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG"
             raise _UnusableError("there is no such file", f"{advice} (k3s: /etc/rancher/k3s/k3s.yaml)")
+        if sum(path.stat().st_size for path in paths) > _LARGEST_FILES:
+            advice = "Pass a smaller one: --kubeconfig FILE"
+            raise _UnusableError(f"it has more than {_LARGEST_FILES} bytes", advice)
         merged = KubeConfigMerger(files).config
         _check_context(merged, context)
         user = _user(merged, context)
         with _plugin_errors(user):
-            config.load_kube_config(files, context or None, made, persist_config=False)
+            KubeConfigLoader(merged, context or None, config_base_path=None).load_and_set(made)
         return new_client(made, _impersonation(user))
 
 
@@ -90,7 +101,10 @@ def _check_context(merged: ConfigNode, context: str) -> None:
 
 @contextmanager
 def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
-    """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without."""
+    """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without.
+
+    One that has not answered yet is named in the log: nothing else says what is waited for.
+    """
     command = (user.get("exec") or {}).get("command")
     if command and not shutil.which(command):
         raise _UnusableError(f"its user needs {command}, which can't be found or run", "Install it")
@@ -100,10 +114,16 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
         said.append(record.getMessage())
         return False
 
+    words = "Waiting for the kubeconfig's plugin %s, which has not answered for %d s (Ctrl-C: give up)"
+    waiting = threading.Timer(_PATIENCE_SECONDS, _LOG.warning, (words, command, _PATIENCE_SECONDS))
+    waiting.daemon = True
     logging.getLogger().addFilter(noted)
+    if command:
+        waiting.start()
     try:
         yield
     finally:
+        waiting.cancel()
         logging.getLogger().removeFilter(noted)
     if command and said:
         raise _UnusableError(

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -200,21 +200,24 @@ def _is_terminating(connection: "Connection", namespace: str) -> bool:
     return False
 
 
-def delete_and_wait(connection: "Connection", workload: ObjectRef, seconds: float) -> bool:
+def delete_and_wait(
+    connection: "Connection", workload: ObjectRef, seconds: float, say: Callable[[str], object]
+) -> bool:
     """Delete a workload; return once neither it nor a pod of it exists, and whether there was one.
 
-    RBAC: get and delete this object by name.
+    `say` gets a sentence about what is waited for. RBAC: get and delete this object by name.
 
     Raises SourceError if the API server denies it, or if pods still exist after that time: a second call
     continues to wait.
     """
     deadline = time.monotonic() + seconds
     try:
-        connection.write("delete", object_path(workload), _FOREGROUND)
+        connection.write("delete", object_path(workload), _FOREGROUND, timeout=max(1.0, min(10.0, seconds)))
     except NotFoundError as error:
         if error.object_name != workload.name:
             raise
         return False
+    say(f"{workload}: is being deleted; waiting for its pods to end, for at most {seconds:.0f} s")
     while time.monotonic() < deadline:
         try:
             connection.get_json(object_path(workload), timeout=10.0)

@@ -1,12 +1,15 @@
 import gzip
 import socket
+import time
+from pathlib import Path
 
 import pytest
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes import connection as connection_module
 from nodeagent.sources.kubernetes import errors, listing
-from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 from tests.apiserver import ApiServer, faults, objects
 
@@ -52,16 +55,28 @@ def test_connections_are_used_again(
     assert opened == [("127.0.0.1", api.port)]
 
 
+def test_a_command_that_reads_once_waits_for_an_answer_and_for_all_of_them_no_longer_than_it_says(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(connection_module, "_PATIENCE_SECONDS", 0.5)
+    api.faults.add(faults.Hold(), path=SERVICES, times=None)
+    with connect(api.write_kubeconfig(tmp_path / "config"), once=True) as connection:
+        for words in ("no answer in time", "not asked: other answers took"):
+            refused(connection, errors.UnreachableError, words)
+            time.sleep(0.5)
+
+
 def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connection) -> None:
     """Otherwise `uninstall` would report success. While the pods end, it goes on waiting."""
     api.store.create(objects.daemon_set("agents"))
     workload = ObjectRef("DaemonSet", "kube-system", "agents")
     api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=["delete"])
     with pytest.raises(errors.NotFoundError):
-        delete_and_wait(connection, workload, 5.0)
+        delete_and_wait(connection, workload, 5.0, lambda _: None)
     api.faults.add(faults.Answer(404), path="*/daemonsets/agents", verbs=["get"], times=None)
     with pytest.raises(SourceError, match="its pods did not end within 2 s"):
-        delete_and_wait(connection, workload, 2.0)
+        delete_and_wait(connection, workload, 2.0, lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,27 @@ def test_a_token_is_read_again_once_it_is_refused_or_has_expired(
         assert kinds(connection) == LIST
 
 
+def test_a_plugin_that_is_waited_for_is_named(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 0.1)
+    user = user_by("exec", tmp_path)
+    (tmp_path / "token").write_text("old", encoding="utf-8")
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
+    connect(kubeconfig).close()
+    assert not caplog.messages
+    plugin = tmp_path / "plugin"
+    plugin.write_text(plugin.read_text("utf-8").replace("cd", "sleep 0.5\ncd"), encoding="utf-8")
+    connect(kubeconfig).close()
+    assert f"Waiting for the kubeconfig's plugin {plugin}" in caplog.text
+
+
+def test_a_kubeconfig_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(b"#" * 5_000_000)
+    with pytest.raises(SourceError, match="it has more than 4194304 bytes"):
+        connect(tmp_path / "config")
+
+
 def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
     kubeconfig = api.write_kubeconfig(tmp_path / "config")
     api.access.require_token("secret")
