@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.cases import cases_of
 from tests.daemonset.manifests import DEPLOYMENTS, deployed
 
 from .access import ANONYMOUS, DEFAULT_USER
@@ -11,6 +12,8 @@ from .answers import APPLY
 from .resources import Object
 from .servers import WRONG, Server
 from .wire import exchange, request
+
+CASES = cases_of(__file__, "cases.yaml")
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -36,60 +39,19 @@ def granted(server: Server) -> Server:
     return server
 
 
-DEFAULT, KUBE_SYSTEM = "/api/v1/namespaces/default", "/apis/apps/v1/namespaces/kube-system"
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ("GET /api/v1/services", 200),
-        (f"GET {DEFAULT}/services", 200),
-        (f"GET {DEFAULT}/services/web", 403),
-        # resourceNames: by path, or by the fieldSelector that names exactly this object.
-        ("GET /api/v1/nodes/n1", 404),
-        ("GET /api/v1/nodes/n2", 403),
-        ("GET /api/v1/nodes", 403),
-        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn1", 200),
-        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn2", 403),
-        ("GET /api/v1/nodes?fieldSelector=metadata.name%3Dn2&watch=1", 403),
-        ("DELETE /apis/networking.k8s.io/v1/namespaces/default/ingresses/x", 404),
-        # A Role holds in its namespace alone.
-        (f"GET {KUBE_SYSTEM}/daemonsets/a", 404),
-        ("GET /apis/apps/v1/namespaces/default/daemonsets/a", 403),
-        (f"POST {DEFAULT}/events", 403),
-        # Every authenticated user may read what exists, and nothing else that is not an object.
-        ("GET /apis", 200),
-        ("GET /version", 200),
-        ("GET /apis/networking.k8s.io/v1", 200),
-        ("GET /metrics", 403),
-        ("GET /nothing", 403),
-        ("GET /api/v1/wonders", 403),
-    ],
-)
+@pytest.mark.parametrize(("asked", "code"), CASES["roles"])
 def test_roles_hold_exactly(granted: Server, asked: str, code: int) -> None:
     method, path = asked.split()
     body = {"metadata": {"name": "x"}} if method == "POST" else None
     assert exchange(granted.limited, method, path, body)[0] == code
 
 
-@pytest.mark.parametrize(
-    ("asked", "subject", "action"),
-    [
-        (
-            "GET /apis/apps/v1/deployments",
-            "deployments.apps",
-            'list resource "deployments" in API group "apps"',
-        ),
-        (f"GET {DEFAULT}/services/web", 'services "web"', 'get resource "services" in API group ""'),
-        ("PATCH /api/v1/nodes/n1/status", 'nodes "n1"', 'patch resource "nodes/status" in API group ""'),
-        (f"GET {DEFAULT}/pods/x/exec", 'pods "x"', 'get resource "pods/exec" in API group ""'),
-    ],
-)
+@pytest.mark.parametrize(("asked", "subject", "action"), CASES["forbidden"])
 def test_what_no_rule_allows_is_forbidden(granted: Server, asked: str, subject: str, action: str) -> None:
     method, path = asked.split()
     status, refused = request(granted.limited, method, path, {} if method == "PATCH" else None)
     assert (status, refused["reason"], refused["code"]) == (403, "Forbidden", 403)
-    where = 'in the namespace "default"' if DEFAULT in asked else "at the cluster scope"
+    where = 'in the namespace "default"' if "/namespaces/default" in asked else "at the cluster scope"
     assert refused["message"] == f'{subject} is forbidden: User "{DEFAULT_USER}" cannot {action} {where}'
 
 

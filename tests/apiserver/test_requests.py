@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.cases import cases_of
+
 from . import objects
 from .answers import APPLY
 from .resources import Object
@@ -147,26 +149,8 @@ def test_large_lists_are_compressed_for_clients_that_ask(server: Server, place: 
 
 # What does not make sense
 
-NO_RESOURCE = "404 NotFound: the server could not find the requested resource"
-NO_FIELD = '"spec.type" is not a known field selector: only "metadata.name", "metadata.namespace"'
-IN_PLACE = "/api/v1/namespaces/{place}"
 
-
-@pytest.mark.parametrize(
-    ("asked", "refusal"),
-    [
-        ("GET /api/v1/wonders", NO_RESOURCE),
-        (f"GET {IN_PLACE}/configmaps/x/status", NO_RESOURCE),
-        (f"GET {IN_PLACE}/configmaps/x", '404 NotFound: configmaps "x" not found'),
-        (
-            "GET /apis/networking.k8s.io/v1/namespaces/{place}/ingresses/x",
-            '404 NotFound: ingresses.networking.k8s.io "x" not found',
-        ),
-        ("GET /api/v1/configmaps?fieldSelector=spec.type%3Dx", f"400 BadRequest: {NO_FIELD}"),
-        (f"POST {IN_PLACE}-no/configmaps", '404 NotFound: namespaces "place-'),
-        (f"POST {IN_PLACE}/configmaps", '409 AlreadyExists: configmaps "held" already exists'),
-    ],
-)
+@pytest.mark.parametrize(("asked", "refusal"), cases_of(__file__, "cases.yaml")["refusals"])
 def test_refusals(server: Server, place: Place, asked: str, refusal: str) -> None:
     place.create("configmaps", config_map("held"))
     method, target = asked.format(place=place.name).split(" ")

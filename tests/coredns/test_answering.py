@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from nodeagent.coredns.managed_block import by_templates, with_blocks
 from tests.apiserver.listener import free_ports
+from tests.cases import cases_of
 from tests.coredns import corpus
 from tests.coredns.real import COREDNS, ask, serving
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
+from tests.coredns.resolving import PASSED_ON, model_answer
 
 ONE, TWO, SIX = (ip_address(text) for text in ("169.254.66.17", "169.254.66.42", "fd68:6169:7270::11"))
 ANSWERS = {
@@ -25,35 +26,7 @@ ANSWERS = {
     "*.apps.example.com": (ONE,),
     "pinned.apps.example.com": (TWO,),
 }
-CASES = [
-    ("app.example.com", "A", "169.254.66.17"),
-    ("app.example.com", "AAAA", NO_RECORDS),
-    ("app.example.com", "HTTPS", NO_RECORDS),
-    ("example.com", "A", "169.254.66.17"),
-    ("both.example.com", "A", "169.254.66.17"),
-    ("both.example.com", "AAAA", "fd68:6169:7270::11"),
-    ("other.example.org", "A", "169.254.66.42"),
-    ("intranet", "A", "169.254.66.42"),
-    ("any.apps.example.com", "A", "169.254.66.17"),
-    ("any.apps.example.com", "AAAA", NO_RECORDS),
-    ("dbs.apps.example.com", "A", "169.254.66.17"),
-    ("pinned.apps.example.com", "A", "169.254.66.42"),
-]
-NEIGHBOURS = [
-    ("example.com", "MX"),
-    ("app.example.com", "TXT"),
-    ("app.example.net", "A"),
-    ("xapp.example.com", "A"),
-    ("a.app.example.com", "A"),
-    ("appxexample.com", "A"),
-    ("app.example.com.example.org", "A"),
-    ("app.example.com.default.svc.cluster.local", "A"),
-    ("apps.example.com", "A"),
-    ("a.b.apps.example.com", "A"),
-    ("com", "A"),
-    ("kubernetes.default.svc.cluster.local", "A"),
-]
-
+CASES = cases_of(__file__, "cases.yaml")
 
 # What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
 # server block of its own: a `template` for every name would run before `hosts`, in any order.
@@ -97,8 +70,8 @@ def answer_to(
 @pytest.mark.parametrize(
     ("name", "kind", "answer"),
     [
-        *CASES,
-        *((*neighbour, PASSED_ON) for neighbour in NEIGHBOURS),
+        *CASES["answered"],
+        *((*neighbour, PASSED_ON) for neighbour in CASES["neighbours"]),
         ("unrelated.example.net", "A", "192.0.2.99"),
     ],
 )

@@ -14,6 +14,7 @@ from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.parsing import CorefileError, own_names, parse
 from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
+from tests.cases import cases_of
 from tests.coredns import corpus
 from tests.coredns.corpus import INGRESS, RELAY, SERVICE, desired
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, model_answer
@@ -259,18 +260,7 @@ def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> No
         decide(PLAN, {MAIN: {"x": "", "corefile": ""}}, CONFIG, adopt=False)
 
 
-@pytest.mark.parametrize(
-    ("rule", "taken"),
-    [
-        ("rewrite name regex (.*)\\.example\\.com {1}.x", True),
-        ("rewrite stop name suffix .example.com .example.net", True),
-        ("rewrite continue name prefix app. other.", True),
-        ("rewrite stop {\n        name substring example.com x.y\n    }", True),
-        ("rewrite name regex ^mail[.] x.y", False),
-        ("rewrite name regex ( x.y", False),
-        ("rewrite type ANY HINFO", False),
-    ],
-)
+@pytest.mark.parametrize(("rule", "taken"), cases_of(__file__, "cases.yaml")["rewrites"])
 def test_a_rewrite_by_pattern_that_takes_a_name_first_is_named_with_its_line(rule: str, taken: bool) -> None:  # noqa: FBT001
     corefile = f".:53 {{\n    {rule}\n    forward . /etc/resolv.conf\n    reload\n}}\n"
     decided = decide(PLAN, {"kube-system/coredns": {"Corefile": corefile}}, CONFIG, adopt=False)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nodeagent.coredns.managed_block import BEGIN, END, blocks_of, with_blocks, without_blocks
 from nodeagent.coredns.parsing import CorefileError, lex, parse
+from tests.cases import cases_of
 from tests.coredns import corpus
 
 _WORDS = st.one_of(
@@ -130,18 +131,7 @@ def test_a_marker_without_its_twin_is_refused_with_its_line(text: str, line: int
         without_blocks(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("example.com {\n errors\n}\n", "no server block serves the zone '.'"),
-        (". { }\n", "is on one line"),
-        (".:53 {\n errors\n", "line 1: its brace is never closed"),
-        (".:53 {\n cache {\n }\n", "line 1: its brace is never closed"),
-        (".:53 {\n cache {\n", "line 2: the block of cache is never closed"),
-        (".:53 {\n errors }\n", "line 2: a closing brace without"),
-        (".:53, {\n errors\n}\n", "line 1: a server block without an address"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), cases_of(__file__, "cases.yaml")["refused"])
 def test_what_coredns_would_not_take_is_refused(text: str, why: str) -> None:
     with pytest.raises(CorefileError, match=why):
         with_blocks(text, LINES)

@@ -3,28 +3,11 @@
 import pytest
 
 from nodeagent.coredns.parsing import lex, parse
+from tests.cases import cases_of
 from tests.coredns import corpus
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a b\tc\nd", ["a", "b", "c", "d"]),
-        ('a "b c" d', ["a", "b c", "d"]),
-        (r'"a \" b \n \\"', [r"a " + '"' + r" b \n \\"]),
-        ('"open to the end', ["open to the end"]),
-        ('a "', ["a"]),
-        ('""', [""]),
-        ('"a"b', ["a", "b"]),
-        ('a"b c"', ['a"b', 'c"']),
-        ("a # b c\nd", ["a", "d"]),
-        ("a#b c\nd", ["a", "c", "d"]),
-        ("a\r\nb\rc", ["a", "bc"]),
-        ("\ufeffa", ["a"]),
-        ("a\u00a0b\u2003c", ["a", "b", "c"]),
-        ("{$A}{%B%}", ["{$A}{%B%}"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), cases_of(__file__, "cases.yaml")["words"])
 def test_words(text: str, words: list[str]) -> None:
     assert [token.text for token in lex(text)[0]] == words
 

@@ -46,6 +46,7 @@ from nodeagent.model.objects import (
 )
 from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.planner import plan
+from tests.cases import cases_of
 
 TENANT = "tenant"
 OTHERS = ("ingress", "team", "zoo")
@@ -321,35 +322,7 @@ def _unique(found: list[_Object]) -> tuple[_Object, ...]:
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 NAMES = ("blue", "green", "red", "white")
-ABSURD_HOSTS = (
-    "",
-    ".",
-    "..",
-    "*",
-    "*.",
-    "*.*.example.com",
-    "a..example.com",
-    "-a.example.com",
-    "a-.example.com",
-    "_dmarc.example.com",
-    "two words.example.com",
-    "line\nbreak.example.com",
-    "nul\0.example.com",
-    "tab\t.example.com",
-    "escape\x1b[2J.example.com",
-    "comment#.example.com",
-    "\U0001f60a.example.com",
-    "b\u00fccher.example.com",
-    "\u212aelvin.example.com",
-    "127.0.0.1",
-    "1.2.3",
-    "7",
-    "a.example.7",
-    "[::1]",
-    "::1",
-    "x" * 64 + ".example.com",
-    "x." * 150 + "com",
-)
+ABSURD_HOSTS = (*cases_of(__file__, "cases.yaml")["absurd"], "x" * 64 + ".example.com", "x." * 150 + "com")
 
 ANNOTATIONS = (
     EXCLUDE,

@@ -14,34 +14,12 @@ from nodeagent.model.desired import DecisionStatus, LoadBalancerDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, by_age
 from nodeagent.plan.balancers.capacity import allocate
+from tests.cases import cases_of
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
 @pytest.mark.parametrize(
-    ("limits", "listed", "codes", "reason"),
-    [
-        # In total: what does not fit leaves its room to a smaller one behind it.
-        (
-            "listeners: 5",
-            "",
-            {"team-a/old": "", "team-b/next": "", "team-c/late": "TooManyListeners", "team-d/small": ""},
-            "its 2 listeners would exceed the 5 of a node (limits.listeners)",
-        ),
-        # HAProxy's descriptors don't know who is trusted, but the listed come first.
-        (
-            "listeners: 2",
-            "{namespace: team-b, name: listed}",
-            {"team-a/old": "TooManyListeners", "team-b/listed": ""},
-            "of a node (limits.listeners)",
-        ),
-        (
-            "listenersPerNamespace: 3",
-            "",
-            {"team-a/one": "", "team-a/two": "TooManyListeners", "team-a/small": "", "team-b/young": ""},
-            "would exceed the 3 of namespace team-a (limits.listenersPerNamespace)",
-        ),
-        ("listenersPerNamespace: 2", "{namespace: a, name: one}", {"a/one": "", "a/two": ""}, ""),
-    ],
+    ("limits", "listed", "codes", "reason"), cases_of(__file__, "cases.yaml")["listeners"]
 )
 def test_listeners_are_those_of_the_oldest_load_balancers(
     limits: str, listed: str, codes: dict[str, str], reason: str

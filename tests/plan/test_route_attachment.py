@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
 from nodeagent.plan.names.route_claims import Parents, common_hostnames, selects
+from tests.cases import cases_of
 from tests.plan.made_up import (
     ALL,
     SAME,
@@ -136,24 +137,7 @@ def test_label_rules_are_those_of_kubernetes(
     assert selects([rule, LabelRule("missing", "Exists")], labels) is False
 
 
-@pytest.mark.parametrize(
-    ("kind", "protocol", "kinds", "taken"),
-    [
-        ("HTTPRoute", "HTTP", (), True),
-        ("HTTPRoute", "HTTPS", (), True),
-        ("GRPCRoute", "HTTP", (), True),
-        ("GRPCRoute", "HTTPS", (), True),
-        ("TLSRoute", "TLS", (), True),
-        ("HTTPRoute", "TLS", (), False),
-        ("TLSRoute", "HTTPS", (), False),
-        ("HTTPRoute", "TCP", (), False),
-        ("HTTPRoute", "HTTPS", ("GRPCRoute",), False),
-        ("GRPCRoute", "HTTPS", ("GRPCRoute",), True),
-        ("TLSRoute", "HTTPS", ("TLSRoute",), False),
-        ("HTTPRoute", "example.com/quic", (), False),
-        ("HTTPRoute", "example.com/quic", ("HTTPRoute",), True),
-    ],
-)
+@pytest.mark.parametrize(("kind", "protocol", "kinds", "taken"), cases_of(__file__, "cases.yaml")["kinds"])
 def test_a_listener_takes_the_kinds_of_its_protocol_that_it_lists(
     kind: str, protocol: str, kinds: tuple[str, ...], *, taken: bool
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nodeagent.model.objects import ControllerRoute
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.objects.kinds import hosts_in_rule
+from tests.cases import cases_of
 
 
 def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[ControllerRoute, ...]:
@@ -59,33 +60,7 @@ def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec:
     assert found.hosts == ()
 
 
-@pytest.mark.parametrize(
-    ("rule", "hosts"),
-    [
-        ("Host(`a.example.com`)", ["a.example.com"]),
-        ('Host("a.example.com")', ["a.example.com"]),
-        ("Host(`a.example.com`) || Host(`b.example.com`)", ["a.example.com", "b.example.com"]),
-        ("Host(`a.example.com`, `b.example.com`)", ["a.example.com", "b.example.com"]),  # Traefik v2
-        ("Host(`a.example.com`) && PathPrefix(`/x`)", ["a.example.com"]),
-        ("(Host(`a.com`) || HostHeader(`b.com`)) && Path(`/`)", ["a.com", "b.com"]),
-        ("HostSNI(`a.example.com`)", ["a.example.com"]),
-        ("host(`a.example.com`)", ["a.example.com"]),
-        ("Host ( `a.example.com` )\n||  Host(`a.example.com`)", ["a.example.com"]),
-        ("HostSNI(`*`)", []),
-        ("HostRegexp(`^.+[.]example[.]com$`)", []),
-        ("HostRegexp(`{sub:[a-z]+}.example.com`) || Host(`a.example.com`)", ["a.example.com"]),
-        ("PathPrefix(`/Host(x)`)", []),
-        ("Headers(`X-Host`, `Host(a)`) && Host(`b.example.com`)", ["b.example.com"]),
-        ("!Host(`a.example.com`)", []),
-        ("!Host(`a.example.com`) && Host(`b.example.com`)", ["b.example.com"]),
-        ("!(Host(`a.com`) || Host(`b.com`)) || Host(`c.com`)", ["c.com"]),
-        ("!(PathPrefix(`/x`) || !Host(`a.example.com`))", ["a.example.com"]),
-        ("Host(`a.example.com`", ["a.example.com"]),
-        (")))Host(`a.example.com`)", ["a.example.com"]),
-        ("Host(`a.example.com)", []),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("rule", "hosts"), cases_of(__file__, "cases.yaml")["rules"])
 def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
     assert list(hosts_in_rule(rule)) == hosts
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodeagent.model.objects import IngressClass, ServicePort, Snapshot
+from tests.cases import cases_of
 from tests.sources.test_manifests import ingress, load_balancer, only_service, read
 
 
@@ -132,40 +133,15 @@ spec: {{controller: k8s.io/ingress-nginx}}"""
     )
 
 
-_GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
-_EG = "gateway.envoyproxy.io/owning-gateway"
-
-
-@pytest.mark.parametrize(
-    ("namespace", "labels", "expected"),
-    [
-        # Envoy Gateway in its own namespace, for Gateways of any.
-        ("envoy-gateway-system", {f"{_EG}-name": "public", f"{_EG}-namespace": "infra"}, ("public", "infra")),
-        # In the Gateway's namespace, it sets both kinds (1.5 and later).
-        (
-            "infra",
-            {f"{_EG}-name": "public", f"{_EG}-namespace": "infra", _GATEWAY_NAME: "public"},
-            ("public", ""),
-        ),
-        # NGINX Gateway Fabric, Istio, Cilium and others: in the Gateway's namespace.
-        ("infra", {_GATEWAY_NAME: "public"}, ("public", "")),
-        # Merged Gateways have the name of their class alone.
-        ("envoy-gateway-system", {"gateway.envoyproxy.io/owning-gatewayclass": "eg"}, (None, "")),
-        ("envoy-gateway-system", {f"{_EG}-name": "public"}, (None, "")),
-        ("envoy-gateway-system", {f"{_EG}-name": "", f"{_EG}-namespace": "infra"}, (None, "")),
-        # Another tenant's Service for the Gateway of others.
-        ("tenant", {f"{_EG}-name": "public", f"{_EG}-namespace": "infra"}, (None, "")),
-        ("infra", {}, (None, "")),
-    ],
-)
+@pytest.mark.parametrize(("namespace", "labels", "expected"), cases_of(__file__, "cases.yaml")["gateways"])
 def test_whose_gateway_a_service_was_made_for(
-    tmp_path: Path, namespace: str, labels: dict[str, str], expected: tuple[str | None, str]
+    tmp_path: Path, namespace: str, labels: dict[str, str], expected: list[str | None]
 ) -> None:
     """As each implementation labels it; no namespace can say so of another one's, but Envoy Gateway's own."""
     found = load_balancer()
     found["metadata"] |= {"labels": labels, "namespace": namespace}
     service = only_service(read(tmp_path, json.dumps(found)))
-    assert (service.gateway, service.gateway_namespace) == expected
+    assert [service.gateway, service.gateway_namespace] == expected
 
 
 def node(name: str, **spec: object) -> dict[str, Any]:

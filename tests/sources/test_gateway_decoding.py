@@ -1,45 +1,17 @@
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeagent.model import objects as model
 from nodeagent.model.objects import GATEWAY_API, GatewayListener, LabelRule, ObjectRef, ParentRef
 from nodeagent.sources.manifests import read_manifests
+from tests.cases import cases_of
 
-GATEWAY = """\
-kind: Gateway
-apiVersion: gateway.networking.k8s.io/v1
-metadata:
-  name: public
-  namespace: infra
-  creationTimestamp: "2024-03-01T10:00:00Z"
-  annotations: {nodeagent.io/exclude: "false", example.com/other: x}
-spec:
-  gatewayClassName: envoy
-  allowedListeners: {namespaces: {from: All}}
-  listeners:
-  - {name: http, port: 80, protocol: HTTP}
-  - name: https
-    port: 443
-    protocol: HTTPS
-    hostname: "*.example.com"
-    tls: {certificateRefs: [{name: cert}]}
-    allowedRoutes:
-      kinds: [{kind: HTTPRoute}, {group: example.com, kind: Special}]
-      namespaces:
-        from: Selector
-        selector:
-          matchLabels: {team: web}
-          matchExpressions: [{key: stage, operator: NotIn, values: [test]}, {key: x, operator: Exists}]
-status:
-  addresses:
-  - {type: IPAddress, value: 192.0.2.1}
-  - {value: "2001:db8::1"}
-  - {type: Hostname, value: lb.example.net}
-  - {type: example.com/internal, value: abc}
-"""
+CASES: dict[str, Any] = cases_of(__file__, "cases.yaml")
+GATEWAY, ROUTE = CASES["gateway"], CASES["route"]
 
 
 def read(folder: Path, *documents: str) -> model.Snapshot:
@@ -104,19 +76,6 @@ def test_an_invalid_gateway_is_reported_and_hides_no_other(
     assert told.reason == reason
 
 
-ROUTE = """\
-kind: {kind}
-apiVersion: gateway.networking.k8s.io/{version}
-metadata: {{name: site, namespace: web, generation: 3}}
-spec:
-  hostnames: [a.example.com, "*.b.example.com"]
-  parentRefs:
-  - {{name: public, namespace: infra, sectionName: https}}
-  - {{name: own, port: 80}}
-  - {{name: more, kind: ListenerSet}}
-  - {{name: mesh, kind: Service, group: ""}}
-  rules: [{{backendRefs: [{{name: s, port: 80}}]}}]
-"""
 PARENTS = (
     ParentRef(GATEWAY_API, "Gateway", "infra", "public", "https"),
     ParentRef(GATEWAY_API, "Gateway", "web", "own", None, 80),
@@ -154,20 +113,7 @@ def _status(*said: str) -> str:
     return f"status:\n  parents:{lines}"
 
 
-@pytest.mark.parametrize(
-    ("said", "declined"),
-    [
-        (["False@3"], True),
-        (["False@0"], True),
-        (["False@2"], False),
-        (["True@3"], False),
-        (["Unknown@3"], False),
-        (["True@3", "False@3"], False),
-        (["False@3", "False@3"], True),
-        (["True@2", "False@3"], True),
-        ([], False),
-    ],
-)
+@pytest.mark.parametrize(("said", "declined"), CASES["accepted"])
 def test_a_parent_declines_a_route_if_no_controller_accepts_it_as_it_is_now(
     tmp_path: Path, said: list[str], *, declined: bool
 ) -> None:
