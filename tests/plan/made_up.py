@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 from types import MappingProxyType
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
 from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
@@ -114,6 +114,24 @@ def answered(name: str, *addresses: str) -> Facts:
     """Facts of a node whose DNS server answers for a hostname with these addresses."""
     reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)))
     return replace(FACTS, dns={name: DnsAnswer(reply, reply)})
+
+
+def dns_answer(value: list[str] | str, before: list[str] | None = None) -> DnsAnswer:
+    """What DNS says: addresses, or an outcome such as `nxdomain`; while it is away, what it said before."""
+    if isinstance(value, str):
+        outcome = DnsOutcome(value)
+        reply = DnsReply(outcome, trouble="" if outcome.tells else f"192.0.2.53: {value}")
+    else:
+        reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, value)))
+    return DnsAnswer(reply, reply if reply.outcome.tells else dns_answer(before).latest if before else None)
+
+
+def interface_address(text: str) -> InterfaceAddress:
+    """`198.51.100.11/24 on eth0`; nodeagent's own relay addresses end in `, ours`."""
+    where, _, ours = text.partition(", ")
+    address, _, interface = where.partition(" on ")
+    found = ip_interface(address)
+    return InterfaceAddress(found.ip, found.network.prefixlen, interface, ours=ours == "ours")
 
 
 def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balancers: str = "") -> Config:

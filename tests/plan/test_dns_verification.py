@@ -70,17 +70,11 @@ MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 """What matters in an answer for the first load balancer."""
 
 
-def test_a_hostname_with_other_addresses_is_rejected() -> None:
-    """The answer, and what it should have been; on all nodes in the same words, for Events."""
-    decision = of_name(planned(told("198.51.100.4", "2001:db8::4")), NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NotVerified")
-    assert "198.51.100.4, 2001:db8::4" in decision.reason
+def test_the_reason_of_a_rejected_hostname_is_the_same_on_all_nodes_for_events() -> None:
+    decision = of_name(planned(told("198.51.100.4")), NAME)
+    assert "198.51.100.4" in decision.reason
     assert "198.51.100.4" not in decision.stable_reason
-    for reason in (decision.reason, decision.stable_reason):
-        assert "Service ingress/blue (192.0.2.1)" in reason
-    # Four of many are shown.
-    decision = of_name(planned(told(*(f"198.51.100.{number}" for number in range(1, 8)))), NAME)
-    assert "DNS answers 198.51.100.1, 198.51.100.2, 198.51.100.3, 198.51.100.4 and 3 more," in decision.reason
+    assert "Service ingress/blue (192.0.2.1)" in decision.stable_reason
 
 
 @pytest.mark.parametrize(
@@ -121,18 +115,6 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
         assert of_name(desire, NAME).code == code
 
 
-def test_a_line_or_a_remembered_answer_of_one_load_balancer_does_not_verify_another() -> None:
-    """Otherwise, a fast claim while DNS is unavailable could take over a hostname verified for another."""
-    taker = ingress(NAME, points=(point("192.0.2.2"),))
-    for facts, code in (
-        (knowing(failed(), None, [RELAY]), "DnsTimeout"),
-        (knowing(failed(), told("192.0.2.1"), ()), "NotVerified"),
-    ):
-        taken = desired(service(), GREEN, taker, facts=facts, options=DNS)
-        assert of_name(taken, NAME).code == code
-        assert hosts(taken) == []
-
-
 def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None:
     """An IPv4 load balancer's name is disproven by its A alone; that of one with IPv6 might have an AAAA."""
     assert of_name(planned(told("198.51.100.4", unanswered=[6])), NAME).code == "NotVerified"
@@ -162,14 +144,6 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
     assert desired(service(), claimed, other, options=options).questions == {
         NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)
     }
-
-
-def test_with_verify_allow_nothing_is_asked() -> None:
-    """Nor does an answer count that is there from before."""
-    options = config("hosts: {verify: allow, allow: [example.com]}")
-    desire = desired(service(), ingress(NAME), facts=answered(NAME, "192.0.2.1"), options=options)
-    assert not desire.questions
-    assert of_name(desire, NAME).code == "NotVerified"
 
 
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
@@ -264,29 +238,3 @@ def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(wh
     assert hosts(desired(service(), theirs, old, ingress(NAME), facts=proven, options=options)) == [
         f"{RELAY} {NAME}"
     ]
-
-
-def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
-    """As k3s' ServiceLB publishes them: every node's own hostname resolves to one."""
-    nodes = service(ips=("198.51.100.1", "198.51.100.2"))
-    other_node, own = "node2.example.net", "node1.example.net"
-    dns = {other_node: told("198.51.100.2"), own: told("198.51.100.1"), "late.example.net": failed()}
-    facts = replace(FACTS, dns={name: DnsAnswer(reply, told("198.51.100.1")) for name, reply in dns.items()})
-    claims = ingress(*dns, points=(point("198.51.100.2"),))
-    planned = desired(nodes, claims, facts=facts, options=config("hosts: {verify: dns}"))
-    assert {decision.code for decision in planned.names} == {"ResolvesToNode"}
-    assert hosts(planned) == []
-    allowed = desired(nodes, claims, facts=facts, options=config(f"hosts: {{allow: [{other_node}]}}"))
-    assert hosts(allowed) == [f"{relay_of(allowed)[4]} {other_node}"]
-
-
-def test_a_wildcard_for_coredns_needs_to_be_allowed() -> None:
-    """A wildcard record verifies none of the explicit hostnames below it."""
-    name = "*.corp.example.com"
-    facts = replace(answered(name, "192.0.2.1"), takes_wildcards=True)
-    for allowed, code in (("", "WildcardNotAllowed"), ("corp.example.com", "Allowed")):
-        planned = desired(
-            service(), ingress(name), facts=facts, options=config(f"hosts: {{allow: [{allowed}]}}")
-        )
-        assert of_name(planned, name).code == code
-        assert bool(planned.hosts) == bool(allowed)

@@ -1,13 +1,16 @@
 """Which names are written to the hosts file, and why the others are not."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
+from nodeagent.model.addresses import canonical, covering, defect
 from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
+from nodeagent.model.objects import PROXY_PROTOCOL
 from tests.plan.made_up import (
     FACTS,
+    answered,
     config,
     desired,
     hosts,
@@ -21,12 +24,6 @@ from tests.plan.made_up import (
 from tests.plan.tenant_worlds import ABSURD_HOSTS
 
 NAME = "www.example.com"
-LOOPBACK = ("localhost", "app.localhost", "localhost.localdomain", "ip6-localhost", "localhost6")
-METADATA = ("metadata.google.internal", "instance-data.ec2.internal")
-CLUSTER_DNS = (
-    *("kubernetes", "kubernetes.default", "kubernetes.default.svc"),
-    *("db.prod.svc", "db.prod.svc.cluster.local", "cluster.local"),
-)
 
 
 @pytest.mark.parametrize("host", [host for host in ABSURD_HOSTS if host[0:1] != "\u212a"], ids=ascii)
@@ -36,81 +33,6 @@ def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
     assert (refused.status, refused.code) == (DecisionStatus.REFUSED, "BadName")
     assert refused.reason.startswith("never written: ")
     assert served.status is DecisionStatus.SERVED
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-@pytest.mark.parametrize("name", ["node1", "api.example.com", *LOOPBACK, *METADATA, *CLUSTER_DNS])
-def test_some_names_are_never_written(name: str) -> None:
-    options = config(f"hosts: {{allow: [{name}]}}")
-    facts = replace(FACTS, api_server_names=frozenset({"api.example.com"}))
-    planned = desired(service(), ingress(name.upper()), facts=facts, options=options)
-    decision = of_name(planned, name)
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NeverWritten")
-    assert hosts(planned) == []
-
-
-def test_the_cluster_domain_is_the_configured_one_and_a_name_below_this_nodes_own_may_be_written() -> None:
-    """Some clusters have another domain; only the node's names themselves are its own."""
-    options = config("hosts: {allow: [k8s.test, cluster.local, node1], clusterDomain: k8s.test}")
-    planned = desired(service(), ingress("a.k8s.test", "a.cluster.local", "app.node1"), options=options)
-    assert of_name(planned, "a.k8s.test").code == "NeverWritten"
-    assert of_name(planned, "a.cluster.local").code == "Allowed"
-    assert of_name(planned, "app.node1").code == "Allowed"
-
-
-def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:
-    """A manifest that was never applied displaces nothing that runs."""
-    planned = desired(
-        service(),
-        service("green", ips=("192.0.2.2",)),
-        ingress(NAME, name="a", created=None),
-        ingress(NAME, name="b", created=9, points=(point("192.0.2.2"),)),
-    )
-    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-
-
-def test_an_ingress_whose_load_balancer_is_unknown_takes_no_name_from_one_that_is_known() -> None:
-    planned = desired(
-        service(),
-        ingress(NAME, name="old", created=0, points=(point("198.51.100.9"),)),
-        ingress(NAME, name="new", created=9),
-    )
-    assert of_name(planned, NAME).claimed_by.name == "new"
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-def test_every_name_of_an_unknown_load_balancer_has_one_line_of_reason() -> None:
-    unknown = (point("198.51.100.9"),)
-    planned = desired(service(), *(ingress(NAME, name=name, points=unknown) for name in ("a", "b")))
-    assert of_name(planned, NAME).code == "UnknownLoadBalancer"
-
-
-@pytest.mark.parametrize("value", ["yes", "", " true", "tRUE", "on\n"])
-def test_a_value_that_is_no_boolean_excludes_and_is_shown(value: str) -> None:
-    """Its author did not want the default."""
-    planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
-    decision = of_name(planned, NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "ExcludedByAnnotation")
-    assert f"{value!a} is neither true nor false" in decision.reason
-    assert hosts(planned) == []
-
-
-@pytest.mark.parametrize(("excluded_at", "written"), [(0, False), (2, True)])
-def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
-    excluded_at: int, *, written: bool
-) -> None:
-    """A solver that exists for minutes restores no hostname; a newer object takes no hostname away."""
-    planned = desired(
-        service(),
-        ingress(NAME, created=excluded_at, annotations={EXCLUDE: "true"}),
-        ingress(NAME, name="solver", created=1),
-    )
-    assert bool(hosts(planned)) is written
-
-
-def test_an_older_excluded_ingress_is_no_veto() -> None:
-    excluded = ingress(NAME, namespace="team", annotations={EXCLUDE: "true"})
-    planned = desired(service(), excluded, ingress(NAME, points=(), created=1))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
@@ -129,3 +51,77 @@ def test_an_older_load_balancer_that_takes_a_relay_address_gets_no_hostname_that
     after = desired(*mine, taker, claim, facts=facts, options=options)
     assert relay_of(after) != relay_of(before) == relay_of(after, taker.ref.name)
     assert hosts(after) == [f"{relay_of(after)[4]} {NAME}"]
+
+
+@pytest.mark.parametrize("mode", ["Proxy", None])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
+    mode: str | None, *, asked: bool
+) -> None:
+    """The hostname is trusted, its object has no status, the newer one alone is served: DNS must say so."""
+    older = service(points=(point("192.0.2.1" if mode else None, hostname="lb.example.net", mode=mode),))
+    newer = service("green", ips=("192.0.2.2",), created=1)
+    facts = answered(NAME, "192.0.2.1") if asked else FACTS
+    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
+    decision = of_name(planned, NAME)
+    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
+    assert not planned.hosts
+    assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
+    facts = answered(NAME, "192.0.2.2")
+    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+@pytest.mark.parametrize("older", ["claim", "served", "unserved", "unserved first", "other class"])
+def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> None:
+    """An older claim for another load balancer, a class that leads there or nowhere, another one's class."""
+    unserved = older.startswith("unserved")
+    lost = service("green", ips=("192.0.2.2",), created=-9, cluster_ips=() if unserved else ("10.96.0.8",))
+    also = ingress(name="also", created=-4, ingress_class="nginx" if older == "unserved first" else "y")
+    of_class = {"claim": None, "other class": "x"}.get(older, "nginx")
+    claimed = (NAME,) if older == "claim" else ()
+    tells = ingress(*claimed, name="older", points=[point("192.0.2.2")], created=-5, ingress_class=of_class)
+    facts = answered(NAME, "192.0.2.1")
+    mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
+    planned = desired(lost, service(), tells, also, mine, facts=facts, options=config("hosts: {allow: []}"))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+    (decision,) = (each for each in planned.names if each.claimed_by == mine.ref)
+    assert decision.code == "Verified"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "example.com", "xn--bcher-kva.example", "1.example.com", "a-b.c", "1e2.example", "x" * 63 + ".com"],
+)
+def test_a_dns_name_has_no_defect(name: str) -> None:
+    """RFC 1123 allows a digit in front."""
+    assert defect(name) is None
+
+
+def test_a_name_has_at_most_253_characters() -> None:
+    """RFC 1035, without the final dot."""
+    longest = "x." * 126 + "x"
+    assert defect(longest) is None
+    assert defect(f"x{longest}") is not None
+
+
+@pytest.mark.parametrize("host", ["k.example.com", "K.Example.COM", "k.example.com.", "\u212a.example.com"])
+def test_one_name_has_one_form(host: str) -> None:
+    """Neither case nor a final dot makes another; the Kelvin sign's lower case is k."""
+    assert canonical(host) == "k.example.com"
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "covered"),
+    [
+        ("example.com", "example.com", True),
+        ("www.example.com", "example.com", True),
+        ("a.b.example.com", "example.com", True),
+        ("notexample.com", "example.com", False),
+        ("example.com", "www.example.com", False),
+        ("example.com.evil.net", "example.com", False),
+        ("com", "example.com", False),
+    ],
+)
+def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:  # noqa: FBT001
+    assert covering(name, [suffix]) == (suffix if covered else None)

@@ -73,24 +73,6 @@ def test_dns_is_asked_for_its_own_hostname_and_every_address_matters() -> None:
     assert of_name(itself, OWN).code == "Verified"
 
 
-@pytest.mark.parametrize(
-    ("facts", "code"),
-    [
-        (knowing(own=told(outcome=DnsOutcome.NXDOMAIN), claimed=told(ADDRESSES[0])), "NotVerified"),
-        (knowing(claimed=told(ADDRESSES[0])), "NotAskedYet"),
-        (
-            knowing(own=told(outcome=DnsOutcome.TIMEOUT), claimed=told(outcome=DnsOutcome.NXDOMAIN)),
-            "DnsIncomplete",
-        ),
-        (knowing(own=told(*ADDRESSES)), "NotAskedYet"),
-    ],
-)
-def test_a_hostname_is_verified_by_an_address_of_the_load_balancers_hostname_alone(
-    facts: Facts, code: str
-) -> None:
-    assert of_name(planned(facts), NAME).code == code
-
-
 def test_a_written_hostname_stays_until_dns_has_answered_for_the_load_balancer() -> None:
     """After a restart nothing is known of either; what DNS says then counts."""
     relay = of_service(planned()).relay_addresses
@@ -142,15 +124,6 @@ def test_it_is_relayed_in_the_families_of_its_cluster_ips(cluster_ips: tuple[str
         assert (decision.code == "NoClusterIP") is (not relays)
 
 
-def test_an_address_of_another_listed_service_verifies_nothing_for_it() -> None:
-    """One that a Service publishes which is not listed does: a status takes nothing away."""
-    green = service("green", ips=(ADDRESSES[1],))
-    unlisted = desired(named(), green, CLAIM, facts=KNOWN, options=options())
-    assert of_name(unlisted, NAME).code == "Verified"
-    both = options(", {namespace: ingress, name: green}")
-    assert of_name(desired(named(), green, CLAIM, facts=KNOWN, options=both), NAME).code == "NotVerified"
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.66.9", "10.96.0.7", "168.63.129.16"])
 def test_what_is_never_redirected_verifies_nothing(address: str) -> None:
     """Loopback, the relay's own range, a ClusterIP, a cloud's metadata."""
@@ -162,28 +135,6 @@ def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
     """Every node's hostname leads there, too."""
     own = str(NODE.addresses[0])
     assert of_name(planned(knowing(own=told(own), claimed=told(own))), NAME).code == "ResolvesToNode"
-
-
-def test_what_dnat_serves_for_others_nothing_serves_for_it() -> None:
-    """A wildcard, and hostnames without a hosts file."""
-    wildcard = ingress("*.example.net", points=[point(hostname=OWN)])
-    decision = of_name(desired(named(), wildcard, facts=KNOWN, options=options()), "*.example.net")
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "Wildcard")
-    disabled = config(
-        "loadBalancers: {services: [{namespace: ingress, name: blue, hostnameOnly: true}]}\n"
-        "hosts: {enabled: false}"
-    )
-    decision = of_name(planned(given=disabled), NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "HostsDisabled")
-
-
-def test_a_port_that_the_relay_cannot_have_leaves_it_out() -> None:
-    """A hostname covers every port, and there is no DNAT for the others."""
-    desire = planned(of=named(ports=service(ports=("22", "443")).ports))
-    decision = of_service(desire)
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "NothingLeft")
-    assert any("port 22 is for the node's own" in remark for remark in decision.remarks)
-    assert desire.listeners == ()
 
 
 _HAIRPIN_PROXY = ObjectRef("Service", "hairpin-proxy", "hairpin-proxy")

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import pytest
 from hypothesis import given
@@ -11,11 +10,10 @@ from hypothesis import strategies as st
 
 from nodeagent.config.options import Config
 from nodeagent.model.desired import DecisionStatus, LoadBalancerDecision
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, by_age
 from nodeagent.plan.balancers.capacity import allocate
 from tests.cases import cases_of
-from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
+from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, service
 
 
 @pytest.mark.parametrize(
@@ -127,36 +125,6 @@ def _load_balancer(
         created=number,
         annotations={PROXY_PROTOCOL: "v2"},
     )
-
-
-def test_a_hostname_that_nothing_confirms_takes_no_place_of_the_total() -> None:
-    """Else a few namespaces full of names that don't exist would refuse every younger one."""
-    missing = DnsReply(DnsOutcome.NXDOMAIN)
-    answer = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
-    made_up = [f"{number}.example.net" for number in range(3)]
-    dns = {name: DnsAnswer(missing, missing) for name in made_up}
-    planned = desired(
-        service(),
-        ingress(*made_up, "unasked.example.net", namespace="team-a", created=0),
-        ingress("shop.example.net", namespace="team-b", created=1),
-        facts=replace(FACTS, dns={**dns, "shop.example.net": DnsAnswer(answer, answer)}),
-        options=config("limits: {hostnames: 1}"),
-    )
-    assert of_name(planned, "shop.example.net").code == "Verified"
-    assert of_name(planned, made_up[0]).code == "NoSuchName"
-    assert planned.questions.keys() == {*made_up, "unasked.example.net", "shop.example.net"}
-
-
-@pytest.mark.parametrize("excluded", ["localhost", "not a name", "*.example.com"])
-def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
-    """Else anyone could use up the total with nonsense."""
-    planned = desired(
-        service(),
-        ingress(excluded, namespace="team-a", created=0),
-        ingress("a.example.com", namespace="team-b", created=1),
-        options=config("limits: {hostnames: 1}"),
-    )
-    assert of_name(planned, "a.example.com").status is DecisionStatus.SERVED
 
 
 @pytest.mark.parametrize("limit", ["hostnames", "hostnamesPerNamespace"])

@@ -1,12 +1,11 @@
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from unittest.mock import Mock
 
 import pytest
 
 from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
-from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import Planner, plan
 from tests.plan.made_up import (
@@ -88,52 +87,6 @@ def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
     assert "set dnat.podCIDRs" in remark
     known = desired(service(), options=by_coredns)
     assert (known.dnat.pods, known.remarks) == ((), ())
-
-
-def _on(interface: str, *addresses: str) -> Facts:
-    return replace(
-        FACTS, addresses=tuple(InterfaceAddress(ip_address(each), 32, interface) for each in addresses)
-    )
-
-
-CILIUM = _on("cilium_host", "10.0.1.17", "fe80::1", "fd00::17")
-COREDNS_SERVES = "dnat: {backend: none}\ncoredns: {servesPods: true}"
-
-
-@pytest.mark.parametrize(
-    ("facts", "options", "said", "advice"),
-    [
-        (CILIUM, "", "cilium_host has 10.0.1.17, fd00::17", "kubectl get ciliumnodes"),
-        (CILIUM, COREDNS_SERVES, "cilium_host has 10.0.1.17, fd00::17", "kubectl get ciliumnodes"),
-        *(
-            (_on(name, "192.168.1.64"), "", f"{name} has 192.168.1.64", "Calico's pools: kubectl get ippools")
-            for name in ("tunl0", "vxlan.calico", "wireguard.cali")
-        ),
-    ],
-)
-def test_other_pod_ranges_of_a_network_plugin_than_the_known_are_said_once(
-    facts: Facts, options: str, said: str, advice: str
-) -> None:
-    """Its blocks are not the Node's spec.podCIDRs: the guard would drop pods, and DNAT serve none."""
-    planned = desired(service(), facts=facts, options=config(options, proxies=("blue",)))
-    (remark,) = planned.remarks
-    assert remark.startswith(f"{said}, outside of")
-    assert "dnat.podCIDRs" in remark
-    assert advice in remark
-
-
-@pytest.mark.parametrize(
-    ("facts", "options"),
-    [
-        (_on("tunl0", str(NODE.pod_cidrs[0][0])), ""),
-        (_on("vxlan.calico", "192.168.104.64"), "dnat: {podCIDRs: [192.168.0.0/16]}"),
-        (_on("cilium_host", str(NODE.pod_cidrs[0][1])), ""),
-        (_on("cilium_host", "10.0.1.17"), "dnat: {podCIDRs: [10.0.1.0/24]}"),
-        (_on("eth0", "192.0.2.10"), ""),
-    ],
-)
-def test_a_network_plugin_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
-    assert desired(service(), facts=facts, options=config(options, proxies=("blue",))).remarks == ()
 
 
 NAME = "www.example.com"

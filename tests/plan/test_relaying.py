@@ -6,7 +6,7 @@ import pytest
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import Facts, InterfaceAddress
-from nodeagent.model.objects import PROXY_PROTOCOL, Node, ServiceRange, Snapshot
+from nodeagent.model.objects import Node, ServiceRange, Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import (
@@ -15,7 +15,6 @@ from tests.plan.made_up import (
     config,
     desired,
     endpoint,
-    hosts,
     ingress,
     of_name,
     of_service,
@@ -24,36 +23,6 @@ from tests.plan.made_up import (
     relay_of,
     service,
 )
-
-
-def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
-    """As on a node where the controller itself runs in the host's network."""
-    holders = {endpoint("0.0.0.0:80"): 33, endpoint("0.0.0.0:443"): 33}
-    decision = of_service(desired(service(), facts=replace(FACTS, port_holders=holders)))
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "PortTaken")
-    assert decision.reason == "; ".join(decision.taken)
-    assert len(decision.remarks) == len(decision.taken) == 2
-
-
-def test_a_port_of_the_relay_address_that_another_user_holds_costs_that_listener_and_the_names() -> None:
-    """A name carries every port with it: the squatter would have that one."""
-    relay = relay_of(desired(service()))[4]
-    others = {endpoint(f"{relay}:80"): 65534, endpoint("169.254.66.200:443"): 65534}
-    facts = replace(FACTS, port_holders=others)
-    planned = desired(service(), ingress("a.example.com"), facts=facts)
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert [each.bind.port for each in planned.listeners] == [443]
-    assert hosts(planned) == []
-    (taken,) = of_service(planned).taken
-    assert f"a process of user 65534 on this node holds port 80 of {relay}:80" in taken
-
-
-def test_the_node_port_range_is_the_configured_one() -> None:
-    """kube-proxy binds its health checks there (`healthCheckNodePort`), and could not any more."""
-    options = config(balancers="nodePortRange: 20000-22767")
-    planned = desired(service(ports=("20000", "30000")), options=options)
-    assert {listener.bind.port for listener in planned.listeners} == {30000}
-
 
 _NODE_PORTS = """
 22 53 111 179 2112 2375 2376 2379 2380 2381 2382 4240 4244 4245 4250 4251 5473 6443 6444 6641 6642
@@ -145,14 +114,6 @@ def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
     assert [each.node_address for each in nameless.listeners] == [None]
 
 
-def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
-    """It is relayed nevertheless: nodes with a pod of it are served."""
-    planned = desired(replace(service(), local_only=True))
-    assert len(redirects(planned)) == 2
-    (remark,) = of_service(planned).remarks
-    assert remark.startswith("internalTrafficPolicy is Local: on a node without a ready pod of it")
-
-
 @pytest.mark.parametrize("whose", ["of a load balancer", "of another Service", "in a Service range"])
 def test_a_known_cluster_ip_is_never_redirected_whatever_the_port(whose: str) -> None:
     """Not for a listed Service either, and not on a port that the other Service does not have."""
@@ -184,14 +145,6 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
         assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
 
 
-@pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])
-def test_any_other_ip_mode_is_served(mode: str | None) -> None:
-    """kube-proxy short-circuits all but Proxy."""
-    assert (
-        of_service(desired(service(points=(point("192.0.2.1", mode=mode),)))).status is DecisionStatus.SERVED
-    )
-
-
 @pytest.mark.parametrize(
     "ip",
     [
@@ -214,47 +167,6 @@ def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     assert not planned.dnat.redirects
 
 
-@pytest.mark.parametrize(("external", "code"), [(True, "NodeAddress"), (False, "Annotated")])
-def test_an_address_alone_in_its_network_is_the_nodes_if_its_node_object_has_it(
-    code: str, *, external: bool
-) -> None:
-    """As some clouds' public addresses; kube-vip's are on an interface, too, but not in the Node object."""
-    address = ip_address("203.0.113.7")
-    facts = replace(FACTS, addresses=(InterfaceAddress(address, 32, "eth0"),))
-    node = replace(NODE, external_addresses=(address,) if external else ())
-    found = service(ips=("203.0.113.7",), annotations={PROXY_PROTOCOL: "v2"})
-    planned = desired(found, node=node, facts=facts, options=config(proxies=()))
-    assert of_service(planned).code == code
-
-
-def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() -> None:
-    """The remark is the reader's own. One among others costs nothing but itself."""
-    problem = "status.loadBalancer.ingress[0]: 'x' is not an IP address"
-    decision = of_service(desired(service(points=(), problems=(problem,))))
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "BadAddress")
-    assert decision.remarks == (problem,)
-    decision = of_service(desired(service(problems=(problem,))))
-    assert (decision.status, decision.remarks) == (DecisionStatus.SERVED, (problem,))
-
-
-def test_a_list_of_ranges_is_complete_in_both_families() -> None:
-    """`loadBalancers.addressRanges` of IPv6 alone admits no IPv4 address, and the reverse."""
-    found = service(
-        ips=("192.0.2.1", "2001:db8::1", "2001:db8:1::1"),
-        ports=("443",),
-        cluster_ips=("10.96.0.7", "fd00:10:96::7"),
-    )
-    planned = desired(found, options=config(balancers="addressRanges: ['2001:db8::/48']"))
-    assert set(redirects(planned)) == {"[2001:db8::1]:443"}
-    assert {listener.bind.address.version for listener in planned.listeners} == {6}
-    assert of_service(planned).remarks == (
-        "192.0.2.1: not redirected: loadBalancers.addressRanges does not include it",
-        "2001:db8:1::1: not redirected: loadBalancers.addressRanges does not include it",
-    )
-    planned = desired(found, options=config(balancers="addressRanges: [192.0.2.0/24]"))
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-
-
 @pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
 def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
     """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""
@@ -273,18 +185,6 @@ def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
 
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
 DOUBTFUL = {endpoint("192.0.2.1:443")}
-
-
-def test_honor_believes_it_whatever_the_rules_say() -> None:
-    facts = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
-    planned = desired(IN_PROXY_MODE, facts=facts, options=config(balancers="ipMode: honor"))
-    assert of_service(planned).code == "IPModeProxy"
-
-
-def test_an_impossible_address_stays_one() -> None:
-    loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
-    planned = desired(loopback, options=config(balancers="ipMode: ignore"))
-    assert not planned.dnat.redirects
 
 
 @pytest.mark.parametrize("mode", ["honor", "ignore"])

@@ -1,16 +1,18 @@
 """Every row of the table: a foreign class, a foreign cloud, its certificate, UDP alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from nodeagent.config.options import LoadBalancerOptions
-from nodeagent.model.objects import NodeAddresses, Service, Snapshot
+from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.objects import PROXY_PROTOCOL, NodeAddresses, Service, Snapshot
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
 from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.identity.rows import Provider
 from nodeagent.plan.identity.ways_out import ways_out
-from tests.plan.made_up import config, desired, of_service, service
+from tests.plan.made_up import NODE, config, desired, of_service, relay_of, service
 from tests.plan.test_providers import BETA, CASES, READ
 from tests.plan.test_providers import DO as DIGITALOCEAN
 
@@ -214,3 +216,81 @@ def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() ->
     iolb = _identity(service(annotations=octavia), "openstack:///x")
     assert not iolb.proxy
     assert "does not count: it is read only for a load balancer of class iolb" in iolb.reason
+
+
+SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"
+
+
+def annotated(
+    annotations: Mapping[str, str], text: str = "loadBalancers: {}", provider_id: str = ""
+) -> Desired:
+    """The plan for one annotated Service on a node of that cloud; only `text` lists anything."""
+    node = replace(NODE, provider_id=provider_id)
+    return desired(service(annotations=annotations), node=node, options=config(text))
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_our_own_annotation_is_stronger_than_the_providers(version: str) -> None:
+    for provider in ({}, {DIGITALOCEAN: "false"}, {DIGITALOCEAN: "nonsense"}):
+        planned = annotated({PROXY_PROTOCOL: version, **provider})
+        assert of_service(planned).code == "Annotated"
+        assert {each.proxy for each in planned.listeners} == {version}
+
+
+@pytest.mark.parametrize("value", ["V1", "true", "", "v1 ", "1", "v3", "x" * 10_000])
+def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
+    """Nothing is guessed, not even from the provider's."""
+    planned = annotated({PROXY_PROTOCOL: value, DIGITALOCEAN: "true"})
+    decision = of_service(planned)
+    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "BadAnnotation")
+    assert "is not one of v1, v2, off" in decision.reason
+    assert len(decision.reason) < 200
+    assert not planned.dnat.redirects
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "code"),
+    [
+        *(
+            (other, "ForeignAnnotation")
+            for other in (
+                "hcloud://4711",
+                "aws:///eu-west-1a/i-0123",
+                "qcloud:///100003/ins-1",
+                "cn-hangzhou.i-1",
+                "ocid1.x",
+            )
+        ),
+        *((own, "Annotated") for own in ("", "digitalocean://4711", "k3s://node1", "kind://docker/c/n")),
+    ],
+)
+def test_an_annotation_is_believed_unless_the_node_is_of_another_cloud(provider_id: str, code: str) -> None:
+    """Many a node has no providerID, or one that names no cloud."""
+    assert of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id)).code == code
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {DIGITALOCEAN: "true"},
+        {DIGITALOCEAN: "true", SCALEWAY: "false"},
+        {DIGITALOCEAN: "true", SCALEWAY: "no"},
+        {SCALEWAY: "false"},
+    ],
+)
+def test_on_nodes_of_all_clouds_the_relay_addresses_are_the_same(annotations: Mapping[str, str]) -> None:
+    """Whatever a node believes: an author could choose annotations that move the addresses of others."""
+    own = {PROXY_PROTOCOL: "v2"}
+    colliding = [
+        service(f"lb{index}", ips=(f"192.0.2.{index}",), created=index, annotations=own)
+        for index in range(3, 90)
+    ]
+    options = config("relay: {ipv4: 169.254.66.0/25}")
+    doubtful = service(annotations=annotations, created=0)
+    plans = [
+        desired(doubtful, *colliding, node=replace(NODE, provider_id=cloud), options=options)
+        for cloud in ("digitalocean://1", "scaleway://1", "hcloud://1", "")
+    ]
+    found = [{each.ref.name: relay_of(planned, each.ref.name) for each in colliding} for planned in plans]
+    assert any(found[0].values())
+    assert found == found[:1] * len(found)

@@ -37,10 +37,8 @@ def test_every_code_has_its_test() -> None:
     asserted = "\n".join(
         path.read_text("utf-8")
         for pattern in (
-            "situations/*/expected.yaml",
-            "doctor/golden/*.txt",
-            "doctor/verdicts.yaml",
-            "**/test_*.py",
+            *("situations/*/expected.yaml", "doctor/golden/*.txt", "doctor/verdicts.yaml"),
+            *("plan/decisions.yaml", "**/test_*.py"),
         )
         for path in _TESTS.glob(pattern)
     )

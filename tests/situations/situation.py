@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
@@ -26,7 +26,7 @@ from nodeagent.coredns.coredns_reconciler import decide_once
 from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint, sort_key
 from nodeagent.model.desired import NameDecision
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
+from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.manifests import read_manifests
@@ -34,7 +34,7 @@ from nodeagent.sources.node import with_hosts_file
 from tests.apiserver import ApiServer
 from tests.apiserver.objects import objects_under
 from tests.dns.made_up_server import MadeUpServer, Message, Transport, answer
-from tests.plan.made_up import endpoint
+from tests.plan.made_up import dns_answer, endpoint, interface_address
 
 SITUATIONS = Path(__file__).parent
 SENTENCES = SITUATIONS / "sentences.md"
@@ -97,7 +97,7 @@ class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
         return Facts(
             node_name=self.node_name,
             node_names=frozenset({self.node_name, *self.node_names}),
-            addresses=tuple(_interface_address(text) for text in self.addresses),
+            addresses=tuple(interface_address(text) for text in self.addresses),
             api_servers=frozenset(map(endpoint, self.api_servers)),
             api_server_names=frozenset(self.api_server_names),
             port_holders={Endpoint(anywhere, port): 0 for anywhere in _ANYWHERE for port in self.taken_ports},
@@ -105,13 +105,6 @@ class NodeFile(Struct, rename="camel", forbid_unknown_fields=True):
             ipv6_off=self.ipv6_off,
             dns=dns,
         )
-
-
-def _interface_address(text: str) -> InterfaceAddress:
-    where, _, ours = text.partition(", ")
-    address, _, interface = where.partition(" on ")
-    found = ip_interface(address)
-    return InterfaceAddress(found.ip, found.network.prefixlen, interface, ours=ours == "ours")
 
 
 class Said(NamedTuple):
@@ -145,7 +138,7 @@ class Situation:
 
     def _plan(self, *, adopt: bool) -> Said:
         config = self._config()
-        known = {name: _dns_answer(value) for name, value in self._dns.items() if value}
+        known = {name: dns_answer(value) for name, value in self._dns.items() if value}
         facts = self.node.facts(known)
         actual = ActualState(build_components(config, adopt=adopt))
         facts = with_hosts_file(facts, config, actual, adopt=adopt)
@@ -153,7 +146,7 @@ class Situation:
         snapshot = read_manifests(manifests, facts.node_name, config.relay.existing_service)
         desired = plan(snapshot, facts, config)
         if unanswered := set(desired.questions) - self._dns.keys():  # of these, a real DNS says so
-            absent = {name: _dns_answer("nxdomain") for name in unanswered} if self._dns else {}
+            absent = {name: dns_answer("nxdomain") for name in unanswered} if self._dns else {}
             desired = plan(snapshot, replace(facts, dns=known | absent), config)
         decisions = desired.load_balancers
         made = Answer(
@@ -320,12 +313,3 @@ def _claim(decision: NameDecision) -> str:
     """Return who claims it; and for which load balancer, if one object claims it for two."""
     other = decision.code == "OtherLoadBalancer" and decision.load_balancer
     return f"{decision.claimed_by} for {other.path}" if other else str(decision.claimed_by)
-
-
-def _dns_answer(value: list[str] | str) -> DnsAnswer:
-    if isinstance(value, str):
-        outcome = DnsOutcome(value)
-        reply = DnsReply(outcome, trouble="" if outcome.tells else f"192.0.2.53: {value}")
-    else:
-        reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, value)))
-    return DnsAnswer(reply, reply if reply.outcome.tells else None)

@@ -1,0 +1,112 @@
+"""What is decided on a small cluster: decisions.yaml has the cases."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from nodeagent.model.desired import Desired
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import AllowedNamespaces, ControllerRoute, IngressClass, ObjectRef, Service
+from tests.cases import cases_of
+from tests.plan import made_up
+from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, redirects
+
+_CASES: dict[str, dict[str, Any]] = cases_of(__file__, "decisions.yaml")
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "allowed": AllowedNamespaces,
+    "problems": tuple,
+    "to": lambda parents: [made_up.parent(**each) for each in parents],
+    "points": lambda points: tuple(
+        made_up.point(**each) if isinstance(each, dict) else made_up.point(each) for each in points
+    ),
+}
+_FACTS: dict[str, Callable[[Any], Any]] = {
+    "dns": lambda known: {
+        name: made_up.dns_answer(**said) if isinstance(said, dict) else made_up.dns_answer(said)
+        for name, said in known.items()
+    },
+    "standing_names": lambda known: {name: frozenset(map(ip_address, at)) for name, at in known.items()},
+    "port_holders": lambda held: {endpoint(text): user for text, user in held.items()},
+    "addresses": lambda texts: tuple(map(made_up.interface_address, texts)),
+    "short_circuited": lambda texts: frozenset(map(ip_address, texts)),
+    "api_server_names": frozenset,
+    "takes_wildcards": bool,
+}
+
+
+def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: ANN401
+    ref = ObjectRef("IngressRoute", "web", "site")
+    return ControllerRoute(ref, "traefik.io/ingress-controller", hosts=hosts, **fields)
+
+
+_BUILDERS: Mapping[str, Callable[..., Any]] = {
+    "services": made_up.service,
+    "claims": made_up.ingress,
+    "classes": IngressClass,
+    "gateways": made_up.gateway,
+    "listener_sets": made_up.listener_set,
+    "routes": made_up.route,
+    "controller_routes": _controller_route,
+}
+
+
+def _made(build: Callable[..., Any], given: str | Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it builds
+    if isinstance(given, str):
+        return build(given)
+    fields = {key: _FIELDS.get(key, lambda value: value)(value) for key, value in given.items()}
+    later = {key: fields.pop(key) for key in ("local_only", "gateway_namespace") if key in fields}
+    made = build(*fields.pop("hosts", ()), **fields)
+    return replace(made, **later) if later else made
+
+
+def _planned(case: Mapping[str, Any]) -> Desired:
+    found = [
+        _made(build, each)
+        for kind, build in _BUILDERS.items()
+        for each in case.get(kind, ["blue"] if kind == "services" else [])
+    ]
+    facts: Facts = replace(FACTS, **{key: _FACTS[key](value) for key, value in case.get("facts", {}).items()})
+    names = [one.ref.name for one in found if isinstance(one, Service) and one.ref.name in {"blue", "green"}]
+    options = config(
+        case.get("config", ""), proxies=case.get("proxies", names), balancers=case.get("balancers", "")
+    )
+    own: dict[str, Any] = {key: tuple(map(ip_address, value)) for key, value in case.get("node", {}).items()}
+    return desired(*found, node=replace(NODE, **own), facts=facts, options=options)
+
+
+def _texts(planned: Desired) -> Iterable[str]:
+    yield from planned.remarks
+    for each in planned.load_balancers:
+        yield from (each.reason, *each.remarks, *each.taken)
+    yield from (each.reason for each in planned.names)
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_what_is_decided(case: str) -> None:
+    right = _CASES[case]
+    planned = _planned(right)
+    relays = {at: each.load_balancer.name for each in planned.load_balancers for at in each.relay_addresses}
+    decided = {each.load_balancer.name: f"{each.status} {each.code}" for each in planned.load_balancers}
+    decided |= {each.name: f"{each.status} {each.code}" for each in planned.names}
+    (text, said) = ("\n".join(_texts(planned)), right.get("said_once", ()))
+    found = {
+        "decided": {name: decided.get(name) for name in right.get("decided", ())},
+        "hosts": sorted({f"{relays[line.address]} {line.name}" for line in planned.hosts}),
+        "redirects": [*redirects(planned)],
+        "listeners": [f"{each.bind.port} {each.proxy or 'plain'}" for each in planned.listeners],
+        "families": sorted({each.bind.address.version for each in planned.listeners}),
+        "remarks": [*planned.remarks],
+        "says": [word for word in right.get("says", ()) if word in text],
+        "said_once": [word for word in said if [word in each for each in planned.remarks] == [True]],
+        "asks": {
+            name: [at for at in right.get("asks", {}).get(name, ()) if ip_address(at) in asked.addresses]
+            for name, asked in planned.questions.items()
+        },
+    }
+    given = {*_BUILDERS, "facts", "config", "proxies", "balancers", "node"}
+    assert {key: found[key] for key in right.keys() - given} == {
+        key: value for key, value in right.items() if key not in given
+    }
