@@ -72,9 +72,7 @@ def doctor(
     """
     call = invocation.read(**options, by_active=True)
     if call.manifests is not None and call.kubeconfig is not None:
-        raise click.UsageError(
-            "--manifests and --kubeconfig: the objects are read from one of them; leave the other out"
-        )
+        raise click.UsageError("--manifests and --kubeconfig exclude each other: leave one of them out")
     if policy:
         snapshot = call.snapshot()
         targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))
@@ -106,7 +104,7 @@ def doctor(
         agent=agent,
         served=served,
     ).findings()
-    where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
+    where = "this cluster (checked from outside its nodes)" if elsewhere else f"node {call.node_name}"
     overall, sentence = summarize(where, findings)
     document = DoctorDocument(
         SCHEMA_VERSION, "Doctor", call.node_name, not elsewhere, overall, sentence, findings
@@ -121,11 +119,11 @@ def _own_agent(call: invocation.Invocation, facts: Facts, file: Path) -> Finding
     if row is not None:
         return _agents([row], row.reason or "in sync", "$ nodeagent status")
     if any(address.ours for address in facts.addresses):
-        seen = f"its relay addresses are on this node, but an agent's status file is not at {file}"
+        seen = f"its relay addresses are on this node, but there is no agent's status file at {file}"
         remedy = (
             "if the agent runs in a pod, run the doctor there:",
             "$ kubectl -n nodeagent exec POD -c agent -- nodeagent doctor",
-            "if nodeagent was only applied here, this shows what it keeps on this node:",
+            "if you only ran nodeagent apply here, this shows what is on this node:",
             "$ nodeagent status",
         )
         return Finding.of(Code.AgentUnknown, _AGENT, seen, remedy=remedy)

@@ -59,7 +59,9 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
             raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
     verdict = (
-        "applied; nodeagent doctor shows if connections work" if done.changes else "in sync, nothing to do"
+        "applied; nodeagent doctor shows whether connections work"
+        if done.changes
+        else "in sync, nothing to do"
     )
     show(convergence_lines(call.node_name, done, verdict, "nodeagent apply"))
     return 1 if done.errors or done.desired.undetermined else 0

@@ -265,9 +265,9 @@ def convergence_lines(node_name: str, done: NodePass, verdict: str, command: str
     yield from _errors(done.errors)
     if done.errors:
         failed = ", ".join(TITLES[name] for name in done.errors)
-        verdict = f"not everything was done: correct what failed ({failed}), then run {command} again"
+        verdict = f"not everything was done: fix what failed ({failed}), then run {command} again"
     elif done.desired.undetermined:
-        verdict = f"could not determine what else is to do: {_unusable(done.desired.undetermined)}"
+        verdict = f"could not determine what else needs to be done: {_unusable(done.desired.undetermined)}"
     yield f"node {node_name}: {verdict}"
 
 

@@ -41,7 +41,7 @@ def _unreadable(snapshot: model.Snapshot) -> list[Finding]:
         return []
     decisive = any(entry.decisive for entry in snapshot.unreadable)
     code = Code.ObjectsUnreadable if decisive else Code.ObjectsSkipped
-    seen = f"{len(found)} could not be used: what they say is not part of this report"
+    seen = f"{len(found)} could not be used, and are not part of this report"
     return [Finding.of(code, "objects", seen, found)]
 
 
@@ -58,15 +58,15 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
         if (more := tuple(ip for ip in service.external_ips if ip not in service.load_balancer_ips))
     ]
     seen = (
-        "its externalIPs are short-circuited by kube-proxy; nothing says whether what leads there from "
-        "outside adds the PROXY header"
+        "its externalIPs are short-circuited by kube-proxy; nothing says whether connections from "
+        "outside arrive there with the PROXY header"
     )
     remedy = (
         (
-            "if it does: remove spec.externalIPs where the traffic from outside arrives at NodePorts or host "
-            "ports anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
+            "if they do: remove spec.externalIPs where outside traffic arrives at NodePorts or host ports "
+            "anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
         ),
-        "run nodeagent doctor --host HOSTNAME on a node: there, it connects",
+        "run nodeagent doctor --host HOSTNAME on a node, where it can connect",
     )
     return [
         Finding.of(Code.ExternalIPs, each.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)

@@ -38,7 +38,7 @@ _SEEN = {
     Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
     Code.TerminatesTLS: "terminates TLS, and is short-circuited: the controller gets TLS from nodes and pods",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
-    Code.LoadBalancerUnclear: "no connection from this node shows a known case",
+    Code.LoadBalancerUnclear: "the connections from this node match no known case",
 }
 
 _BY_FLEET = "short-circuited on every node, and fixed: all agents are in sync"
@@ -63,7 +63,7 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     code = _code(seen)
     evidence = _evidence(seen, kubernetes)
     if code in {Code.ShortCircuited, Code.LoadBalancerRemedied} and seen.paths:
-        evidence.append("to try the pull of an image from a registry behind it: crictl pull REF")
+        evidence.append("to test an image pull from a registry behind it: crictl pull REF")
     words = _BY_FLEET if seen.by_fleet and code is Code.LoadBalancerRemedied else _SEEN[code]
     if code is Code.ProxyUnknown and seen.identity.status is DecisionStatus.REFUSED:
         words = seen.identity.reason
@@ -146,7 +146,7 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple[str, ...]:
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
     told = ", ".join(map(str, of_nodes))
-    why = f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header"
+    why = f"the status names nodes ({told}), as k3s' ServiceLB writes it; ServiceLB sends no header"
     tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
     hint = (_TRAEFIK,) if tolerant else ()
     if code is Code.ShortCircuitedByObject and of_nodes and seen.identity.code != LISTED:
@@ -160,7 +160,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple
     if code is Code.LoadBalancerUnclear and not seen.paths:
         return ("no connection was made: it has no TCP port, or no address that this node can resolve",)
     if code is Code.HostnameOnly and seen.identity.proxy and seen.paths is None:
-        return ("if connections from nodes or pods time out nevertheless: docs/fixes.md",)
+        return ("if connections from nodes or pods time out nevertheless, see docs/fixes.md",)
     return _UPDATE if code is Code.IPModeIgnored else ()
 
 
@@ -169,7 +169,7 @@ def _find_out(seen: LoadBalancerObservation) -> tuple[str, ...]:
     if seen.identity.status is DecisionStatus.REFUSED:
         return (f"correct the annotations of Service {ref.path}",)
     return (
-        "run nodeagent doctor on a node: there, it connects and sees whether the header is required",
+        "run nodeagent doctor on a node, where it can see whether the header is required",
         "$ nodeagent doctor",
         "if the load balancer sends the header, say so in nodeagent's configuration (docs/configuration.md):",
         "  loadBalancers:",

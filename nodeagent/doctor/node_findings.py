@@ -45,7 +45,7 @@ def data_plane_finding(
     if rules.modes and environment.socket_balancer is not None:
         return Finding.of(Code.DataPlaneKnown, _DATA_PLANE, handled, evidence)
     if environment.socket_balancer is None:
-        handled += "; whether something rewrites connect() before the packet filter can't be seen from here"
+        handled += "; from here, nothing shows whether connect() is rewritten before the packet filter"
         evidence.append("/sys/fs/bpf: not mounted here, only for root, or without a trace of this CNI")
     as_root = ["run nodeagent doctor as root on the node"] if rules.unreadable else []
     return Finding.of(Code.DataPlaneUnclear, _DATA_PLANE, handled, evidence, as_root)
@@ -83,7 +83,7 @@ def pods_finding(
         return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)
     if redirected and not bypassed:
         words = (
-            "there is DNAT for them, but another data plane than kube-proxy's may handle their connections "
+            "there is DNAT for them, but a data plane other than kube-proxy's may handle their connections "
         )
         words += f"before it{and_coredns}"
         return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)

@@ -212,7 +212,8 @@ _PATH_WORDS = {
     Code.WorksWithoutProxy: "works from this node, but the ingress controller does not read the PROXY "
     "header: if the load balancer sends it, connections from outside fail, which can't be seen from here",
     Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none of them listens",
-    Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer or closes it",
+    Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer or closes the "
+    "connection",
     Code.PathUnclear: "matches no known signature",
 }
 
@@ -283,7 +284,7 @@ def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
         wanted = "v2" if seen.target.proxy == "v1" else "v1"
         return (
             f"make the load balancer send PROXY {wanted}",
-            f"if it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
+            f"if it already does: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
         )
     if code in {Code.ControllerWithoutProxy, Code.WorksWithoutProxy}:
         return (
@@ -291,7 +292,7 @@ def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
                 'make the ingress controller read the header (ingress-nginx: use-proxy-protocol: "true"; '
                 "Cilium: only for all Gateways at once, and GAMMA routes then fail: docs/controllers.md)"
             ),
-            "or make the load balancer send none",
+            "or switch the header off at the load balancer",
             (
                 f"if the load balancer actually sends none: list {path} in loadBalancers.ignore, since "
                 "nodeagent's relay adds the header, too"
@@ -300,7 +301,7 @@ def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
     if code is Code.LoadBalancerDown and not service.load_balancer_ips:
         return (
             (
-                "if it answers elsewhere: this node is probably its target, too. On AWS, switch client-IP "
+                "if it answers elsewhere, this node is probably one of its targets. On AWS, switch client-IP "
                 "preservation off (preserve_client_ip.enabled=false); the PROXY header names the client"
             ),
             f"or list {path} in loadBalancers.services with hostnameOnly: true (docs/fixes.md)",

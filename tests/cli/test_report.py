@@ -115,7 +115,7 @@ def test_what_was_done_is_shown_step_by_step() -> None:
     done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
     assert click.unstyle(terminal_text(convergence_lines("node1", done, "done", "apply"))) == (
         "dnat       + one\n           + two\n\nHosts file failed\n  can't\n  write\n\n"
-        "node node1: not everything was done: correct what failed (Hosts file), then run apply again\n"
+        "node node1: not everything was done: fix what failed (Hosts file), then run apply again\n"
     )
 
 

@@ -122,7 +122,7 @@ def test_whatever_does_not_count_is_quoted_once(key: str, value: str) -> None:
     for others in ({}, {HETZNER: "true"}):
         identity = _identity(service(annotations={key: value, **others}), "hcloud://1")
         shown = " ".join((identity.reason, *identity.remarks))
-        assert shown.count(f"{key}={value}: does not count: spec.providerID is hcloud://1") == 1
+        assert shown.count(f"{key}={value} does not count: spec.providerID is hcloud://1") == 1
 
 
 @pytest.mark.parametrize("name", ["calicocloud", "tailscale-eu", "METALLB.io/metallb", "x/calico"])
@@ -134,7 +134,7 @@ def test_beside_a_port_with_tls_the_relay_is_offered_for_the_others_alone() -> N
     annotations = {DIGITALOCEAN: "true", f"{BETA}/do-loadbalancer-certificate-id": "x"}
     found = service(ports=("80:http", "443:https"), annotations=annotations)
     (way,) = (way for way in ways_out(found, _identity(found)) if way.way == "nodeagent")
-    assert way.steps[0].startswith("for port 80 alone")
+    assert way.steps[0].startswith("only for port 80")
 
 
 @pytest.mark.parametrize("name", _TLS)
@@ -209,7 +209,7 @@ def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() ->
     found = service(annotations={classic: "*", **_NLB})
     identity = _identity(found, "aws:///eu/i-1")
     assert identity.code == "NotProxy"
-    assert f"{classic}=*: does not count: it is read only for a classic load balancer; this is a network" in (
+    assert f"{classic}=* does not count: it is read only for a classic load balancer; this is a network" in (
         identity.reason
     )
     octavia = {"loadbalancer.ovhcloud.com/class": "octavia", f"{BETA}/ovh-loadbalancer-proxy-protocol": "v2"}

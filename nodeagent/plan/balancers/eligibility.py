@@ -351,6 +351,6 @@ def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligib
     remarks = (*eligible.remarks, *notes)
     addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
-        reason = "this node supports no address family of its addresses: see the notes"
+        reason = "this node supports none of its address families: see the notes"
         return Unserved(skipped("FamilyNotSupported", reason), remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)

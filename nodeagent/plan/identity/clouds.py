@@ -57,7 +57,9 @@ def _ovh_kind(service: Service) -> str:
 def _ovh_doubt(service: Service) -> str:
     said = "loadbalancer.ovhcloud.com/class" in service.annotations
     return (
-        "" if said else "assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
+        ""
+        if said
+        else "nodeagent assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
     )
 
 

@@ -179,18 +179,18 @@ def _controller(service: Service, provider_id: str) -> _Controller:
             why = why_not
             if each.row in rows:
                 why = f"it is read only for {each.row.kind}; this is {each.row.kind_of(service) or 'another'}"
-            notes.setdefault(each.keys, f"{each.keys}: does not count: {why}")
+            notes.setdefault(each.keys, f"{each.keys} does not count: {why}")
     of_kind = [row for row in rows if row.applies(service)]
     certificates = {row: found for row in of_kind if (found := certificates_of(row, service))}
     tls = {key: ports for found in certificates.values() for key, ports in found.items()}
     for key in (key for row in PROVIDERS if row not in rows for key in certificates_of(row, service)):
         if key not in tls:
             said = f"annotation {key}={shown(service.annotations[key])}"
-            notes.setdefault(said, f"{said}: does not count: {why_not}")
+            notes.setdefault(said, f"{said} does not count: {why_not}")
     for key in sorted(service.annotations):
         if _ABOUT_PROXY.search(key) and not key.startswith((PROXY_PROTOCOL, *_READ)):
             said = f"annotation {key}={shown(service.annotations[key])}"
-            notes[said] = f"{said}: does not count: nodeagent knows no controller that reads it"
+            notes[said] = f"{said} does not count: nodeagent knows no controller that reads it"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:

@@ -216,9 +216,9 @@ def digitalocean_doubt(service: Service) -> str:
     if service.annotations.get(DIGITALOCEAN_TYPE):
         return ""
     return (
-        "assumes a regional load balancer; a network load balancer, the default since "
-        "digitalocean-cloud-controller-manager 0.1.61, sends none: `doctl compute load-balancer list` says "
-        "which"
+        "nodeagent assumes a regional load balancer; a network load balancer, the default since "
+        "digitalocean-cloud-controller-manager 0.1.61, sends no header: `doctl compute load-balancer list` "
+        "shows which it is"
     )
 
 

@@ -31,7 +31,7 @@ def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tupl
         policy_api: the version in which the cluster serves MutatingAdmissionPolicies; empty if it does not.
     """
     if name := identity.announcer:
-        why = f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it"
+        why = f"ipMode: Proxy doesn't help: {name} announces the address, and kube-proxy's rules accept it"
         instead = (
             f"{name} adds no PROXY header: if nothing in front of it does, switch PROXY off at the ingress "
             "controller"
@@ -45,13 +45,11 @@ _PRIVATE = tuple(
 )
 """Where an address means something only within one network (RFC 1918, 6598 and 4193)."""
 _SIDE_EFFECTS = (
-    "this has side effects: the Service and its Ingresses then show the hostname instead of the address, "
-    "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
-    "comes back"
+    "the side effects: the Service and its Ingresses show the hostname instead of the address, external-dns "
+    "creates aliases for it, and traffic of nodes and pods goes out to the load balancer and comes back"
 )
 _DETOUR = (
-    "Kubernetes 1.30 and later honor it: traffic of nodes and pods then goes out to the load balancer and "
-    "comes back"
+    "from Kubernetes 1.30 on, traffic of nodes and pods then goes out to the load balancer and comes back"
 )
 _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
@@ -59,7 +57,7 @@ _INSTALL = (
 )
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
-    "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md: when to use it)",
+    "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md says when)",
     "$ nodeagent doctor --policy > policy.yaml",
 )
 
@@ -82,7 +80,7 @@ def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[Way
         yield WayOut("policy", _BY_POLICY)
     if identity.proxy or not tls:
         told = ", ".join(map(str, sorted(identity.versions)))
-        only = f"for port {told} alone, since a relay can't replace the other's TLS: " if tls else ""
+        only = f"only for port {told}, since a relay can't replace TLS on the other: " if tls else ""
         yield WayOut("nodeagent", (f"{only}{_INSTALL}",))
 
 
@@ -93,9 +91,9 @@ def _update(service: Service, provider: Provider) -> Iterator[str]:
     )
     if provider.workload:
         yield f"$ kubectl -n kube-system get {provider.workload} -o wide"
-        yield "this shows its version; update its image or chart, and see that the status says Proxy:"
+        yield "this shows its version; update its image or chart, then check that the status says Proxy:"
     else:
-        yield "the provider runs or documents it: update the cluster, and see that the status says Proxy:"
+        yield "the provider runs it or documents its update; afterwards, check that the status says Proxy:"
     ref = service.ref
     path = "{.status.loadBalancer.ingress[*].ipMode}"
     yield f"$ kubectl -n {ref.namespace} get service {ref.name} -o jsonpath='{path}'"
@@ -111,7 +109,8 @@ def _publish(service: Service, hostname: str) -> Iterator[str]:
         ]
         addresses = ", ".join(map(str, public)) or "its address in the DNS that the nodes use"
         what += (
-            f"; first create an address record with {addresses} for a hostname of your own, and write it here"
+            f"; first create an address record with {addresses} for a hostname of your own, and use that "
+            f"instead of {_PLACEHOLDER}"
         )
     yield from (what, annotate(service, hostname), _SIDE_EFFECTS)
 

@@ -86,18 +86,20 @@ def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config)
     if facts.takes_wildcards:
         return refused(
             "WildcardNotAllowed",
-            "not answered: a wildcard record in DNS does not verify the hostnames below it; cover it by "
+            "not answered: a wildcard record in DNS does not verify the hostnames below it; add it to "
             "hosts.allow",
         )
     if not _by_dnat(match, config):
-        return refused("Wildcard", "not covered: a hosts file can't hold wildcards, and no DNAT serves it")
-    return skipped("Wildcard", "covered by DNAT alone: a hosts file can't hold wildcards")
+        return refused(
+            "Wildcard", "not served: a hosts file can't hold wildcards, and DNAT does not serve it"
+        )
+    return skipped("Wildcard", "DNAT alone serves it: a hosts file can't hold wildcards")
 
 
 def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Conclusion | None:
     if not config.hosts.enabled:
         if not _by_dnat(match, config):
-            return refused("HostsDisabled", "not covered: hosts.enabled is false, and no DNAT serves it")
+            return refused("HostsDisabled", "not served: hosts.enabled is false, and no DNAT serves it")
         return skipped("HostsDisabled", "hosts.enabled is false: DNAT alone serves it")
     suffix = covering(name, config.hosts.exclude)
     return skipped("Excluded", f"covered by hosts.exclude: {suffix}") if suffix else None
@@ -148,7 +150,7 @@ def verify_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> C
     return decided or _from_memory(answer, load_balancer, written=written)
 
 
-_KEPT_UNASKED = served("KeptUnasked", "kept: it is written, and DNS was not queried yet")
+_KEPT_UNASKED = served("KeptUnasked", "kept as written: DNS was not queried yet")
 _NOT_ASKED_YET = skipped("NotAskedYet", "not verified yet: DNS was not queried")
 
 
@@ -158,8 +160,8 @@ def _told(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Conclusion | None
         if not load_balancer.at_nodes:
             return served("Verified", f"verified: DNS answers {matched}")
         reason = (
-            f"no line: {load_balancer.service.ref} publishes addresses of nodes, so DNS would verify the "
-            "nodes' own hostnames, too; for a line, cover it by hosts.allow"
+            f"not written: {load_balancer.service.ref} publishes addresses of nodes, so DNS would verify the "
+            "nodes' own hostnames, too; to have it written, add it to hosts.allow"
         )
         return skipped("ResolvesToNode", reason)
     families = {address.version for address in load_balancer.own_addresses}
@@ -192,7 +194,7 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written:
     if last and before:
         stable = f"kept: DNS answered {_matched(last, load_balancer)} and can't be queried now"
     elif written:
-        stable = "kept: it is written, and DNS can't be queried"
+        stable = "kept as written: DNS can't be queried"
     else:
         stable = "not verified: DNS can't be queried"
         return refused(code, f"{stable}: {why}", stable)

@@ -305,8 +305,8 @@ class HostnamePlanner:
         contenders = contest.contenders
         for namespace in left_out:
             reason = (
-                f"namespace {namespace} has {self._shares.share} hostnames that come first "
-                "(limits.hostnamesPerNamespace): DNAT alone serves this one"
+                f"namespace {namespace} has {self._shares.share} hostnames that come before this one "
+                "(limits.hostnamesPerNamespace): DNAT alone serves it"
             )
             beyond = refused("TooManyHostnamesInNamespace", reason)
             contenders = tuple(
@@ -324,7 +324,9 @@ class HostnamePlanner:
         left_out = self._limit.left_out(
             ("", name, each.served, 1) for name, each in decided.items() if each.served
         )
-        reason = f"{self._limit.share} hostnames come first (limits.hostnames): DNAT alone serves this one"
+        reason = (
+            f"{self._limit.share} hostnames come before this one (limits.hostnames): DNAT alone serves it"
+        )
         conclusion = refused("TooManyHostnames", reason)
         limited: dict[str, _Decided] = {}
         for name in left_out:
