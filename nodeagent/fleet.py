@@ -16,7 +16,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.status import IN_POD, LONGEST_TURN_SECONDS, DecisionCounts, parse_status
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.errors import NO_API_SERVER, ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import DecodingError, Head, decode
@@ -265,7 +265,7 @@ def _read_roster(
         advice = "; if nodeagent is in another namespace, pass --namespace" * error.by_api_server
         raise NotFoundError(f"{error}{advice}") from error
     except DecodingError as error:
-        raise SourceError(f"{ref}: the API server's answer can't be used: {error}") from error
+        raise SourceError(f"{ref}: the answer can't be used: {error}; {NO_API_SERVER}") from error
     nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
     pods, more = _pods(connection, namespace, APP)
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
@@ -283,7 +283,7 @@ def _read_roster(
     for name in names:
         pod, silent = chosen.get(name), _silence(known.get(name))
         if pod is None:
-            why = silent or "kubectl describe daemonset says why"
+            why = silent or f"kubectl -n {namespace} describe daemonset {APP} says why"
             rows.append(NodeRow(name, "no-pod", f"no pod of nodeagent on this node; {why}"))
         elif silent:
             rows.append(NodeRow(name, "not-answering", silent, pod=pod.metadata.name))

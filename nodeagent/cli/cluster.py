@@ -47,7 +47,10 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     with invocation.connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
     titles = [Styled(title, bold=True) for title in _TITLES]
-    lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [_sum(rows)]
+    none = (
+        f"fleet: no node has, or should have, a pod; see kubectl -n {namespace} describe daemonset nodeagent"
+    )
+    lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [Styled(none, "yellow")]
     show_answer(output, fleet_document(rows), lines, wrap=False)
     return exit_code(rows)
 
@@ -115,8 +118,6 @@ def _served(counts: DecisionCounts | None) -> str:
 
 
 def _sum(rows: list[NodeRow]) -> Styled:
-    if not rows:
-        return Styled("fleet: no node has, or should have, a pod: see kubectl describe daemonset", "yellow")
     counts = Counter(row.state for row in rows)
     others = ", ".join(f"{counts[state]} {state}" for state in ORDER[:-1] if counts[state])
     worst = next(state for state in ORDER if counts[state])
@@ -159,7 +160,10 @@ def bundle(
     contents = ["This archive contains:"]
     members: dict[str, bytes] = {}
     with invocation.connect(kubeconfig) as connection:
-        rows = read_fleet(connection, namespace, timeout)
+        try:
+            rows = read_fleet(connection, namespace, timeout)
+        except SourceError as error:
+            raise SourceError(f"{error}; nothing was written") from error
         pods = {row.node: row for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
             known = ", ".join([*pods][:_SHOWN]) or "none"
@@ -256,18 +260,16 @@ def uninstall(  # noqa: PLR0913 - the options
     """
     deadline = time.monotonic() + timeout
     options = read_config(config)
-    removed: list[str] = []
+    done: list[str] = []
 
     def report(what: str) -> None:
-        removed.append(what)
+        done.append(what)
         show([what])
 
+    def delete(workload: ObjectRef) -> bool:
+        return delete_and_wait(connection, workload, deadline - time.monotonic(), report)
+
     with invocation.connect(kubeconfig) as connection:
-
-        def delete(workload: ObjectRef) -> bool:
-            left = deadline - time.monotonic()
-            return delete_and_wait(connection, workload, left, lambda waiting: show([waiting]))
-
         try:
             if coredns_deployment:
                 if delete(coredns_deployment):
@@ -281,7 +283,7 @@ def uninstall(  # noqa: PLR0913 - the options
             if relay_daemonset and delete(relay_daemonset):
                 report(f"{relay_daemonset}: deleted; its pods have ended")
         except SourceError as error:
-            left = "the rest is left: run it again" if removed else "nothing was removed"
+            left = "the rest is left: run it again" if done else "nothing was removed"
             context = click.get_current_context().meta[invocation.CONTEXT_KEY] or "the current one"
             raise SourceError(f"{error}; {left} (kubeconfig's context: {context})") from error
     return 0

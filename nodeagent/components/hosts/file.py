@@ -72,7 +72,7 @@ _REMEDIES = {
 
 
 _LARGEST = 6 * 1024 * 1024
-"""Bytes of a hosts file that are read: 150,000 lines; of the shortest ones, each takes 250 bytes of memory."""
+"""Bytes of a hosts file that are read: 150,000 lines. Of the shortest ones, each takes 250 of memory."""
 _OPEN_TRIES = 5
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
+    NO_API_SERVER,
     ApiError,
     ApiRequest,
     GoneError,
@@ -197,11 +198,11 @@ def _page(body: bytes, resource: Resource) -> _List:
         page = _decoded(_List, body)
         _number(page.metadata.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise NotJsonError(
-            f"list {resource.path}: the answer is not a list of objects: {plain_words(error)}"
-        ) from error
+        why = f"the answer is not a list of objects: {plain_words(error)}"
+        raise NotJsonError(f"list {resource.path}: {why}; {NO_API_SERVER}") from error
     if not page.kind.endswith("List"):
-        raise NotJsonError(f"list {resource.path}: the answer is a {page.kind}, not a list of objects")
+        why = f"the answer is a {page.kind}, not a list of objects"
+        raise NotJsonError(f"list {resource.path}: {why}; {NO_API_SERVER}")
     return page
 
 

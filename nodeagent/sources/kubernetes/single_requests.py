@@ -228,6 +228,6 @@ def delete_and_wait(
             pass  # The deletion continues without this process; the deadline ends the waiting.
         time.sleep(_BETWEEN_LOOKS)
     raise SourceError(
-        f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
-        f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."
+        f"{workload}: its pods did not end within {seconds:.0f} s; see why: "
+        f"kubectl -n {workload.namespace} get pods -o wide"
     )
