@@ -33,6 +33,7 @@ from nodeagent.coredns.parsing import (
     CorefileError,
     OwnLine,
     by_pattern,
+    by_zone,
     own_names,
     parse,
     without_hairpin_proxy,
@@ -237,12 +238,13 @@ def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
     Of a namespace's names those come first that are `standing`, that is, answered now. `never` are names that
     are never answered, and why.
     """
-    lines: dict[str, OwnLine] = {}
-    for source in sources:
-        lines = own_names(source.corefile, source.where, source.files) | lines
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
         addresses.setdefault(line.name, []).append(line.address)
+    lines: dict[str, OwnLine] = {}
+    for source in sources:
+        of_zones = by_zone(source.corefile, source.where, addresses)
+        lines = of_zones | own_names(source.corefile, source.where, source.files) | lines
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
     beyond = _beyond_room(_answered(addresses, decisions), decisions, standing, fits)
     decisions = _skipping(decisions, beyond, "BlockFull")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from nodeagent.errors import NodeagentError
-from nodeagent.model.addresses import canonical
+from nodeagent.model.addresses import canonical, covering
 
 _BREAK = r"\t\n\v\f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _SPACE = rf"\r{_BREAK}"
@@ -281,6 +281,34 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
             for number, text in enumerate(files.get(key, "").splitlines(), 1):
                 for name in text.partition("#")[0].split()[1:]:
                     found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+    return found
+
+
+_ZONES_AFTER: Mapping[str, int] = {"template": 3, "file": 2, "auto": 1, "secondary": 1}
+"""Plugins that answer whole zones, and at which word of their first line these begin."""
+
+
+def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, OwnLine]:
+    """Return the names that a zone or a `template` of a root server block answers.
+
+    CoreDNS would ask nodeagent's lines before a zone, and the first of all templates. A template without an
+    answer for the root (`rcode NXDOMAIN`) is the end of the block, and sets no name.
+    """
+    found: dict[str, OwnLine] = {}
+    wanted = sorted(names)
+    for plugin in (plugin for root in corefile.roots for plugin in corefile.plugins(root)):
+        first, *inner = [[token.text for token in line] for line in plugin.lines()]
+        begin = _ZONES_AFTER.get(plugin.name)
+        if begin is None or (plugin.name == "template" and first[2:3] not in (["A"], ["ANY"])):
+            continue
+        zones = [canonical(zone) for zone in first[begin:]]
+        matches = [regex for words in inner if words[0] == "match" for regex in words[1:]] or [""]
+        answers = plugin.name != "template" or any(words[0] == "answer" for words in inner)
+        line = OwnLine(f"line {plugin.tokens[0].line} of {where}", plugin.name)
+        for name in wanted:
+            below = covering(name, zones) or (answers and (not zones or "" in zones))
+            if below and any(_matches_regex(regex, f"{name}.") for regex in matches):
+                found.setdefault(name, line)
     return found
 
 
