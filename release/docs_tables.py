@@ -120,6 +120,7 @@ def _with_reasons(text: str) -> str:
 _FIXES = {
     "ip-mode": "Update your cloud controller; recent versions set `ipMode: Proxy` for you",
     "ip-mode-on-request": "One annotation asks the controller for `ipMode: Proxy`",
+    "detour": "One annotation lets nodes and pods reach the load balancer: `elb.pass-through`",
     "hostname": "One annotation publishes a hostname instead of the address "
     "([how](docs/fixes.md#a-hostname-instead-of-the-address))",
     "none": "Usually nothing: they publish a hostname, and kube-proxy intercepts only addresses "
@@ -157,6 +158,8 @@ def first_way(provider: Provider) -> Way | Literal["none"]:
         return "ip-mode"
     if provider.ip_mode_on_request:
         return "ip-mode-on-request"
+    if provider.detour:
+        return "detour"
     return "hostname" if provider.hostname else "nodeagent"
 
 
@@ -193,8 +196,11 @@ def _with_providers(text: str) -> str:
 
 
 def _with_annotations(text: str) -> str:
-    others = [one for one in PROVIDERS if first_way(one) in {"ip-mode-on-request", "hostname"}]
-    found = {one.name.partition(" (")[0]: one.ip_mode_on_request or one.hostname for one in others}
+    found = {
+        one.name.partition(" (")[0]: one.ip_mode_on_request or one.detour or one.hostname
+        for one in PROVIDERS
+        if first_way(one) in {"ip-mode-on-request", "detour", "hostname"}
+    }
     rows = ((name, f"`{annotation}`") for name, annotation in found.items() if annotation)
     return _replaced(text, "annotations", _table(("provider", "annotation"), rows))
 

@@ -20,7 +20,7 @@ from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDeci
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.eligibility import AddressRules
-from nodeagent.plan.identity.identify import Identity, cloud_of, identify
+from nodeagent.plan.identity.identify import Identity, cloud_of, cloud_scheme, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.node import KubeProxy, read_environment, read_kube_proxy, resolve
@@ -30,9 +30,22 @@ _MOST_NAMES = 100
 
 
 def identities(snapshot: model.Snapshot, options: LoadBalancerOptions) -> dict[model.ObjectRef, Identity]:
-    """Return whose each load balancer is, by all Nodes if they are known. Pure."""
+    """Return whose each load balancer is, by all Nodes if they are known. Pure.
+
+    An agent knows its own Node alone, so where Nodes are of several clouds, some agents may skip it.
+    """
     provider_id = cloud_of(replace(snapshot, node=None) if snapshot.nodes else snapshot)
-    return {service.ref: identify(service, options, provider_id) for service in snapshot.services}
+    clouds = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
+    found = {service.ref: identify(service, options, provider_id) for service in snapshot.services}
+    for service in snapshot.services if len(clouds) > 1 else ():
+        skipping = [name for name, each in clouds.items() if not identify(service, options, each).proxy]
+        if skipping and (identity := found[service.ref]).proxy:
+            told = (
+                f"Nodes of {', '.join(sorted(skipping))} skip it, as its annotation is another cloud's "
+                f"there: list it in loadBalancers.services, or annotate it with {model.PROXY_PROTOCOL}"
+            )
+            found[service.ref] = replace(identity, remarks=(*identity.remarks, told))
+    return found
 
 
 def _unreadable(snapshot: model.Snapshot) -> list[Finding]:
@@ -175,6 +188,11 @@ class Examination:
         nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = agent is not None and agent.code == Code.AgentInSync and self.served >= len(self._sending)
+        refusals = {
+            each.load_balancer: (each.reason, *each.remarks)
+            for each in self.desired.load_balancers
+            if each.status is DecisionStatus.REFUSED
+        }
         seen = (
             LoadBalancerObservation(
                 service=service,
@@ -182,6 +200,7 @@ class Examination:
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 node_addresses=nodes,
                 by_fleet=by_fleet and paths is None,
+                refusal=refusals.get(service.ref, ()) if self._identities[service.ref].proxy else (),
             )
             for service in sorted(self.snapshot.services, key=lambda service: service.ref)
         )

@@ -38,6 +38,7 @@ class Code(StrEnum):
     NotProxy = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
     Ignored = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
     IPModeProxy = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
+    NotShortCircuited = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
     HostnameOnly = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
     NoAddress = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
     Tolerated = auto(), "load-balancer", CheckStatus.NOT_AFFECTED
@@ -131,6 +132,7 @@ EXIT_CODES: Mapping[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell":
 _DECISIVE = frozenset(
     {Code.ProxyUnknown, Code.LoadBalancerUnclear, Code.ExternalIPs, Code.PathUnclear, Code.ObjectsUnreadable}
 )
+_FINE = frozenset({Code.IPModeProxy, Code.NotShortCircuited, Code.HostnameOnly, Code.Tolerated})
 # What says most about a cause comes first in the sentence.
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject)
 
@@ -185,7 +187,7 @@ def _healthy(findings: Sequence[Finding]) -> str:
     if remedied:
         what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
         return f"is healthy: {what} short-circuited, and fixed by nodeagent"
-    fine = [code for code in codes if code in {Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated}]
+    fine = [code for code in codes if code in _FINE]
     if fine and Code.NotThisNode in codes:  # judged by objects: no connection was made
         return "is not affected: no load balancer known to send the PROXY header is short-circuited"
     if fine:

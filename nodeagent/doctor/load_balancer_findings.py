@@ -28,6 +28,7 @@ _SEEN = {
     Code.NotProxy: "not known to send the PROXY header; without it, short-circuiting loses nothing",
     Code.Ignored: "excluded by configuration or annotation: no connection was made",
     Code.IPModeProxy: "not short-circuited: ipMode Proxy",
+    Code.NotShortCircuited: "not short-circuited: kube-proxy leaves its address alone",
     Code.HostnameOnly: "not short-circuited: published by hostname, without an address",
     Code.NoAddress: "no address yet: the provider has not assigned one",
     Code.Tolerated: "works from this node without a fix",
@@ -48,7 +49,7 @@ class LoadBalancerObservation(Struct, frozen=True):
     """One Service and what is known of it.
 
     `paths` are the codes of its paths from this node, None off the node; `by_fleet`: whether the agents of
-    all nodes report that they serve what they should.
+    all nodes report that they serve what they should; `refusal`: why nodeagent refuses it here, with notes.
     """
 
     service: Service
@@ -56,6 +57,7 @@ class LoadBalancerObservation(Struct, frozen=True):
     paths: tuple[Code, ...] | None
     node_addresses: frozenset[IPAddress] = frozenset()
     by_fleet: bool = False
+    refusal: tuple[str, ...] = ()
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
@@ -73,7 +75,7 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
 def _code(seen: LoadBalancerObservation) -> Code:
     if seen.identity.code in LEFT_ALONE:
         return Code.Ignored
-    vip, absent = _short_circuited(seen.service)
+    vip, absent = _short_circuited(seen)
     # On a node, unless it was seen to be reached.
     reached = set(seen.paths or ()) == {Code.ThroughLoadBalancer}
     if vip and not reached and seen.identity.terminated:
@@ -100,7 +102,7 @@ def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
 def _of_paths(paths: Sequence[Code], absent: Code | None) -> Code:
     """Return the code of one that sends PROXY; `absent` as above."""
     if Code.ShortCircuitedAndCut in paths:
-        return Code.IPModeIgnored if absent else Code.ShortCircuited
+        return Code.IPModeIgnored if absent is Code.IPModeProxy else Code.ShortCircuited
     if _troubled(paths):
         return Code.Troubled
     if not paths or Code.PathUnclear in paths:
@@ -112,17 +114,34 @@ def _troubled(paths: Sequence[Code]) -> bool:
     return any(code.status is CheckStatus.AFFECTED for code in paths)
 
 
-def _short_circuited(service: Service) -> tuple[bool, Code]:
+def _short_circuited(seen: LoadBalancerObservation) -> tuple[bool, Code]:
     """Return whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not.
 
     An address that is one of its externalIPs as well is short-circuited whatever its ipMode says.
     """
-    points = [point for point in service.points if point.ip is not None]
-    if any(point.ip_mode != "Proxy" or point.ip in service.external_ips for point in points):
+    service = seen.service
+    handled = [point for point in service.points if point.ip and not _why_left_alone(seen, point.ip)]
+    if any(point.ip_mode != "Proxy" or point.ip in service.external_ips for point in handled):
         return True, Code.ShortCircuited
-    if points:
+    if handled:
         return False, Code.IPModeProxy
+    if service.load_balancer_ips:
+        return False, Code.NotShortCircuited
     return False, Code.HostnameOnly if service.points else Code.NoAddress
+
+
+def _why_left_alone(seen: LoadBalancerObservation, address: IPAddress) -> str:
+    """Why kube-proxy does not handle the address, whatever its ipMode; empty if nothing says so.
+
+    It serves a Service in the families of its ClusterIPs alone (kubernetes: pkg/proxy/serviceport.go).
+    """
+    service, row = seen.service, seen.identity.provider
+    if service.cluster_ips and all(each.version != address.version for each in service.cluster_ips):
+        return f"not short-circuited, as the Service has no IPv{address.version} ClusterIP"
+    key, _, wanted = row.detour.replace('"', "").partition(": ") if row else ("", "", "")
+    if row and service.annotations.get(key) == wanted and address not in service.external_ips:
+        return f"not short-circuited, as {row.name} passes it through: annotation {key}={wanted}"
+    return ""
 
 
 def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
@@ -130,7 +149,8 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     for point in seen.service.points:
         address = f"{point.ip} (ipMode {point.ip_mode or 'not set, which means VIP'})" if point.ip else ""
         hostname = f"hostname {point.hostname}" if point.hostname else ""
-        lines.append("published as " + ", ".join(filter(None, (address, hostname))))
+        why = _why_left_alone(seen, point.ip) if point.ip else ""
+        lines.append("published as " + ", ".join(filter(None, (address, hostname, why))))
     if ports := ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports):
         lines.append(f"ports {ports}")
     if identity.status is not DecisionStatus.REFUSED:
@@ -138,6 +158,7 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     lines += identity.remarks
     if identity.known_by and identity.provider is not None:
         lines.append(f"served by {identity.provider.name}: {identity.known_by}")
+    lines += [f"nodeagent can't serve it: {why}" for why in seen.refusal]
     if identity.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
     return lines
@@ -153,6 +174,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple
         return (*hint, why, _SERVICELB)
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject, Code.TerminatesTLS}:
         ways = ways_out(seen.service, seen.identity, policy_api)
+        ways = tuple(way for way in ways if way.way != "nodeagent" or not seen.refusal)
         return (*hint, *(step for way in ways for step in way.steps), *_LAST)
     if code is Code.ProxyUnknown:
         # To list it would help only if something else were in front.

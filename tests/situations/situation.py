@@ -42,7 +42,7 @@ Question = Literal["plan", "plan --adopt", "doctor", "coredns plan", "coredns pl
 _HOSTS = b"127.0.0.1 localhost\n"
 _ANYWHERE = (ip_address("0.0.0.0"), ip_address("::"))
 _NAMED = re.compile(
-    r"docs/[\w-]+\.md|doctor --policy|[\w-]+-controller-manager|[a-z][\w.-]*\.[a-z]+/[\w-]+(?==)"
+    r"docs/[\w-]+\.md|doctor --policy|[\w-]+-controller-manager|[a-z][\w.-]*\.[a-z]+/[\w.-]+(?==)"
 )
 """What a fix names that a person could look up: a page, a command, a controller, an annotation to set."""
 

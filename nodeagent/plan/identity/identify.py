@@ -71,9 +71,10 @@ def cloud_of(snapshot: Snapshot) -> str:
     """Return the `spec.providerID` by which the cloud is known: this node's, else that of the only cloud."""
     if snapshot.node is not None:
         return snapshot.node.provider_id
-    found = {_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
-    clouds = found.keys() & KNOWN_SCHEMES
-    return found[clouds.pop()] if len(clouds) == 1 else ""
+    found = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
+    clouds = sorted(found.keys() & KNOWN_SCHEMES)
+    one = {tuple(row for row in PROVIDERS if scheme in row.schemes) or scheme for scheme in clouds}
+    return found[clouds[0]] if len(one) == 1 else ""
 
 
 def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -> Identity:
@@ -187,10 +188,15 @@ def _controller(service: Service, provider_id: str) -> _Controller:
         if key not in tls:
             said = f"annotation {key}={shown(service.annotations[key])}"
             notes.setdefault(said, f"{said} does not count: {why_not}")
-    for key in sorted(service.annotations):
-        if _ABOUT_PROXY.search(key) and not key.startswith((PROXY_PROTOCOL, *_READ)):
-            said = f"annotation {key}={shown(service.annotations[key])}"
-            notes[said] = f"{said} does not count: nodeagent knows no controller that reads it"
+    told = {key for reading in read for key in reading.annotations}
+    for key, value in sorted(service.annotations.items()):
+        known = key.startswith((PROXY_PROTOCOL, *_READ))
+        if key not in told and _ABOUT_PROXY.search(value if known else key):
+            said = f"annotation {key}={shown(value)}"
+            why = (
+                "it names no port of this Service" if known else "nodeagent knows no controller that reads it"
+            )
+            notes[said] = f"{said} does not count: {why}"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:
@@ -221,7 +227,7 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
         if row.written and (key := _starting(service, row.written)):
             return [row], f"the annotation {key}, which {row.name} writes", f"{row.name} serves this Service"
     announcer = next(((row, key) for row in PROVIDERS if (key := _starting(service, row.signs))), None)
-    scheme = _scheme(provider_id)
+    scheme = cloud_scheme(provider_id)
     if scheme in KNOWN_SCHEMES:
         own = [row for row in PROVIDERS if scheme in row.schemes]
         # A row without schemes counts by its key alone, so it is never taken for the cloud's.
@@ -231,7 +237,7 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
             return [*own, *beside], f"spec.providerID {said}", f"spec.providerID is {said}"
     if announcer:
         row, key = announcer
-        return [row], f"the annotation {key}", f"{row.name} announces its address"
+        return [row], f"the annotation {key}", f"{row.name} serves this Service"
     return [row for row in PROVIDERS if not row.sends_none], "", ""
 
 
@@ -246,7 +252,7 @@ def _has_key(row: Provider, service: Service) -> bool:
     return row.applies(service) and bool(_starting(service, starts))
 
 
-def _scheme(provider_id: str) -> str:
+def cloud_scheme(provider_id: str) -> str:
     """Return the cloud in a `spec.providerID`; two clouds write none before `://`."""
     scheme, separator, _ = provider_id.partition("://")
     if separator:

@@ -3,7 +3,7 @@
 Every row cites its source, as `repository: file:line` of the controller; docs/support.md says which
 versions were compared, and when. If no source says which version is sent, the row has None.
 
-Left out because they have no such switch: Huawei, Tencent, IONOS.
+Left out because they have no such switch: Tencent, IONOS.
 """
 
 from nodeagent.model.objects import Service
@@ -51,6 +51,7 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
         hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
+        ip_mode_on_request='k8s.cloudscale.ch/loadbalancer-ip-mode: "Proxy"',
         ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, for all load balancers",
         workload="daemonset/cloudscale-cloud-controller-manager",
     ),
@@ -70,6 +71,7 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
         publishes_hostname=True,
         hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
+        ip_mode_on_request=f'{_BETA}/osc-load-balancer-ingress-ipmode: "Proxy"',
         ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is published",
         switched_on="`*`, or node ports: `30080,30443`",
         sends="v1 ²",
@@ -120,6 +122,15 @@ PROVIDERS: tuple[Provider, ...] = (
     # A ServiceAttachment, which is not read, can add the header in front of an internal one ("Create an
     # internal load balancer across VPC networks").
     Provider("GKE", ("gce",), classes=("networking.gke.io/",), kind_of=_gke_kind, sends_none=True),
+    # Huawei Cloud's and Open Telekom Cloud's CCE: "Configuring Passthrough Networking for a LoadBalancer
+    # Service", "Configuring Advanced Load Balancing Functions Using Annotations". Closed source; no
+    # annotation for PROXY is documented, and a listener's own switch for it is not visible here.
+    Provider(
+        "Huawei (CCE)",
+        signs=("kubernetes.io/elb.",),
+        certificates=(Certificate("kubernetes.io/elb.protocol-port", read.tls_by_protocol("https", "tls")),),
+        detour='kubernetes.io/elb.pass-through: "true"',
+    ),
     # exoscale-cloud-controller-manager: exoscale/loadbalancer.go; yandex-cloud-controller-manager:
     # pkg/cloudprovider/yandex/load_balancer.go. Both pass packets through.
     Provider("Exoscale", ("exoscale",), sends_none=True),

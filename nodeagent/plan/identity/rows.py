@@ -89,6 +89,7 @@ class Provider(Struct, frozen=True):
         publishes_hostname: its status has a host name and no address, so it is not short-circuited.
         ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
         ip_mode_on_request: the annotation, ready to paste, that makes it do so.
+        detour: that by which its cluster's own kube-proxy leaves the address alone, without ipMode.
         workload: where the controller runs in the cluster, as kubectl names it (`deployment/name`, in
             kube-system); empty if the provider runs it, or this is not known.
     """
@@ -111,6 +112,7 @@ class Provider(Struct, frozen=True):
     publishes_hostname: bool = False
     ip_mode: str = ""
     ip_mode_on_request: str = ""
+    detour: str = ""
     workload: str = ""
 
     @property

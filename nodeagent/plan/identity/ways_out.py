@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from nodeagent.model.objects import Service
 from nodeagent.plan.identity.identify import Identity
-from nodeagent.plan.identity.rows import Provider
+from nodeagent.plan.identity.rows import Provider, shown
 
-Way = Literal["announced", "ip-mode", "ip-mode-on-request", "hostname", "policy", "nodeagent"]
+Way = Literal["announced", "ip-mode", "ip-mode-on-request", "detour", "hostname", "policy", "nodeagent"]
 """`announced` says why setting ipMode is none; the rest are fixes."""
 
 
@@ -51,6 +51,10 @@ _SIDE_EFFECTS = (
 _DETOUR = (
     "from Kubernetes 1.30 on, traffic of nodes and pods then goes out to the load balancer and comes back"
 )
+_OUT_AND_BACK = (
+    "without an agent: let traffic of nodes and pods go out to the load balancer and come back; a dedicated "
+    "one with a private address does not answer nodes and pods beside its own backends"
+)
 _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
     "Cilium and Calico's eBPF)"
@@ -68,14 +72,18 @@ def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[Way
         yield WayOut(
             "ip-mode", ("without an agent: if the cloud's controller can set ipMode: Proxy, switch that on",)
         )
-    # Controllers set ipMode by themselves only where PROXY is on.
-    elif provider.ip_mode and (identity.sends or not tls):
-        yield WayOut("ip-mode", tuple(_update(service, provider)))
-    if provider is not None and provider.ip_mode_on_request:
-        what = f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
-        yield WayOut("ip-mode-on-request", (what, annotate(service, provider.ip_mode_on_request)))
-    if provider is not None and provider.hostname:
-        yield WayOut("hostname", tuple(_publish(service, provider.hostname)))
+    else:
+        # Controllers set ipMode by themselves only where PROXY is on, and no annotation says otherwise.
+        asked = provider.ip_mode_on_request.partition(": ")[0] in service.annotations
+        if provider.ip_mode and (identity.sends or not tls) and not asked:
+            yield WayOut("ip-mode", tuple(_update(service, provider)))
+        if annotation := provider.ip_mode_on_request:
+            what = f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
+            yield WayOut("ip-mode-on-request", _annotated(service, annotation, what))
+        if provider.detour:
+            yield WayOut("detour", _annotated(service, provider.detour, _OUT_AND_BACK))
+        if provider.hostname:
+            yield WayOut("hostname", _publish(service, provider.hostname))
     if policy_api:
         yield WayOut("policy", _BY_POLICY)
     if identity.proxy or not tls:
@@ -99,7 +107,7 @@ def _update(service: Service, provider: Provider) -> Iterator[str]:
     yield f"$ kubectl -n {ref.namespace} get service {ref.name} -o jsonpath='{path}'"
 
 
-def _publish(service: Service, hostname: str) -> Iterator[str]:
+def _publish(service: Service, hostname: str) -> tuple[str, ...]:
     what = "without an agent: publish a hostname instead of the address"
     if _PLACEHOLDER in hostname:
         public = [
@@ -112,7 +120,20 @@ def _publish(service: Service, hostname: str) -> Iterator[str]:
             f"; first create an address record with {addresses} for a hostname of your own, and use that "
             f"instead of {_PLACEHOLDER}"
         )
-    yield from (what, annotate(service, hostname), _SIDE_EFFECTS)
+    return _annotated(service, hostname, what, _SIDE_EFFECTS)
+
+
+def _annotated(service: Service, annotation: str, what: str, *then: str) -> tuple[str, ...]:
+    """Return the steps; for an annotation that is set already, what the status does not show of it."""
+    key, _, value = annotation.replace('"', "").partition(": ")
+    given = service.annotations.get(key)
+    if not given or value not in {given, _PLACEHOLDER}:
+        return (what, annotate(service, annotation), *then)
+    why = (
+        f"annotation {key}={shown(given)} is set, but the status does not show its effect: the controller "
+        "may be too old, or Events say why"
+    )
+    return (why, f"$ kubectl describe service -n {service.ref.namespace} {service.ref.name}")
 
 
 def annotate(service: Service, annotation: str) -> str:
