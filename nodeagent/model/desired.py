@@ -87,6 +87,16 @@ class DnatRules:
     def __bool__(self) -> bool:
         return bool(self.redirects or self.guarded)
 
+    @property
+    def ranges(self) -> Mapping[str, tuple[IPNetwork, ...]]:
+        """The ranges of each kind, by its name."""
+        return {
+            "pods": self.pods,
+            "guarded": self.guarded,
+            "admitted": self.admitted,
+            "balancers": self.balancers,
+        }
+
 
 NO_RULES = DnatRules()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent import __version__
-from nodeagent.components.dnat.nft_script import replacement
+from nodeagent.components.dnat.nftables import replacement
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef

@@ -8,15 +8,10 @@ from dataclasses import replace
 from typing import Literal
 
 from nodeagent.components.component import Component, Watch
+from nodeagent.components.dnat import nftables
 from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch
-from nodeagent.components.dnat.nft_script import TABLE, replacement
-from nodeagent.components.dnat.nftables import (
-    NftablesBackend,
-    NftBusyError,
-    NftError,
-    NftMissingError,
-    NftPermissionError,
-)
+from nodeagent.components.dnat.nft_table import TABLE
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
 from nodeagent.components.dnat.xt_tables import missing_nat
 from nodeagent.errors import ApplyError
@@ -109,17 +104,16 @@ class Dnat(Component[DnatState, DnatChange]):
 _SCRATCH = "nodeagent_probe"
 
 
-def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:
+def choose(option: Option, nft: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:
     """Return the backend for the option `dnat.backend`, and the other one, of which nothing is to be left.
 
     If nft does not work, there is no other one. Without permission to probe (a dry run), and if the node is
     too busy for it, nftables counts as working. Raises ApplyError if the requested backend does not work.
     """
-    nftables = nftables or NftablesBackend()
-    obstacle = _nft_obstacle(nftables)
-    iptables = IptablesBackend()
+    nft, iptables = nft or NftablesBackend(), IptablesBackend()
+    obstacle = _nft_obstacle(nft)
     if obstacle is None:
-        return (iptables, nftables) if option == "iptables" else (nftables, iptables)
+        return (iptables, nft) if option == "iptables" else (nft, iptables)
     if option in ("iptables", "none"):
         return iptables, None
     if option == "nftables":
@@ -137,13 +131,13 @@ def choose(option: Option, nftables: NftablesBackend | None = None) -> tuple[Dna
 def _nft_obstacle(nft: NftablesBackend) -> ApplyError | None:
     """Let the kernel check a whole scratch table; nothing is made."""
     try:
-        scratch = replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
+        scratch = nftables.replacement(NO_RULES).replace(f"inet {TABLE}", f"inet {_SCRATCH}")
         nft.execute(scratch, "--check")
-    except (NftPermissionError, NftBusyError):
+    except (nftables.NftPermissionError, nftables.NftBusyError):
         return None
-    except NftMissingError as error:
+    except nftables.NftMissingError as error:
         return error
-    except NftError as error:
+    except nftables.NftError as error:
         return ApplyError(
             "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It requires "
             "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat, nft_ct and nft_nat (modprobe them "

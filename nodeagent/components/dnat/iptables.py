@@ -17,30 +17,12 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from nodeagent.components.dnat.state import DnatChange, DnatState, comment_of, ordered, owner_of
-from nodeagent.components.dnat.xt_rules import (
-    PREFIX,
-    PROGRAMS,
-    TABLES,
-    Entry,
-    Table,
-    Tables,
-    XtRule,
-    entry_of,
-    networks,
-    redirecting,
-    translation,
-)
-from nodeagent.components.dnat.xt_tables import (
-    XtMissingError,
-    change_table,
-    lock_path,
-    read_table,
-    xtables_lock,
-)
+from nodeagent.components.dnat import xt_rules, xt_tables
+from nodeagent.components.dnat.state import DnatChange, DnatState, comment_of, owner_of, with_elements
+from nodeagent.components.dnat.xt_rules import PREFIX, PROGRAMS, TABLES, Entry, Table, Tables, XtRule
 from nodeagent.linux.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
-from nodeagent.model.desired import LOOPBACK, PROBED_USERS, DnatRules, Redirect
+from nodeagent.model.desired import LOOPBACK, NO_RULES, PROBED_USERS, DnatRules, Redirect
 
 _LOOK_SECONDS = 10.0
 _REST_SECONDS = 0.3
@@ -95,7 +77,9 @@ def _nat(desired: DnatRules, family: Family) -> Table:
             for network in _of(family, desired.pods)
             for name in desired.interfaces or ("",)
         )
-        entries = [redirecting(one.match, one.to, comment_of(one.load_balancer)) for one in redirects]
+        entries = [
+            xt_rules.redirecting(one.match, one.to, comment_of(one.load_balancer)) for one in redirects
+        ]
         chains = {
             OUTPUT: [XtRule(ENTRIES, tcp=True), *kept],
             PREROUTING: [*of_pods, *kept],
@@ -112,7 +96,7 @@ def _table(family: Family, chains: Mapping[str, list[XtRule]], jumps: Mapping[st
     """Return the part with these chains, and the jumps at the top of theirs."""
 
     def entries(rules: list[XtRule]) -> tuple[Entry, ...]:
-        return tuple(entry_of(family, rule) for rule in rules)
+        return tuple(xt_rules.entry_of(family, rule) for rule in rules)
 
     return Table(
         {chain: entries(rules) for chain, rules in chains.items()},
@@ -128,15 +112,7 @@ class XtState(DnatState):
 
     def compared(self, desired: DnatRules) -> "XtState":
         """See `DnatState.compared`: what is not as `layout` makes it for the elements that exist."""
-        elements = self.rules
-        expected = replace(
-            desired,
-            redirects=elements.redirects,
-            pods=elements.pods,
-            guarded=elements.guarded,
-            admitted=elements.admitted,
-            balancers=elements.balancers,
-        )
+        expected = with_elements(desired, self.rules.redirects, self.rules.ranges)
         damage = tuple(_damage(self.tables, layout(expected)))
         return replace(
             self,
@@ -160,7 +136,7 @@ def state_of(tables: Tables) -> XtState:
     ranges: dict[str, list[IPNetwork]] = {name: [] for name in _RANGES}
     for (family, _), table in tables.items():
         for entry in (entry for entries in table.chains.values() for entry in entries):
-            if translated := translation(family, entry):
+            if translated := xt_rules.translation(family, entry):
                 match, to, comment = translated
                 redirects.setdefault(match, Redirect(match, to, owner_of(comment)))
         jumps = [entry for entries in table.jumps.values() for _, entry in entries]
@@ -168,9 +144,10 @@ def state_of(tables: Tables) -> XtState:
             for entry in table.chains.get(chain, ()) if chain else jumps:
                 if entry.target == target:
                     with suppress(ValueError, struct.error):
-                        ranges[name].append(networks(family, entry)[place])
+                        ranges[name].append(xt_rules.networks_of(family, entry)[place])
     ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
-    return XtState(ordered(redirects.values(), *ranges.values()), present=any(tables.values()), tables=tables)
+    rules = with_elements(NO_RULES, redirects.values(), ranges)
+    return XtState(rules, present=any(tables.values()), tables=tables)
 
 
 def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
@@ -246,7 +223,11 @@ class IptablesBackend:
         """See `DnatBackend.read`. A table that does not exist is not created."""
         try:
             return state_of(
-                {(family, table): read_table((family, table)) for family in FAMILIES for table in TABLES}
+                {
+                    (family, table): xt_tables.read_table((family, table))
+                    for family in FAMILIES
+                    for table in TABLES
+                }
             )
         except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
@@ -263,17 +244,17 @@ class IptablesBackend:
         # The guard is made first and removed last.
         tables = TABLES if change.desired.guarded else reversed(TABLES)
         keys = [(family, table) for table in tables for family in FAMILIES]
-        work = [key for key in keys if wanted[key] or read_table(key)]
+        work = [key for key in keys if wanted[key] or xt_tables.read_table(key)]
         missing: dict[Family, str] = {}
-        with xtables_lock() if work else nullcontext():
+        with xt_tables.xtables_lock() if work else nullcontext():
             for key in work:
                 if key[0] not in missing:
                     try:
-                        change_table(key, wanted[key])
-                    except XtMissingError as error:
+                        xt_tables.change_table(key, wanted[key])
+                    except xt_tables.XtMissingError as error:
                         missing[key[0]] = str(error)
         if missing and missing.keys() == {family for family, _ in work}:
-            raise XtMissingError("\n".join(missing.values()))
+            raise xt_tables.XtMissingError("\n".join(missing.values()))
         return "\n".join(
             f"IPv{family} is not redirected, the other family is. {reason}"
             for family, reason in missing.items()
@@ -281,4 +262,4 @@ class IptablesBackend:
 
     def watch(self) -> XtablesWatch:
         """See `DnatBackend.watch`."""
-        return XtablesWatch(lock_path())
+        return XtablesWatch(xt_tables.lock_path())

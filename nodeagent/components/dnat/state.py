@@ -1,7 +1,7 @@
 """The actual state of DNAT, the step from there to the desired rules, and what a backend does. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
@@ -159,33 +159,32 @@ def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> 
 
 def _grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     matches = {redirect.match for redirect in desired.redirects}
-    others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
+    others = (redirect for redirect in before.redirects if redirect.match not in matches)
+    ranges = {name: (*found, *before.ranges[name]) for name, found in desired.ranges.items()}
+    return with_elements(desired, (*desired.redirects, *others), ranges)
+
+
+def with_elements(
+    rules: DnatRules, redirects: Iterable[Redirect], ranges: Mapping[str, Iterable[IPNetwork]]
+) -> DnatRules:
+    """Return the rules with these elements, in order, in place of their own."""
+    ordered = {name: _in_order(networks) for name, networks in ranges.items()}
     return replace(
-        desired,
-        redirects=desired.redirects + others,
-        pods=desired.pods + before.pods,
-        guarded=desired.guarded + before.guarded,
-        admitted=desired.admitted + before.admitted,
+        rules,
+        redirects=tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
+        pods=ordered["pods"],
+        guarded=ordered["guarded"],
+        admitted=ordered["admitted"],
+        balancers=ordered["balancers"],
     )
-
-
-def ordered(redirects: Iterable[Redirect], *ranges: Iterable[IPNetwork]) -> DnatRules:
-    """Return rules of these elements, in order: pods, guarded, admitted, balancers."""
-    pods, guarded, admitted, balancers = map(_in_order, ranges)
-    by_match = sorted(redirects, key=lambda redirect: redirect.match.sort_key())
-    return DnatRules(tuple(by_match), pods, guarded, admitted, balancers)
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
-    """Return the elements of `rules` that are not in `others`, in order."""
+    """Return the elements of `rules` that are not in `others`."""
     known = {_meaning(redirect) for redirect in others.redirects}
-    return ordered(
-        (redirect for redirect in rules.redirects if _meaning(redirect) not in known),
-        {*rules.pods} - {*others.pods},
-        {*rules.guarded} - {*others.guarded},
-        {*rules.admitted} - {*others.admitted},
-        {*rules.balancers} - {*others.balancers},
-    )
+    redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
+    ranges = {name: {*found} - {*others.ranges[name]} for name, found in rules.ranges.items()}
+    return with_elements(NO_RULES, redirects, ranges)
 
 
 def _meaning(redirect: Redirect) -> tuple[Endpoint, Endpoint, str]:

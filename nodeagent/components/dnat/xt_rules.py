@@ -202,7 +202,7 @@ def unpacked(family: Family, raw: bytes, target: str) -> Entry:
     return Entry(target, raw[: layout.tail], tuple(extensions))
 
 
-def networks(family: Family, entry: Entry) -> list[IPNetwork]:
+def networks_of(family: Family, entry: Entry) -> list[IPNetwork]:
     """Return source, destination and original destination; empty if nodeagent writes no such range."""
     size = _LAYOUTS[family].address
     source, destination, *masks = (entry.head[place * size : (place + 1) * size] for place in range(4))
@@ -216,7 +216,7 @@ def translation(family: Family, entry: Entry) -> tuple[Endpoint, Endpoint, str] 
     """Return what `redirecting` was given for this entry; None for any other."""
     data = entry.data
     try:
-        match = Endpoint(networks(family, entry)[1].network_address, _TCP_DATA.unpack(data[b"tcp"])[2])
+        match = Endpoint(networks_of(family, entry)[1].network_address, _TCP_DATA.unpack(data[b"tcp"])[2])
         _, address, _, port, _, _ = _RANGE.unpack(data[b"DNAT"])
         # A union (nf_inet_addr): an IPv4 address is its first four bytes.
         to = Endpoint(ip_address(address[: _LAYOUTS[family].address]), int.from_bytes(port, "big"))

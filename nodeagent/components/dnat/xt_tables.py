@@ -22,29 +22,19 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from nodeagent.components.dnat.xt_rules import (
-    PREFIX,
-    PROGRAMS,
-    Entry,
-    Key,
-    Table,
-    TableName,
-    XtRule,
-    entry_of,
-    packed,
-    unpacked,
-)
+from nodeagent.components.dnat import xt_rules
+from nodeagent.components.dnat.xt_rules import PREFIX, PROGRAMS, Entry, Key, Table, TableName
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
 
 _ATTEMPTS = 5
-_MODULES: Final[dict[Family, str]] = {4: "ip_tables and iptable_{}", 6: "ip6_tables and ip6table_{}"}
+_IP: Final[dict[Family, str]] = {4: "ip", 6: "ip6"}
 _BYTES_IN_TEXT = re.compile(r"""b(['"])(.*)\1""")
 
 _one_at_a_time = threading.RLock()
@@ -126,7 +116,7 @@ def _entries(family: Family, handle: Any, chain: str, only: str = "") -> Iterato
         target = (handle.get_target(rule) or b"").decode(errors="replace")
         if target.startswith(only):
             raw = ctypes.string_at(ctypes.addressof(rule), rule.next_offset)
-            yield place, unpacked(family, raw, target)
+            yield place, xt_rules.unpacked(family, raw, target)
         place, rule = place + 1, handle.next_rule(rule)
 
 
@@ -147,8 +137,8 @@ def _write(family: Family, handle: Any, found: Table, wanted: Table) -> None:  #
         if before != after:
             for place, entry in reversed(before):
                 # delete_entry() takes a rule, not its place: so that place gets one that no other equals.
-                other = entry_of(family, XtRule(entry.target, comment=secrets.token_hex(16)))
-                unique = _buffer(family, other)
+                other = xt_rules.XtRule(entry.target, comment=secrets.token_hex(16))
+                unique = _buffer(family, xt_rules.entry_of(family, other))
                 whole = ctypes.create_string_buffer(b"\xff" * len(unique), len(unique))
                 handle.replace_entry(chain, unique, place - 1)
                 handle.delete_entry(chain, unique, whole)
@@ -159,7 +149,7 @@ def _write(family: Family, handle: Any, found: Table, wanted: Table) -> None:  #
 
 
 def _buffer(family: Family, entry: Entry) -> "ctypes.Array[ctypes.c_char]":
-    raw = packed(family, entry)
+    raw = xt_rules.packed(family, entry)
     return ctypes.create_string_buffer(raw, len(raw))
 
 
@@ -173,7 +163,7 @@ def _explained(family: Family, name: TableName, error: Exception) -> XtError:
             "daemonset/overlays/iptables)."
         )
     if "can't initialize" in text:
-        modules = _MODULES[family].format(name)
+        modules = f"{_IP[family]}_tables and {_IP[family]}table_{name}"
         return XtMissingError(
             f"{told} The kernel has no legacy {program} here: load {modules} on the host (modprobe)."
         )
@@ -222,7 +212,10 @@ def xtables_lock() -> Iterator[None]:
         # The kubelet makes it readable for all, and each user who can open it could hold it.
         os.fchmod(descriptor, 0o600)
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not _acquired(descriptor):
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             if time.monotonic() >= deadline:
                 raise ApplyError(
                     f"another program has held {path} for {_WAIT_SECONDS:g} seconds; no iptables rule was "
@@ -234,20 +227,11 @@ def xtables_lock() -> Iterator[None]:
         os.close(descriptor)  # which releases the lock
 
 
-def _acquired(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 # include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h: the same numbers in both.
 _GET_INFO, _GET_ENTRIES = 64, 65
 _INFO = struct.Struct("@32s12I")  # name, valid_hooks, hook_entry[5], underflow[5], num_entries; then size
 _GET = struct.Struct("@32sI4x")  # name, size; the entries follow, aligned to 8
 
-_NAMES: Final[dict[Family, str]] = {4: "ip_tables_names", 6: "ip6_tables_names"}
 _SOCKETS: Final[dict[Family, tuple[int, int]]] = {
     4: (socket.AF_INET, socket.IPPROTO_IP),
     6: (socket.AF_INET6, socket.IPPROTO_IPV6),
@@ -265,7 +249,7 @@ def missing_nat(family: Family) -> str:
     except OSError as error:
         return (
             f"the kernel has no legacy table nat of {PROGRAMS[family]} ({error.strerror}): modprobe "
-            f"ip{'6' if family == 6 else ''}table_nat on the host"
+            f"{_IP[family]}table_nat on the host"
         )
     return ""
 
@@ -274,19 +258,16 @@ def _holds_ours(family: Family, table: TableName) -> bool:
     """Whether the table exists in this network namespace, with one of nodeagent's chains. Raises OSError."""
     # thread-self: /proc/net is that of the process's first thread, in whatever namespace that is.
     try:
-        existing = Path("/proc/thread-self/net", _NAMES[family]).read_text(encoding="ascii").split()
+        existing = Path(f"/proc/thread-self/net/{_IP[family]}_tables_names").read_text("ascii").split()
     except FileNotFoundError:  # without the kernel's module
         return False
-    if table not in existing:
-        return False
-    while True:
-        try:
+    while table in existing:
+        with suppress(BlockingIOError):  # the table has changed between the two queries
             size = struct.unpack_from("@I", _info(family, table), _INFO.size)[0]
             entries = _get(family, _GET_ENTRIES, _GET.pack(table.encode("ascii"), size) + bytes(size))
-        except BlockingIOError:
-            continue  # the table has changed between the two queries
-        # A chain's head has its name (xt_error_target).
-        return PREFIX.encode("ascii") in entries
+            # A chain's head has its name (xt_error_target).
+            return PREFIX.encode("ascii") in entries
+    return False
 
 
 def _info(family: Family, table: TableName) -> bytes:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.components.dnat.nftables import NftablesBackend, state_of
+from nodeagent.components.dnat.nft_table import state_of
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatState, normalised
 from nodeagent.errors import ApplyError
 from tests.components.dnat.network import Namespace
