@@ -99,7 +99,7 @@ def apply_plan(
 ) -> NodePass:
     """Bring the node to the desired state, but for components that are `left_alone` now. Idempotent.
 
-    Failures of components are in the result; nothing is raised for them.
+    Failures of components are in the result; none is raised.
     """
     done = NodePass(desired, left_alone, blocking={*left_alone})
     _run(_PREPARE, done, actual)
@@ -153,32 +153,23 @@ def _each(names: Iterable[ComponentName], done: NodePass, act: Callable[[Compone
 
 def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
     for step in steps:
-        if not {step.component, *step.unless} & done.blocking:
-            began = time.monotonic()
-            try:
-                _make(step, done, actual)
-            finally:
-                spent = time.monotonic() - began
-                done.seconds[step.component] = done.seconds.get(step.component, 0.0) + spent
-
-
-def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
-    name = step.component
-    try:
-        aim = step.aim(done.desired)
-        if aim is None:
-            return
-        applied = actual[name].apply(aim, keep=step.keep)
-    except ApplyError as error:
-        done.blocking.add(name)
-        done.failed(name, str(error))
-        if isinstance(error, UndoneError):
-            done.undone.add(name)
-        return
-    if applied.failure:
-        done.failed(name, applied.failure)
-    if applied.text:
-        done.changes.append((name, applied))
+        name, aim = step.component, step.aim(done.desired)
+        if aim is None or {name, *step.unless} & done.blocking:
+            continue
+        began = time.monotonic()
+        try:
+            applied = actual[name].apply(aim, keep=step.keep)
+        except ApplyError as error:
+            done.blocking.add(name)
+            done.failed(name, str(error))
+            if isinstance(error, UndoneError):
+                done.undone.add(name)
+        else:
+            if applied.failure:
+                done.failed(name, applied.failure)
+            if applied.text:
+                done.changes.append((name, applied))
+        done.seconds[name] = done.seconds.get(name, 0.0) + time.monotonic() - began
 
 
 _RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
@@ -196,12 +187,10 @@ def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired
     dead = {bind.address for bind in silent}
     hosts = tuple(line for line in desired.hosts if line.address not in dead)
     written = {line.name for line in hosts}
+    redirects = tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent)
     return replace(
         desired,
-        dnat=replace(
-            desired.dnat,
-            redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
-        ),
+        dnat=replace(desired.dnat, redirects=redirects),
         hosts=hosts,
         load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
         names=tuple(
@@ -216,9 +205,8 @@ def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired
 def _remark(
     decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], ready: AbstractSet[Endpoint]
 ) -> LoadBalancerDecision:
-    missing = sorted(
-        (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
-    )
+    own = (bind for bind in silent if bind.address in decision.relay_addresses)
+    missing = sorted(own, key=Endpoint.sort_key)
     if not missing:
         return decision
     partly = any(bind.address in decision.relay_addresses for bind in ready)

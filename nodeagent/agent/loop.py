@@ -255,7 +255,6 @@ class Agent:
 
     def _new_reconciler(self) -> Reconciler:
         return Reconciler(
-            self._settings.node_name,
             self._config,
             self._components,
             self._read_facts,

@@ -27,23 +27,13 @@ _SOON_SECONDS = 15.0
 class Reconciler:
     """Keeps one node in the state that the cluster's objects require. A pass plans and compares everything.
 
-    Args:
-        node_name: This node.
-        config: The configuration.
-        components: What reads and changes the node.
-        read_facts: Reads the facts that change seldom, given those that it read before.
-        read_dns: Returns the answers of DNS so far; it must not wait.
-        adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.
-        clock: Monotonic seconds.
-
-    Attributes:
-        actual: The node.
-        backoff: The components that wait after a failure, or because another program keeps reverting them.
+    `read_facts` reads what changes seldom, given the facts read before; `read_dns` returns the answers
+    of DNS so far, and does not wait. With `adopt`, hairpin-proxy's lines of the hosts file are taken over.
+    `backoff` has the components that wait after a failure, or because another program keeps reverting them.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on
         self,
-        node_name: str,
         config: Config,
         components: Components,
         read_facts: Callable[[Snapshot, ActualState, Facts | None], Facts],
@@ -52,7 +42,6 @@ class Reconciler:
         adopt: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._node_name = node_name
         self._config = config
         self._read_facts = read_facts
         self._read_dns = read_dns
@@ -79,14 +68,10 @@ class Reconciler:
         self.actual = ActualState(components, clock)
 
     def start_watching(self) -> None:
-        """Begin to watch what nodeagent keeps on the node by its configuration."""
+        """Begin to watch what the configuration has nodeagent keep on the node."""
         relay = self._config.relay.kind == "node"
-        watched = {
-            "addresses": relay,
-            "relay": relay,
-            "dnat": relay or self._config.dnat.backend != "none",
-            "hosts": self._config.hosts.enabled,
-        }
+        dnat = relay or self._config.dnat.backend != "none"
+        watched = {"addresses": relay, "relay": relay, "dnat": dnat, "hosts": self._config.hosts.enabled}
         for name in COMPONENTS:
             if watched[name]:
                 self.actual[name].start_watching()
@@ -185,9 +170,7 @@ class Reconciler:
         facts, config = self._facts, self._config
         if facts is None:
             return False
-        if any(decision.taken for decision in desired.load_balancers) or lacks_family(
-            snapshot, facts, config
-        ):
+        if any(one.taken for one in desired.load_balancers) or lacks_family(snapshot, facts, config):
             return True
         is_new = self._clock() < self._inputs_at + _FACTS_SECONDS
         doubtful = {one.address for one in doubtful_endpoints(snapshot, config)} if is_new else set()

@@ -9,7 +9,8 @@ system, only an address in the ranges that has a mark:
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -18,22 +19,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from nodeagent.components.component import Component, Diff
-from nodeagent.linux.netlink import (
-    ADDRESS_GROUPS,
-    KernelAddress,
-    Link,
-    Netlink,
-    NetlinkRefusedError,
-    Notifications,
-    address_socket,
-    opened,
-)
+from nodeagent.linux import netlink as kernel
+from nodeagent.linux.netlink import KernelAddress, Link, Netlink, NetlinkRefusedError, opened
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.facts import InterfaceAddress
 
 DeviceStatus = Literal["absent", "up", "down", "foreign"]
-
 DeviceStep = Literal["keep", "create", "set up", "delete"]
 
 
@@ -56,7 +48,7 @@ class AddressState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AddressDiff(Diff):
-    """What is done. `refused` says why desired addresses are not available; it alone is no difference."""
+    """What is done. `refused` says why desired addresses are not available: no difference by itself."""
 
     before: AddressState = field(repr=False)
     home: str
@@ -170,11 +162,11 @@ def _marked(found: KernelAddress, device: str) -> bool:
     return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN
 
 
-class AddressWatch(Notifications):
+class AddressWatch(kernel.Notifications):
     """Implements `component.Watch`: addresses in the ranges, and the device."""
 
     def __init__(self, interface: str, ranges: Ranges) -> None:
-        super().__init__(address_socket(), ADDRESS_GROUPS)
+        super().__init__(kernel.address_socket(), kernel.ADDRESS_GROUPS)
         self._interface = interface
         self._ranges = ranges
         try:
@@ -184,8 +176,7 @@ class AddressWatch(Notifications):
 
     def drain(self) -> str:
         """See `component.Watch`."""
-        found = dict.fromkeys(filter(None, map(self._concerned, self.messages())))
-        return "; ".join(found)
+        return "; ".join(dict.fromkeys(filter(None, map(self._concerned, self.messages()))))
 
     def _concerned(self, message: Any) -> str:  # noqa: ANN401 - pyroute2 has no types
         event = message["event"]
@@ -256,9 +247,24 @@ class Addresses(Component[AddressState, AddressDiff]):
 
     def apply(self, diff: AddressDiff) -> str:
         """See `component.Component`."""
+        missing: dict[IPAddress, str] = {}
+        left: dict[IPAddress, str] = {}
         with opened() as netlink:
-            failed = _lines(self._add(netlink, diff), _NOT_SERVED)
-            return "\n".join(filter(None, (failed, _lines(_remove(netlink, diff)))))
+            try:
+                home = self._ready(netlink, diff)
+            except NetlinkRefusedError as error:
+                missing = {one.address: f"{error}{_hint(error, one.address, diff.home)}" for one in diff.add}
+            else:
+                label = _label_on_lo(self._interface) if home == "lo" else home
+                for one in diff.add:
+                    with _noting(missing, one.address, home):
+                        netlink.add(one.address, home, _attributes(one.address, label))
+            for address in diff.remove:
+                with _noting(left, address.address, address.interface):
+                    netlink.remove(address.address, address.prefix_length, address.interface)
+            if diff.step == "delete":
+                netlink.delete(diff.home)
+        return "\n".join(filter(None, (_lines(missing, _NOT_SERVED), _lines(left))))
 
     def watch(self) -> AddressWatch:
         """See `component.Component`."""
@@ -268,21 +274,6 @@ class Addresses(Component[AddressState, AddressDiff]):
         """Return those whose address the node has: a listening socket outlives its address."""
         held = {one.address for one in actual.ours}
         return {each.bind: "" for each in desired.listeners if each.bind.address in held}
-
-    def _add(self, netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
-        """Return the addresses that could not be added, and why."""
-        failures: dict[IPAddress, str] = {}
-        try:
-            home = self._ready(netlink, diff)
-        except NetlinkRefusedError as error:
-            return {one.address: f"{error}{_hint(error, one.address, diff.home)}" for one in diff.add}
-        label = _label_on_lo(self._interface) if home == "lo" else home
-        for one in diff.add:
-            try:
-                netlink.add(one.address, home, _attributes(one.address, label))
-            except NetlinkRefusedError as error:
-                failures[one.address] = f"{error}{_hint(error, one.address, home)}"
-        return failures
 
     def _is_usable(self, link: Link) -> bool:
         """Whether it is nodeagent's, or one of that kind that an administrator provided without an alias."""
@@ -307,17 +298,13 @@ class Addresses(Component[AddressState, AddressDiff]):
         return name
 
 
-def _remove(netlink: Netlink, diff: AddressDiff) -> dict[IPAddress, str]:
-    """Return the addresses that could not be removed, and why."""
-    failures: dict[IPAddress, str] = {}
-    for one in diff.remove:
-        try:
-            netlink.remove(one.address, one.prefix_length, one.interface)
-        except NetlinkRefusedError as error:
-            failures[one.address] = f"{error}{_hint(error, one.address, one.interface)}"
-    if diff.step == "delete":
-        netlink.delete(diff.home)
-    return failures
+@contextmanager
+def _noting(failures: dict[IPAddress, str], address: IPAddress, device: str) -> Iterator[None]:
+    """Note why the kernel refused what the block does with an address."""
+    try:
+        yield
+    except NetlinkRefusedError as error:
+        failures[address] = f"{error}{_hint(error, address, device)}"
 
 
 def _hint(error: NetlinkRefusedError, address: IPAddress, device: str) -> str:

@@ -125,7 +125,7 @@ class Passes:
             return self.plans[-1]
 
         monkeypatch.setattr(Planner, "plan", planned)
-        self.reconciler = Reconciler("node1", config, Components(**parts), read, clock=lambda: self.now)
+        self.reconciler = Reconciler(config, Components(**parts), read, clock=lambda: self.now)
         self.reconciler.start_watching()
 
     def make(self, after: float = 0.0, snapshot: Snapshot = Snapshot()) -> NodePass:  # noqa: B008 - frozen

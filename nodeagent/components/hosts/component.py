@@ -10,35 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from nodeagent.components.component import Component, Diff
-from nodeagent.components.hosts.block import (
-    HostsFile,
-    OwnLines,
-    Problem,
-    addresses_by_name,
-    assemble,
-    count_changes,
-    legacy_lines,
-    names_set,
-    parse,
-    replaced,
-    without_legacy_lines,
-    written,
-)
-from nodeagent.components.hosts.file import (
-    ChangedMeanwhileError,
-    MountPointError,
-    Reading,
-    RefusedPathError,
-    delete,
-    drop_journal,
-    guard_path,
-    is_mount_point,
-    load_journal,
-    read,
-    torn,
-    write_atomic,
-    write_in_place,
-)
+from nodeagent.components.hosts import block, file
+from nodeagent.components.hosts.block import HostsFile, Problem
+from nodeagent.components.hosts.file import Reading
 from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import IPAddress, IPNetwork, sort_key
@@ -75,18 +49,18 @@ class HostsState:
     @cached_property
     def user_names(self) -> Mapping[str, UserHostsLine]:
         """Each name that the user's own lines set, with that line."""
-        return names_set(self.file.user, self.file.line_numbers)
+        return block.names_set(self.file.user, self.file.line_numbers)
 
     @cached_property
     def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
         """Each name of the block, with its addresses."""
-        return addresses_by_name(self.file.block or b"")
+        return block.addresses_by_name(self.file.block or b"")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Damaged markers, and lines that hairpin-proxy left."""
         notes = [(one.line_number, one.text) for one in self.problems]
-        for number, names in legacy_lines(self.file.user, self.file.line_numbers).items():
+        for number, names in block.legacy_lines(self.file.user, self.file.line_numbers).items():
             notes.append((number, f"hairpin-proxy's old line for {', '.join(names)}; --adopt removes it"))
         return some_notes([f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes])
 
@@ -150,9 +124,9 @@ class Hosts(Component[HostsState, HostsDiff]):
         adopt: bool,
         enabled: bool = True,
     ) -> None:
-        guard_path(path)
+        file.guard_path(path)
         self._path = path
-        self._own = OwnLines(tuple(own_networks))
+        self._own = block.OwnLines(tuple(own_networks))
         self._state_dir = state_dir
         self._adopt = adopt
         self._enabled = enabled
@@ -161,12 +135,12 @@ class Hosts(Component[HostsState, HostsDiff]):
     def read(self) -> HostsState:
         """See `component.Component`. A file with unchanged bytes is not parsed again."""
         try:
-            reading = read(self._path)
-        except RefusedPathError:
+            reading = file.read(self._path)
+        except file.RefusedPathError:
             if self._enabled:
                 raise
-            return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
-        return self._state(reading, "in place" if is_mount_point(self._path) else "rename")
+            return HostsState(self._path, Reading(b"", None), block.parse(b"", self._own), (), "rename")
+        return self._state(reading, "in place" if file.is_mount_point(self._path) else "rename")
 
     def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
         """See `component.Component`. With `keep`, a name of the block keeps its lines."""
@@ -183,7 +157,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         for _ in range(_TRIES):
             try:
                 self._write(diff)
-            except ChangedMeanwhileError:
+            except file.ChangedMeanwhileError:
                 diff = self._towards(self.read(), diff.lines)
             else:
                 return ""
@@ -199,10 +173,10 @@ class Hosts(Component[HostsState, HostsDiff]):
     def _state(self, reading: Reading, how: How) -> HostsState:
         content = reading.content
         notes: tuple[Problem, ...] = ()
-        write = load_journal(self._state_dir, self._path)
+        write = file.load_journal(self._state_dir, self._path)
         if write is not None and content not in (write.old, write.new):
             text = "a write was interrupted, and the file was edited since: it is kept as edited"
-            if torn(write.old, write.new, content):
+            if file.torn(write.old, write.new, content):
                 content = write.new
                 text = "a write was interrupted: the next apply finishes it, nothing is lost"
             notes = (Problem(None, text),)
@@ -212,28 +186,27 @@ class Hosts(Component[HostsState, HostsDiff]):
             same = (reading, how, journal) == (latest.reading, latest.how, latest.journal)
             state = latest if same else replace(latest, reading=reading, how=how, journal=journal)
         else:
-            file = parse(content, self._own)
-            state = HostsState(self._path, reading, file, (*notes, *file.problems), how, journal=journal)
+            parsed = block.parse(content, self._own)
+            state = HostsState(self._path, reading, parsed, (*notes, *parsed.problems), how, journal=journal)
         self._latest = state
         return state
 
     def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsDiff:
         if lines and state.lines is lines:
             return HostsDiff(state, state.content, lines, state.file)
-        exists = state.reading.stamp is not None
-        absent = state.file.absent or not exists
+        absent = state.file.absent or state.reading.stamp is None
         before = state.file.block or b""
         if differing := lines.since(state.lines) if isinstance(lines, ByName) else None:
-            block = replaced(before.replace(b"\r\n", b"\n"), *differing)
-            added, removed = count_changes(*map(written, differing))
+            wanted = block.replaced(before.replace(b"\r\n", b"\n"), *differing)
+            added, removed = block.count_changes(*map(block.written, differing))
         else:
-            block = written(lines)
-            added, removed = count_changes(before, block)
-        after, file = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
+            wanted = block.written(lines)
+            added, removed = block.count_changes(before, wanted)
+        after, parsed = block.assemble(state.file.user, wanted, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
         if self._adopt:
-            removed += state.file.user.count(b"\n") - without_legacy_lines(state.file.user).count(b"\n")
-        return HostsDiff(state, None if nothing else after, lines, file, added, removed)
+            removed += state.file.user.count(b"\n") - block.without_legacy_lines(state.file.user).count(b"\n")
+        return HostsDiff(state, None if nothing else after, lines, parsed, added, removed)
 
     def _write(self, diff: HostsDiff) -> None:
         before = diff.before.reading
@@ -241,13 +214,15 @@ class Hosts(Component[HostsState, HostsDiff]):
         if diff.before.content == diff.after:
             pass  # only the journal is left
         elif diff.after is None:
-            left = delete(self._path, before)
+            left = file.delete(self._path, before)
         else:
             if diff.before.how == "rename":
-                with suppress(MountPointError):  # mounted since, or no /proc to show it: the other way works
-                    left = write_atomic(self._path, before, diff.after)
-            left = left or write_in_place(self._path, before, diff.after, self._state_dir)
-        drop_journal(self._state_dir, self._path)
+                with suppress(
+                    file.MountPointError
+                ):  # mounted since, or no /proc to show it: the other way works
+                    left = file.write_atomic(self._path, before, diff.after)
+            left = left or file.write_in_place(self._path, before, diff.after, self._state_dir)
+        file.drop_journal(self._state_dir, self._path)
         if left is not None and left.content == diff.after:
             self._latest = HostsState(self._path, left, diff.file, (), diff.before.how, diff.lines)
 

@@ -12,17 +12,8 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
 
-from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay.haproxy_sockets import (
-    Processes,
-    Silence,
-    Unreachable,
-    Worker,
-    ask,
-    read_processes,
-    read_worker,
-    reload_haproxy,
-)
+from nodeagent.components.relay import haproxy_config, haproxy_sockets, process
+from nodeagent.components.relay.haproxy_sockets import Processes, Silence, Unreachable, Worker
 from nodeagent.components.relay.ports import unbindable
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
@@ -30,7 +21,6 @@ from nodeagent.linux.netlink import end_tcp, tcp_sockets
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Listener
 
-_ASK_SECONDS = 2.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
 _RELOAD_SECONDS = 15.0
 # HAProxy binds for two seconds before it gives up, so a failure shows well within this.
@@ -65,7 +55,7 @@ class Activation:
         if text != previous:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
-            worker = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+            worker = haproxy_sockets.read_worker(self._directory.stats_socket)
             # It may just not have been there when it was asked before.
             if text != previous or _digest(worker) != haproxy_config.digest(text):
                 self._reload(text, previous, before.reloads, listeners)
@@ -81,7 +71,7 @@ class Activation:
             )
 
     def _processes(self) -> Processes | Unreachable:
-        return read_processes(self._directory.master_socket, _ASK_SECONDS)
+        return haproxy_sockets.read_processes(self._directory.master_socket)
 
     def _start(self, haproxy: str, text: str) -> None:
         # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
@@ -96,7 +86,7 @@ class Activation:
             )
 
     def _reload(self, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]) -> None:
-        answer = reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
+        answer = haproxy_sockets.reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
         if isinstance(answer, Unreachable):
             raise ApplyError(
                 f"Could not make HAProxy reload: {answer}. The new configuration is in "
@@ -140,7 +130,7 @@ class Activation:
         deadline = time.monotonic() + _ACTIVE_SECONDS
         serving: Worker | Unreachable = Unreachable(str(self._directory.stats_socket), Silence.ABSENT)
         while time.monotonic() < deadline:
-            serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+            serving = haproxy_sockets.read_worker(self._directory.stats_socket)
             found = self._processes()
             if _digest(serving) == digest and not isinstance(found, Unreachable):
                 return True
@@ -178,12 +168,14 @@ def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -
     Only sockets of HAProxy's user count: any user of the node can bind sockets to a relay address and connect
     them to thousands of peers, and the share of each client would be none.
     """
-    found = read_processes(directory.master_socket, _ASK_SECONDS)
+    found = haproxy_sockets.read_processes(directory.master_socket)
     if isinstance(found, Unreachable) or not found.old_workers:
         return
     # The master's socket reaches each of them (management manual 9.4).
     pids = (*found.workers, *found.old_workers)
-    infos = (ask(directory.master_socket, f"@!{pid} show info", _COUNT_SECONDS) for pid in pids)
+    infos = (
+        haproxy_sockets.ask(directory.master_socket, f"@!{pid} show info", _COUNT_SECONDS) for pid in pids
+    )
     counts = (_COUNT.search(info) for info in infos if not isinstance(info, Unreachable))
     if sum(int(count[1]) for count in counts if count) <= most:
         return

@@ -10,24 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from nodeagent.components.component import Component
-from nodeagent.components.relay import haproxy_config, process
+from nodeagent.components.relay import haproxy_config, haproxy_sockets, ports, process
 from nodeagent.components.relay.activation import Activation, make_room
-from nodeagent.components.relay.haproxy_sockets import (
-    ServerState,
-    Silence,
-    Unreachable,
-    read_processes,
-    read_servers,
-    read_worker,
-)
-from nodeagent.components.relay.ports import (
-    HeldPorts,
-    held_by,
-    listening_sockets,
-    port_holders,
-    port_sockets,
-    unbindable,
-)
+from nodeagent.components.relay.haproxy_sockets import ServerState, Silence, Unreachable
 from nodeagent.components.relay.run_directory import RunDirectory, pod_directories
 from nodeagent.components.relay.state import HaproxyState, RelayChange, RelayState, difference
 from nodeagent.components.relay.steering import responds, steer
@@ -39,8 +24,6 @@ from nodeagent.model.desired import HEALTH, Desired, Listener
 from nodeagent.model.objects import ObjectRef
 
 _LOG = logging.getLogger("nodeagent")
-
-_ASK_SECONDS = 2.0
 
 
 class Relay(Component[RelayState, RelayChange]):
@@ -61,10 +44,10 @@ class Relay(Component[RelayState, RelayChange]):
         self._ranges = (options.ipv4, options.ipv6)
         # A change renders the same listeners twice: for the digest, and for the file.
         self._text = lru_cache(2)(lambda listeners: haproxy_config.render(listeners, options))
-        self._ports = HeldPorts()
+        self._ports = ports.HeldPorts()
 
     def read(self) -> RelayState:
-        """Read the actual state. Raises nothing: the state's notes say what can't be read."""
+        """See `component.Component`. Raises nothing: the state's notes say what can't be read."""
         notes: list[str] = []
         hidden: list[str] = []
         haproxies = tuple(self._read(each, notes, hidden) for each in self._directories())
@@ -87,8 +70,7 @@ class Relay(Component[RelayState, RelayChange]):
         change = self._towards(actual, (*desired.listeners, *others))
         # To stop HAProxy adds nothing.
         steps = tuple(step for step in change.steps if step.action != "stop")
-        leaving = frozenset(listener.bind for listener in others)
-        return replace(change, steps=steps, leaving=leaving, gone=())
+        return replace(change, steps=steps, leaving=frozenset(each.bind for each in others), gone=())
 
     def apply(self, diff: RelayChange) -> str:
         """See `component.Component`. It is in effect when this returns.
@@ -108,7 +90,7 @@ class Relay(Component[RelayState, RelayChange]):
         process.check_descriptors(self._options.max_connections, len(diff.listeners))
         unavailable = {
             bind: "its address is not on this node"
-            for bind, reason in unbindable(listener.bind for listener in diff.listeners)
+            for bind, reason in ports.unbindable(listener.bind for listener in diff.listeners)
             if reason == errno.EADDRNOTAVAIL
         }
         taken = self._hold(diff.listeners)
@@ -150,10 +132,8 @@ class Relay(Component[RelayState, RelayChange]):
         unusable, that list, and whether HAProxy ends a connection.
         """
         wanted = {listener.bind: listener.load_balancer for listener in desired.listeners}
-        found: dict[Endpoint, str] = {}
-        for haproxy in actual.haproxies if wanted else ():
-            found |= _ready(self._directory(haproxy), wanted)
-        return found
+        ready = (_ready(self._directory(each), wanted) for each in actual.haproxies if wanted)
+        return {bind: health for each in ready for bind, health in each.items()}
 
     def leave(self) -> None:
         """See `component.Component`. A relay pod that runs keeps the empty configuration."""
@@ -169,7 +149,7 @@ class Relay(Component[RelayState, RelayChange]):
     def port_holders(self) -> dict[Endpoint, int]:
         """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
         uids = [uid for each in self._directories() if (uid := each.owner) is not None]
-        holders = port_holders(port_sockets(), uids[-1] if uids else os.geteuid())
+        holders = ports.port_holders(ports.port_sockets(), uids[-1] if uids else os.geteuid())
         return {
             endpoint: holder
             for endpoint, holder in holders.items()
@@ -180,7 +160,7 @@ class Relay(Component[RelayState, RelayChange]):
         """Return each listener's server as the youngest HAProxy that answers sees it, or why none answers."""
         found = Unreachable(str(self._run_dir / "relay"), Silence.ABSENT)
         for directory in reversed(self._directories()):
-            servers = read_servers(directory.stats_socket, _ASK_SECONDS)
+            servers = haproxy_sockets.read_servers(directory.stats_socket)
             if not isinstance(servers, Unreachable):
                 return servers
             found = servers
@@ -207,8 +187,8 @@ class Relay(Component[RelayState, RelayChange]):
             notes.append(str(error))
         except ValueError as error:
             notes.append(f"{directory.config}: {error}; the whole file will be written again")
-        found = read_processes(directory.master_socket, _ASK_SECONDS)
-        serving = read_worker(directory.stats_socket, _ASK_SECONDS)
+        found = haproxy_sockets.read_processes(directory.master_socket)
+        serving = haproxy_sockets.read_worker(directory.stats_socket)
         silences = [each for each in (found, serving) if isinstance(each, Unreachable)]
         notes += [str(silent) for silent in silences if silent.why.is_running]
         if isinstance(found, Unreachable) and found.why is Silence.FORBIDDEN:
@@ -300,8 +280,8 @@ def _ready(directory: RunDirectory, wanted: Mapping[Endpoint, ObjectRef]) -> dic
     uid = directory.owner
     if uid is None:
         return {}
-    reply = read_servers(directory.stats_socket, _ASK_SECONDS)
-    own = held_by(listening_sockets(), uid) & wanted.keys()
+    reply = haproxy_sockets.read_servers(directory.stats_socket)
+    own = ports.held_by(ports.listening_sockets(), uid) & wanted.keys()
     if isinstance(reply, Unreachable):
         serves = reply.why is Silence.FORBIDDEN or (
             reply.why.is_running and own and responds(min(own, key=Endpoint.sort_key))

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -29,66 +30,7 @@ from nodeagent.model.objects import ObjectRef, ProxyVersion
 SERVER_NAME = "service"
 """The name of the checked server in each `listen` section, as statistics show it."""
 
-_GLOBAL_AND_DEFAULTS = """\
-# Written by nodeagent, and written again whenever it differs: manual changes do not stay.
-global
-    # relay.maxConnections. 2 descriptors a connection + 2 a pipe + 2 a listener; 33 kB a busy connection.
-    maxconn {connections}
-    # relay.threads. Without it HAProxy starts one for each processor.
-    nbthread {threads}
-    # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
-    maxpipes 256
-    tune.pipesize 1048576
-    # A slow receiver fills these: two of them, each twice that size with the kernel's own part, 0.5 MB for a
-    # stalled transfer. 128 kB are enough for 1 Gbit/s at a round trip of 1 ms.
-    tune.sndbuf.client 131072
-    tune.rcvbuf.client 131072
-    tune.sndbuf.server 131072
-    tune.rcvbuf.server 131072
-    # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
-    # websocket that lives longer is closed then: otherwise each reload could leave a process for ever.
-    hard-stop-after 6h
-    # Nor may reloads in quick succession leave so many that their memory ends HAProxy: one that is that many
-    # reloads old is closed, with its connections.
-    mworker-max-reloads {reloads}
-    spread-checks 20
-    # HAProxy's own HTTP client, unused here, would read all CA certificates of the system at each start: half
-    # the time of a reload.
-    .if feature(OPENSSL)
-    httpclient.ssl.verify none
-    .endif
-    # In the working directory, HAProxy's own: see run_directory.py.
-    stats socket unix@relay.sock mode 600 level admin expose-fd listeners
-
-defaults
-    mode tcp
-    # kube-proxy picks an endpoint again for each of the 3 retries: one dead pod does not fail a connection.
-    retries 3
-    timeout connect 5s
-    # Idle time. A registry that assembles layers and a quiet websocket are both silent for long.
-    timeout client 3600s
-    timeout server 3600s
-    timeout client-fin 300s
-    timeout server-fin 300s
-    # Notices a dead peer after 7 minutes; the kernel's own default, two hours, is later than the timeouts.
-    option clitcpka
-    option srvtcpka
-    clitcpka-idle 5m
-    clitcpka-intvl 30s
-    clitcpka-cnt 4
-    srvtcpka-idle 5m
-    srvtcpka-intvl 30s
-    srvtcpka-cnt 4
-    # Twice as fast on bulk as copying; splice-auto gains nothing.
-    option splice-request
-    option splice-response
-
-{health}# Connections of others than the node: by client, and in all (one entry).
-backend clients
-    stick-table type ipv6 size 100k expire 10m store conn_cur
-backend everyone
-    stick-table type integer size 1 expire 10m store conn_cur
-"""
+_GLOBAL_AND_DEFAULTS = Path(__file__).with_name("haproxy_base.cfg").read_text("ascii")
 _HEALTH = f"""\
 frontend health
     mode http

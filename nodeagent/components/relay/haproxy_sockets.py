@@ -19,6 +19,8 @@ from nodeagent.errors import printable
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef
 
+ASK_SECONDS = 2.0
+"""For one answer, but to a reload."""
 _CHUNK = 65536
 _Parsed = TypeVar("_Parsed")
 
@@ -110,9 +112,9 @@ class Reload(Struct, frozen=True):
     log: str = ""
 
 
-def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
+def read_processes(path: PurePath) -> Processes | Unreachable:
     """Return the processes of the master; while it executes itself again, the query is repeated."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + ASK_SECONDS
     while True:
         found = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
         if not isinstance(found, Unreachable) or found.why is not Silence.CUT:
@@ -204,9 +206,9 @@ class Worker(Struct, frozen=True):
     version: str
 
 
-def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
-    """Return the worker behind the statistics socket, within `timeout` seconds."""
-    return _parsed(path, "show info", timeout, _worker)
+def read_worker(path: PurePath) -> Worker | Unreachable:
+    """Return the worker behind the statistics socket."""
+    return _parsed(path, "show info", ASK_SECONDS, _worker)
 
 
 def _worker(answer: str) -> Worker:
@@ -217,10 +219,10 @@ def _worker(answer: str) -> Worker:
     )
 
 
-def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
-    """Return the servers of all listeners, sorted by address and port, within `timeout` seconds."""
+def read_servers(path: PurePath) -> tuple[ServerState, ...] | Unreachable:
+    """Return the servers of all listeners, sorted by address and port."""
     command = f"show stat -1 {_FRONTENDS_AND_SERVERS} -1"
-    return _parsed(path, command, timeout, _servers, _MOST_STATISTICS)
+    return _parsed(path, command, ASK_SECONDS, _servers, _MOST_STATISTICS)
 
 
 def _servers(answer: str) -> tuple[ServerState, ...]:

@@ -9,7 +9,7 @@ from nodeagent.components.component import Diff
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 
-Action = Literal["none", "start", "reload", "steer", "stop"]
+Action = Literal["start", "reload", "steer", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,8 @@ class RelayChange(Diff):
 
 def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, launch: bool) -> RelayChange:
     """Return what leads to the listeners, whose rendering has this digest."""
-    steps = []
-    for haproxy in state.haproxies:
-        action, reason = _towards(state, haproxy, wanted, digest, launch=launch)
-        if action != "none":
-            steps.append(Step(haproxy, action, reason))
+    towards = (_step(state, each, wanted, digest, launch=launch) for each in state.haproxies)
+    steps = [step for step in towards if step]
     serving = state.serving
     if not launch:
         if state.stray and not wanted:
@@ -142,22 +139,26 @@ def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, 
     return RelayChange(state, wanted, tuple(steps), gone=state.gone, awaited=awaited)
 
 
-def _towards(
+def _step(
     state: RelayState, haproxy: HaproxyState, wanted: tuple[Listener, ...], digest: str, *, launch: bool
-) -> tuple[Action, str]:
+) -> Step | None:
     if not wanted and launch:
         exists = haproxy.running or state.stray or haproxy.file_digest is not None
-        return ("stop", "nothing is to be relayed") if exists else ("none", "")
+        return Step(haproxy, "stop", "nothing is to be relayed") if exists else None
     if not haproxy.running:
         # A pod's HAProxy that does not answer is started again by the pod, and no concern of the agent's.
-        return ("start", "no HAProxy answers") if launch else ("none", "")
+        return Step(haproxy, "start", "no HAProxy answers") if launch else None
     if haproxy.active_digest == digest == haproxy.file_digest:
-        return "none", ""
+        return None
     if set(haproxy.listeners) != set(wanted):
-        return "reload", ""
-    if haproxy.file_digest == digest:
-        return "reload", "the process does not run the file's configuration"
-    return "reload", "the file is not as nodeagent writes it"
+        return Step(haproxy, "reload")
+    runs_other = haproxy.file_digest == digest
+    problem = (
+        "process does not run the file's configuration"
+        if runs_other
+        else "file is not as nodeagent writes it"
+    )
+    return Step(haproxy, "reload", f"the {problem}")
 
 
 def _line(listener: Listener) -> str:

@@ -119,7 +119,7 @@ def squatter(port: int, address: str = RELAY, *options: str) -> Iterator[bool]:
 
 def processes(directory: Path = RUN) -> Processes:
     """HAProxy's, as its master lists them."""
-    found = read_processes(directory / "master.sock", 5.0)
+    found = read_processes(directory / "master.sock")
     assert isinstance(found, Processes), found
     return found
 

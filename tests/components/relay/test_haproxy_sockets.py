@@ -47,7 +47,7 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
     path = tmp_path / "m"
     # A master that executes itself again says nothing at first, and without the last lines has no worker.
     with answering(path, _in_turn("", PROCESSES.partition("# workers")[0], PROCESSES)):
-        assert read_processes(path, 5) == Processes(
+        assert read_processes(path) == Processes(
             master=1162, workers=(1271,), old_workers=(1233, 1230), reloads=5, failed_reloads=2
         )
 
@@ -87,22 +87,23 @@ web_site_169.254.66.6_443,service,0,,,UP,L4OK,Layer4 check passed,,
     ("read", "answer"), [(read_worker, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
 )
 def test_a_part_of_an_answer_is_no_answer(
-    tmp_path: Path, read: Callable[[Path, float], object], answer: str
+    tmp_path: Path, read: Callable[[Path], object], answer: str
 ) -> None:
     path = tmp_path / "m"
     parts = [answer[:length] for length in range(len(answer))]
     with answering(path, _in_turn(*parts, answer)):
-        assert {read(path, 5) for _ in parts} == {Unreachable(str(path), Silence.CUT)}
-        assert not isinstance(read(path, 5), Unreachable)
+        assert {read(path) for _ in parts} == {Unreachable(str(path), Silence.CUT)}
+        assert not isinstance(read(path), Unreachable)
 
 
 @ANSWERS
 @pytest.mark.parametrize("read", [read_worker, read_servers, read_processes])
 def test_an_unusable_answer_is_none(
-    tmp_path: Path, read: Callable[[Path, float], object], answer: Answer
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object], answer: Answer
 ) -> None:
+    monkeypatch.setattr("nodeagent.components.relay.haproxy_sockets.ASK_SECONDS", 0.2)
     with answering(tmp_path / "m", answer):
-        assert isinstance(read(tmp_path / "m", 0.2), Unreachable)
+        assert isinstance(read(tmp_path / "m"), Unreachable)
 
 
 _ROWS = [f"t_x_10.0.{high}.{low}_443,FRONTEND" for high in range(250) for low in range(250)]
@@ -120,13 +121,13 @@ _LARGE = [
     ids=["rows", "columns", "bytes", "processes"],
 )
 def test_an_intruder_s_answer_takes_little_of_the_agent_s_memory(
-    tmp_path: Path, read: Callable[[Path, float], object], answer: str
+    tmp_path: Path, read: Callable[[Path], object], answer: str
 ) -> None:
     """In the container of HAProxy, whose sockets are there."""
     encoded = answer.encode()
     with answering(tmp_path / "m", says(encoded)):
         tracemalloc.start()
-        assert isinstance(read(tmp_path / "m", 2), Unreachable)
+        assert isinstance(read(tmp_path / "m"), Unreachable)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert most < 64 << 20
@@ -141,4 +142,4 @@ def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:
         (dead, Silence.REFUSED),
         (tmp_path / ("x" * 200), Silence.IMPOSSIBLE),
     ):
-        assert read_processes(path, 1) == Unreachable(str(path), why)
+        assert read_processes(path) == Unreachable(str(path), why)

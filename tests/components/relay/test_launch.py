@@ -70,8 +70,7 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
 
 @isolated
 def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("activation", "component"):
-        monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("nodeagent.components.relay.haproxy_sockets.ASK_SECONDS", 0.2)
     relays = KeptRelay(drain_seconds=0.1)
     relays.serve([A])
     hung = alive("haproxy")

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from nodeagent.components.relay import activation, haproxy_config
+from nodeagent.components.relay import haproxy_config, haproxy_sockets
 from nodeagent.components.relay.haproxy_sockets import ask
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
@@ -113,7 +113,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
 def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyPatch) -> None:
     with _serving(A) as relays:
         with monkeypatch.context() as patched:
-            patched.setattr(activation, "reload_haproxy", Mock(side_effect=KeyboardInterrupt))
+            patched.setattr(haproxy_sockets, "reload_haproxy", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 relays.serve([A, B])
         assert relays.read().listeners == (A, B)

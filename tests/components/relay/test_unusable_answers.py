@@ -24,8 +24,7 @@ from tests.testbed.waiting import wait_until
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less; but as long as a reload takes on a busy machine."""
-    for module in ("activation", "component"):
-        monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("nodeagent.components.relay.haproxy_sockets.ASK_SECONDS", 0.2)
     monkeypatch.setattr("nodeagent.components.relay.activation._ACTIVE_SECONDS", 4.0)
 
 
