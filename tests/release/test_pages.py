@@ -180,5 +180,5 @@ def test_the_walk_of_a_load_balancers_address_stays_short() -> None:
     page = _ROOT / "docs" / "architecture.md"
     walk = page.read_text("utf-8").split("## The walk of one load balancer")[1].split("\n## ")[0]
     files = {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)]+\.py)\)", walk)}
-    assert len(files) <= 20
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 5500
+    assert len(files) <= 18
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 4900
