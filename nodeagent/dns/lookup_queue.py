@@ -29,17 +29,10 @@ def pause_after(
 ) -> float:
     """Return the seconds until the next lookup, reduced by up to a fifth so that lookups don't coincide.
 
-    At first its TTL (for a negative answer at most five minutes of it: a missing record mostly appears soon),
-    then for as long again as nothing has changed, up to an hour. While lookups fail, from 2 s up to a minute
-    in the same way. If nothing has changed for an hour, an hour, whatever the answer.
-
-    Args:
-        reply: The latest.
-        least: The shortest interval.
-        unchanged: For so many seconds, neither an answer nor the question changed anything.
-        failing: For so many seconds, no lookup has had an answer.
-        names: The number of hostnames that share AGAIN_PER_SECOND: if many, the pause is longer, at random,
-            so that the first of them are not looked up late.
+    At first its TTL, `least` at least (for a negative answer at most five minutes of it: a missing record
+    mostly appears soon), then for as long again as nothing has changed, up to an hour. While lookups fail,
+    from 2 s up to a minute in the same way. If nothing has changed for an hour, an hour, whatever the answer.
+    If many `names` share AGAIN_PER_SECOND, longer, at random, so that the first are not looked up late.
     """
     if reply.outcome.tells:
         ttl = float(reply.ttl)

@@ -142,15 +142,15 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
         return connected
+    silent, reset = Ending.SILENT_IN_HANDSHAKE, Ending.RESET_IN_HANDSHAKE
     with connected:
-        header = _header(probe, connected)
-        if not probe.tls:
-            return _request(connected, probe, header, deadline)
-        handshake = _handshake(connected, probe, header, deadline)
-        if isinstance(handshake, ProbeOutcome):
-            return handshake
-        with handshake:
-            return _request(handshake, probe, b"", deadline)
+        header = proxy_line(probe.header, _own_end(connected), probe.target) if probe.header else b""
+        try:
+            with _encrypted(connected, probe.host, header, deadline) if probe.tls else connected as stream:
+                silent, reset = Ending.SILENT, Ending.RESET
+                return _request(stream, probe, b"" if probe.tls else header, deadline)
+        except OSError as error:
+            return _failed(error, silent, reset)
 
 
 def arrives_at(target: Endpoint, local: Endpoint) -> bool | None:
@@ -195,24 +195,13 @@ def _own_end(connection: socket.socket) -> Endpoint:
     return Endpoint(ip_address(address), port)
 
 
-def _header(probe: Probe, connection: socket.socket) -> bytes:
-    if probe.header is None:
-        return b""
-    return proxy_line(probe.header, _own_end(connection), probe.target)
-
-
-def _handshake(
-    connection: socket.socket, probe: Probe, header: bytes, deadline: float
-) -> ssl.SSLSocket | ProbeOutcome:
+def _encrypted(connection: socket.socket, host: str, header: bytes, deadline: float) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # how the connection ends is asked, not whom it reached
-    try:
-        connection.sendall(header)
-        connection.settimeout(_left(deadline))
-        return context.wrap_socket(connection, server_hostname=probe.host or None)
-    except OSError as error:
-        return _failed(error, Ending.SILENT_IN_HANDSHAKE, Ending.RESET_IN_HANDSHAKE)
+    connection.sendall(header)
+    connection.settimeout(_left(deadline))
+    return context.wrap_socket(connection, server_hostname=host or None)
 
 
 def _failed(error: OSError, silent: Ending, reset: Ending) -> ProbeOutcome:
@@ -234,16 +223,9 @@ def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: f
     address = probe.target.address
     host = probe.host or (f"[{address}]" if address.version == 6 else str(address))
     request = f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nodeagent-doctor\r\nConnection: close\r\n\r\n"
-    try:
-        connection.settimeout(_left(deadline))
-        # In one piece, so that a server that reads the header first never finds half of it.
-        connection.sendall(header + request.encode("ascii"))
-        return _read_status(connection, deadline)
-    except OSError as error:
-        return _failed(error, Ending.SILENT, Ending.RESET)
-
-
-def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:
+    connection.settimeout(_left(deadline))
+    # In one piece, so that a server that reads the header first never finds half of it.
+    connection.sendall(header + request.encode("ascii"))
     answer = b""
     while b"\n" not in answer and len(answer) < _LONGEST_STATUS_LINE:
         connection.settimeout(_left(deadline))

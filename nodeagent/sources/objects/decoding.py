@@ -124,8 +124,7 @@ def decode_node(raw: api.Raw) -> model.Node:
     reported = (found.status and found.status.addresses) or []
 
     def of(kind: str) -> tuple[IPAddress, ...]:
-        addresses = (address_of(entry.address) for entry in reported if entry.type == kind)
-        return tuple(address for address in addresses if address is not None)
+        return _valid(entry.address for entry in reported if entry.type == kind)
 
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return model.Node(
@@ -142,10 +141,10 @@ def decode_node_addresses(raw: api.Raw) -> model.NodeAddresses:
     """Return the name, all addresses and the cloud of any node."""
     found = api.decode(raw, api.Node)
     api.check_size(raw, found.metadata.name, found.status)
-    told = (address_of(entry.address) for entry in (found.status and found.status.addresses) or ())
+    reported = (found.status and found.status.addresses) or ()
     return model.NodeAddresses(
         found.metadata.name,
-        frozenset(address for address in told if address is not None),
+        frozenset(_valid(entry.address for entry in reported)),
         one_line((found.spec and found.spec.providerID) or ""),
     )
 
@@ -156,21 +155,15 @@ def decode_external_ips(raw: api.Raw) -> model.ExternalIPs | None:
     spec = found.spec or api.ServiceSpec()
     if not spec.externalIPs or spec.type == "LoadBalancer":
         return None
-    ignored: list[str] = []
-    addresses = _addresses("spec.externalIPs", spec.externalIPs, ignored)
-    return model.ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, ignored))
+    addresses = _addresses("spec.externalIPs", spec.externalIPs, [])
+    return model.ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, []))
 
 
 def decode_relay_service(raw: api.Raw) -> model.RelayService:
     """Return an existing relay Service, of any type."""
     found = api.decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
-    ignored: list[str] = []
-    return model.RelayService(
-        ref=ref_of("Service", found.metadata),
-        cluster_ips=_cluster_ips(spec, ignored),
-        ports=_ports(spec, ignored),
-    )
+    return model.RelayService(ref_of("Service", found.metadata), _cluster_ips(spec, []), _ports(spec, []))
 
 
 def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
@@ -204,8 +197,7 @@ def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
 
 def decode_api_servers(raw: api.Raw) -> frozenset[Endpoint]:
     """Return the endpoints in EndpointSlice default/kubernetes, ready or not."""
-    found = decode_relay_endpoints(raw)
-    return frozenset(Endpoint(each.address, each.port) for each in found)
+    return frozenset(Endpoint(each.address, each.port) for each in decode_relay_endpoints(raw))
 
 
 def describe(raw: api.Raw, kind: str) -> str:
@@ -345,6 +337,10 @@ def address_of(text: str) -> IPAddress | None:
         return None
     # A zone (fe80::1%eth0) names an interface of another machine.
     return None if getattr(address, "scope_id", None) else address
+
+
+def _valid(texts: Iterable[str]) -> tuple[IPAddress, ...]:
+    return tuple(address for address in map(address_of, texts) if address is not None)
 
 
 def plain(text: str) -> tuple[str, ...]:
