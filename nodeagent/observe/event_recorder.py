@@ -1,20 +1,23 @@
 """Kubernetes Events for what an administrator must know: which, on which Service, and how they are posted."""
 
+import hashlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from datetime import UTC, datetime
 from operator import attrgetter
 
 from msgspec import Struct
 
-from nodeagent.errors import shown_name
+from nodeagent.errors import SourceError, cut_to_bytes, printable, shown_name
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.transition_log import TransitionLog, in_turn
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.single_requests import post_event
+from nodeagent.sources.kubernetes.errors import AlreadyExistsError
 
 _NAMES_SHOWN = 5
 
@@ -99,6 +102,47 @@ def _about(decisions: Iterable[NameDecision]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
+_LONGEST_MESSAGE = 1024
+"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
+_LONGEST_NAME = 253
+
+
+def post_event(
+    connection: Connection, event: PendingEvent, node_name: str = "", now: datetime | None = None
+) -> SourceError | None:
+    """Create it, in the Service's namespace; return why it could not be, which must not stop other work.
+
+    Its name follows from Service, reason, message and the hour: however many nodes report the same, there is
+    one Event per hour. RBAC: create events.
+    """
+    about, message = event.service, cut_to_bytes(printable(event.message), _LONGEST_MESSAGE)
+    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    digest = hashlib.sha256(repr((about, event.code, message, stamp[:13])).encode()).hexdigest()[:16]
+    involved = {"kind": about.kind, "apiVersion": "v1", "name": about.name, "namespace": about.namespace}
+    name = f"{about.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
+    body = {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": about.namespace},
+        "involvedObject": involved | ({"uid": event.uid} if event.uid else {}),
+        "type": "Warning",
+        "reason": event.code,
+        "message": message,
+        "source": {"component": "nodeagent", **({"host": node_name} if node_name else {})},
+        "reportingComponent": "nodeagent",
+        "reportingInstance": node_name,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+    try:
+        with suppress(AlreadyExistsError):
+            connection.write("create", f"/api/v1/namespaces/{about.namespace}/events", body)
+    except SourceError as error:
+        return error
+    return None
+
+
 class EventRecorder:
     """Posts each Event at most once an hour, and few a minute; namespaces take turns, and the rest waits."""
 
@@ -152,8 +196,6 @@ class EventRecorder:
         log = TransitionLog()
         while True:
             one = self._next()
-            failure = post_event(
-                self._connection, one.service, one.code, one.message, node_name=self._node_name, uid=one.uid
-            )
+            failure = post_event(self._connection, one, self._node_name)
             # Once for each kind of failure: its words differ with every namespace.
             log.problems("Could not post an Event", {type(failure).__name__: str(failure)} if failure else {})

@@ -11,10 +11,10 @@ from nodeagent.config.reading import parse_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
+from nodeagent.observe.event_recorder import PendingEvent, post_event
 from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.single_requests import post_event
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import Peer, request
@@ -92,7 +92,7 @@ def suffices(api: ApiServer, folder: Path, rules: list[Rule]) -> bool:
         except SourceError:
             return False
         corefile = ObjectRef("ConfigMap", "kube-system", "coredns")
-        return not done.errors and not post_event(connection, corefile, "CorefilePutBack", "x")
+        return not done.errors and not post_event(connection, PendingEvent(corefile, "CorefilePutBack", "x"))
 
 
 def test_the_rights_suffice(api: ApiServer, objects: list[Object], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.model.objects import ObjectRef
+from nodeagent.observe.event_recorder import PendingEvent, post_event
 from nodeagent.sources.kubernetes import single_requests
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
@@ -19,7 +20,7 @@ from nodeagent.sources.kubernetes.resources import (
     optional_resource,
     watched,
 )
-from nodeagent.sources.kubernetes.single_requests import is_going, post_event
+from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
@@ -100,7 +101,7 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
 
 
 def _of_single_requests(connection: Connection) -> Iterator[Right]:
-    if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotVerified", "a message"):
+    if post_event(connection, PendingEvent(ObjectRef("Service", "default", "web"), "NameNotVerified", "")):
         yield "", "events", "create"
     # There is such a DaemonSet: only refusals make it seem deleted.
     if is_going(connection, ObjectRef("DaemonSet", "nodeagent", "nodeagent")):

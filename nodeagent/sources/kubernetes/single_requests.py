@@ -1,21 +1,18 @@
-"""Single requests: about the server, of Events, and about nodeagent's own workloads."""
+"""Single requests: about the server, and about nodeagent's own workloads."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from nodeagent.errors import SourceError, cut_to_bytes, one_line, printable
+from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.errors import (
-    AlreadyExistsError,
     ApiError,
     ForbiddenError,
     NotFoundError,
@@ -92,59 +89,6 @@ def _policies(connection: "Connection") -> str:
             if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):
                 return version
     return ""
-
-
-_LONGEST_MESSAGE = 1024
-"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
-_LONGEST_NAME = 253
-
-
-def post_event(  # noqa: PLR0913 - each names one field of the Event
-    connection: "Connection",
-    involved: ObjectRef,
-    reason: str,
-    message: str,
-    *,
-    node_name: str = "",
-    now: datetime | None = None,
-    uid: str = "",
-) -> SourceError | None:
-    """Create a warning about an object of the core API, in the object's namespace. RBAC: create events.
-
-    Its name follows from object, reason, message and the hour: however many nodes report the same, there is
-    one Event per hour. `kubectl describe` shows only Events with the object's uid.
-
-    Returns:
-        None if the Event exists, else why it could not be created, which must not stop other work.
-    """
-    message = cut_to_bytes(printable(message), _LONGEST_MESSAGE)
-    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    hour = stamp[:13]
-    digest = hashlib.sha256(repr((involved, reason, message, hour)).encode()).hexdigest()[:16]
-    name = f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}"
-    about = {"kind": involved.kind, "apiVersion": "v1"}
-    about |= {"name": involved.name, "namespace": involved.namespace}
-    event = {
-        "kind": "Event",
-        "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": involved.namespace},
-        "involvedObject": about | ({"uid": uid} if uid else {}),
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "source": {"component": "nodeagent", **({"host": node_name} if node_name else {})},
-        "reportingComponent": "nodeagent",
-        "reportingInstance": node_name,
-        "firstTimestamp": stamp,
-        "lastTimestamp": stamp,
-        "count": 1,
-    }
-    try:
-        with suppress(AlreadyExistsError):
-            connection.write("create", f"/api/v1/namespaces/{involved.namespace}/events", event)
-    except SourceError as error:
-        return error
-    return None
 
 
 GOING_SECONDS = 20.0

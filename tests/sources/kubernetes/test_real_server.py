@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.observe.event_recorder import PendingEvent, post_event
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import service_account
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError, UnauthorizedError
-from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going, post_event
+from nodeagent.sources.kubernetes.single_requests import ask_cluster, is_going
 from tests.apiserver import objects
 from tests.apiserver.access import DEFAULT_USER
 from tests.apiserver.server import write_kubeconfig
@@ -51,7 +52,12 @@ def test_what_it_answers(server: tuple[Server, Path]) -> None:
     with _connected(server, ADMIN) as connection:
         answers = ask_cluster(connection)
         assert answers.version.startswith("v1.")
-        assert post_event(connection, ObjectRef("Service", "default", "kubernetes"), "Test", "text") is None
+        assert (
+            post_event(
+                connection, PendingEvent(ObjectRef("Service", "default", "kubernetes"), "Test", "text")
+            )
+            is None
+        )
         assert is_going(connection, gone)
         with pytest.raises(NotFoundError, match='pods "none" not found'):
             connection.execute("/api/v1/namespaces/default/pods/none", "c", ["true"], timeout=30)
