@@ -119,13 +119,10 @@ def reload_config(file: ConfigFile, metrics: Metrics, *, at_once: bool) -> bool:
 
 
 class AgentMetrics(Metrics):
-    """The agent's metrics.
+    """The agent's metrics, and whom they ask at each scrape.
 
-    Attributes:
-        resources: Returns the states of the watches of the API.
-        bytes_read: Returns how much was read in answers of the API server.
-        failing_since: Returns the hostnames whose lookups fail, and since when (monotonic seconds).
-        statistics: Asks HAProxy, within a second or two; None: nodeagent runs no HAProxy.
+    `failing_since` returns the hostnames whose lookups fail, each with the monotonic seconds since when.
+    `statistics` asks HAProxy, within a second or two; it is None if nodeagent runs none.
     """
 
     def __init__(self, status: Status) -> None:

@@ -102,14 +102,9 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
 class Status:
     """How a process is. Its loop writes it, each attribute as one value; threads of pages and files read it.
 
-    Attributes:
-        waits_for: What must end before this process may write; empty: it writes.
-        synced_at: When it last applied everything, in the clock's seconds; None: never yet.
-        rejected: The configuration that was rejected last, unless a later one is active.
-
-    Args:
-        components: Those whose state is shown: the components and others such as `api`.
-        clock: Monotonic seconds.
+    `waits_for` is what must end before this process may write, empty if it writes; `synced_at` is when it
+    last applied everything, in the clock's monotonic seconds, None for never. `components` are those whose
+    state is shown: the components and others such as `api`.
     """
 
     def __init__(self, components: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:

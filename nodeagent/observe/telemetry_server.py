@@ -55,15 +55,10 @@ def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
 
 
 class TelemetryServer(ThreadingHTTPServer):
-    """The agent's pages, served until `close`, from threads of its own.
+    """The agent's pages, served at `endpoint` (None: nowhere) until `close`, from threads of its own.
 
-    Attributes:
-        bound: The address that is listened on now, with the port that the kernel chose; None: not (yet).
-
-    Args:
-        pages: What is served.
-        endpoint: Where (`TelemetryOptions.listen`); None: nowhere.
-        retry_seconds: Between two attempts at an address that is not available.
+    `bound` is the address that is listened on now, with the port that the kernel chose; None: not (yet).
+    `retry_seconds` pass between two attempts at one that is not available.
     """
 
     daemon_threads = True

@@ -128,11 +128,9 @@ _CNI_SIGNS = (
 class Environment:
     """What decides whether a fix can take effect on this node.
 
-    Attributes:
-        cni: CNIs that handle Services themselves, each with the evidence.
-        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
-            can't be seen from here.
-        name_order: the sources of host names in their order (nsswitch.conf); empty if it does not say.
+    `cni` are CNIs that handle Services themselves, each with the evidence; `socket_balancer` is the evidence
+    of a load balancer that rewrites `connect()`, empty for none, None if that can't be seen from here;
+    `name_order` are the sources of host names in nsswitch.conf, in their order.
     """
 
     cni: tuple[tuple[str, str], ...]

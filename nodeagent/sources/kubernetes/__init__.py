@@ -2,5 +2,5 @@
 
 An object passes through connection (with credentials and errors), listing (pages, and lines of a watch) and
 reflector (list and watch, over and over) to cluster; resources says what is read, and how it becomes a
-Snapshot. In addition: single_requests (about the server, Events, nodeagent's own workloads).
+Snapshot. In addition: single_requests (what the server has, nodeagent's own workloads).
 """

@@ -28,11 +28,11 @@ from nodeagent.sources.kubernetes.resources import (
     Name,
     Resource,
     assembled,
-    discover,
     not_covered,
     optional_names,
     watched,
 )
+from nodeagent.sources.kubernetes.single_requests import discover
 from nodeagent.sources.objects.kinds import SERVICE_RANGES
 
 _LOG = logging.getLogger(__name__)
@@ -60,14 +60,9 @@ class ResourceState(Struct, frozen=True):
 class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
-    Args:
-        connection: to the API server; not closed here.
-        node_name: this node's name.
-        relay: an existing relay Service; None if this node relays itself.
-        hostnames: whether hostnames are wanted; if not, what claims them is not watched.
-        on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
-            time; it should only wake another thread.
-        timing: the threads' durations.
+    `relay` is an existing relay Service, None if this node relays itself. Without `hostnames`, what claims
+    them is not watched. `on_change` is called after the Snapshot has changed in value, from several threads,
+    perhaps at the same time; it should only wake another thread.
     """
 
     def __init__(  # noqa: PLR0913 - what it watches, and how

@@ -163,13 +163,10 @@ _NEXT_STEP = {
 
 
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
-    """Return the error for an answer that is not a success. Pure.
+    """Return the error for an answer, by its HTTP status or an ERROR event's code. Pure.
 
-    Args:
-        request: the request.
-        status: the HTTP status, or the code of an ERROR event's Status.
-        body: a Status, whose words are repeated; anything else, as a proxy's page, is ignored.
-        retry_after: the header Retry-After, in seconds, as API servers write it.
+    The words of a `body` that is a Status are repeated; any other, as a proxy's page, is ignored.
+    `retry_after` is the header of that name, in seconds, as API servers write it.
     """
     try:
         told = from_json(body, Status)

@@ -240,8 +240,8 @@ class _WatchEvent(Struct):
     object: msgspec.Raw
 
 
-def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
-    """Return what a line means; None for a type of event that did not exist when this was written.
+def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent:
+    """Return what a line means: nothing, if its type did not exist when this was written.
 
     Raises:
         NotJsonError: it is not an event. It may have reported a change.
@@ -261,4 +261,4 @@ def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEve
     except (msgspec.MsgspecError, ValueError) as error:
         text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
         raise NotJsonError(text) from error
-    return None
+    return 0, None, None

@@ -212,7 +212,8 @@ class Reflector:
             self._answered(None, changed=changed)
         return listing.version
 
-    def _open(self, version: int) -> Stream:
+    def _watch(self, version: int) -> Iterator[int]:
+        """Apply the events of one watch until it ends; yield the version of each, 0 if it has none."""
         query = {
             **self.resource.selector,
             "resourceVersion": str(version),
@@ -220,23 +221,19 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
         }
-        stream = self._connection.open_stream(self.resource.path, query, self._timing.idle_timeout)
-        self._stream = stream
+        self._stream = stream = self._connection.open_stream(
+            self.resource.path, query, self._timing.idle_timeout
+        )
+        opened = time.monotonic()
         if self._stopping.is_set():
             stream.interrupt()
         self.watches += 1
         self._answered(None)
-        return stream
-
-    def _watch(self, version: int) -> Iterator[int]:
-        """Apply the events of one watch until it ends; yield the version of each, 0 if it has none."""
-        stream = self._open(version)
-        opened = time.monotonic()
         try:
             for line in lines(stream.pieces()):
                 if self._stopping.is_set():
                     return
-                version, key, value = read_event(line, self.resource, stream.request) or (0, None, None)
+                version, key, value = read_event(line, self.resource, stream.request)
                 if key is not None and self.store.apply(key, value):
                     self._on_change()
                 yield version

@@ -1,36 +1,20 @@
-"""What is read from the API: one row for each list and watch, and how their objects form a Snapshot.
+"""What is read from the API: one row for each list and watch, and how their objects form a Snapshot."""
 
-Which optional kinds a server has: "API concepts: API group and resource discovery", in its unaggregated form,
-which every version supports. Every authenticated user may read it (ClusterRole system:discovery). A watch on
-CustomResourceDefinitions would notice at once, but needs the right to read all of them.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
-import msgspec
-from msgspec import Struct
-
-from nodeagent.errors import SourceError
 from nodeagent.model import objects as model
-from nodeagent.sources.kubernetes.errors import ApiPath, NotFoundError, NotJsonError
+from nodeagent.sources.kubernetes.errors import ApiPath
 from nodeagent.sources.objects import api, decoding
 from nodeagent.sources.objects.kinds import (
-    GATEWAYS,
     OPTIONAL_KINDS,
     SERVICE_RANGES,
-    UNREAD_KINDS,
     OptionalKind,
     decode_ingress_class,
     decode_namespace,
 )
-from nodeagent.typed_values import from_json
-
-if TYPE_CHECKING:  # manifests are read without a cluster
-    from nodeagent.sources.kubernetes.connection import Connection
 
 _APIS = {
     "ConfigMap": "/api/v1",
@@ -170,109 +154,6 @@ def watched(node_name: str, relay: Name | None = None, *, hostnames: bool = True
             ),
         ]
     return tuple(rows)
-
-
-_DISCOVERY_SECONDS = 15.0
-
-
-class _Version(Struct):
-    version: str
-
-
-class _Group(Struct):
-    name: str
-    versions: list[_Version]
-
-
-class _Groups(Struct):
-    groups: list[_Group]
-
-
-class _Served(Struct):
-    name: str
-    verbs: list[str] = msgspec.field(default_factory=list)
-
-
-class _ServedKinds(Struct):
-    resources: list[_Served]
-
-
-_Answer = TypeVar("_Answer")
-
-
-def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource | SourceError]:
-    """Ask group by group which optional kinds are served; raises nothing.
-
-    Returns:
-        By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
-        there is no such kind; another error: it did not say.
-    """
-    try:
-        answer = _ask(connection, "/apis", _Groups).groups
-    except SourceError as error:
-        # No API server lacks this path: whatever said so knows nothing of kinds.
-        failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
-        return dict.fromkeys(optional_names(hostnames=hostnames), failure)
-    groups = {group.name: {one.version for one in group.versions} for group in answer}
-
-    @cache
-    def plurals(group: str, version: str) -> frozenset[str] | SourceError:
-        try:
-            return served_plurals(connection, group, version)
-        except NotFoundError:
-            return frozenset()
-        except SourceError as error:
-            return error
-
-    kinds = OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
-    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in kinds}
-    if hostnames:
-        gateways = found[GATEWAYS.name]
-        found[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
-    return found
-
-
-def _best(
-    kind: OptionalKind,
-    served: Collection[str] | None,
-    plurals: Callable[[str, str], frozenset[str] | SourceError],
-) -> Resource | SourceError:
-    """Return the kind's row in the best of the `served` versions of its group, as `discover` does."""
-    if kind is SERVICE_RANGES and served is None:
-        return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
-    for version in (each for each in kind.versions if each in (served or ())):
-        found = plurals(kind.group, version)
-        if isinstance(found, SourceError):
-            return found
-        if kind.plural in found:
-            return optional_resource(kind, version)
-    return NotFoundError(f"get /apis: the API server has no {kind.name}")
-
-
-def unread_kinds(connection: "Connection") -> tuple[str, ...]:
-    """Return the served kinds that claim hostnames and are not read. Raises ApiError."""
-    return tuple(
-        f"{plural}.{group.name}"
-        for group in _ask(connection, "/apis", _Groups).groups
-        for plural in UNREAD_KINDS.get(group.name, ())
-        if any(plural in served_plurals(connection, group.name, one.version) for one in group.versions)
-    )
-
-
-def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
-    """Return the names in paths of what is served of a group's version, and may be listed and watched.
-
-    Raises ApiError; NotFoundError: there is no such group or version.
-    """
-    found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
-    return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
-
-
-def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answer:
-    try:
-        return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
-    except msgspec.MsgspecError as error:
-        raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
 
 _Value = TypeVar("_Value")

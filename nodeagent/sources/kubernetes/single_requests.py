@@ -1,10 +1,16 @@
-"""Single requests: about the server, and about nodeagent's own workloads."""
+"""Single requests: about what the server has, and about nodeagent's own workloads.
+
+Which optional kinds it has: "API concepts: API group and resource discovery", in its unaggregated form, which
+every version supports. Every authenticated user may read it (ClusterRole system:discovery). A watch on
+CustomResourceDefinitions would notice at once, but needs the right to read all of them.
+"""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,27 +22,140 @@ from nodeagent.sources.kubernetes.errors import (
     ApiError,
     ForbiddenError,
     NotFoundError,
+    NotJsonError,
     ServerTroubleError,
     UnauthorizedError,
     UnreachableError,
 )
-from nodeagent.sources.kubernetes.resources import object_path, served_plurals, unread_kinds
+from nodeagent.sources.kubernetes.resources import (
+    NAMESPACES,
+    Resource,
+    object_path,
+    optional_names,
+    optional_resource,
+)
 from nodeagent.sources.objects import api
+from nodeagent.sources.objects.kinds import (
+    GATEWAYS,
+    OPTIONAL_KINDS,
+    SERVICE_RANGES,
+    UNREAD_KINDS,
+    OptionalKind,
+)
 from nodeagent.typed_values import from_json
 
 if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
     from nodeagent.sources.kubernetes.connection import Connection
 
 
-class ClusterAnswers(Struct, frozen=True):
-    """What the API server answered; what is not available is empty or None, with its reason.
+_DISCOVERY_SECONDS = 15.0
 
-    Attributes:
-        version: the server's version, such as v1.33.2.
-        dns: the ClusterIP of the cluster's DNS.
-        policy_api: the best version in which MutatingAdmissionPolicies are served; empty if they are not.
-        unread: the served kinds that claim hostnames and are not read.
-        why: what is not available, by the names above, and why.
+
+class _Version(Struct):
+    version: str
+
+
+class _Group(Struct):
+    name: str
+    versions: list[_Version]
+
+
+class _Groups(Struct):
+    groups: list[_Group]
+
+
+class _Served(Struct):
+    name: str
+    verbs: list[str] = msgspec.field(default_factory=list)
+
+
+class _ServedKinds(Struct):
+    resources: list[_Served]
+
+
+_Answer = TypeVar("_Answer")
+
+
+def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource | SourceError]:
+    """Ask group by group which optional kinds are served; raises nothing.
+
+    Returns:
+        By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
+        there is no such kind; another error: it did not say.
+    """
+    try:
+        answer = _ask(connection, "/apis", _Groups).groups
+    except SourceError as error:
+        # No API server lacks this path: whatever said so knows nothing of kinds.
+        failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
+        return dict.fromkeys(optional_names(hostnames=hostnames), failure)
+    groups = {group.name: {one.version for one in group.versions} for group in answer}
+
+    @cache
+    def plurals(group: str, version: str) -> frozenset[str] | SourceError:
+        try:
+            return served_plurals(connection, group, version)
+        except NotFoundError:
+            return frozenset()
+        except SourceError as error:
+            return error
+
+    kinds = OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
+    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in kinds}
+    if hostnames:
+        gateways = found[GATEWAYS.name]
+        found[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
+    return found
+
+
+def _best(
+    kind: OptionalKind,
+    served: Collection[str] | None,
+    plurals: Callable[[str, str], frozenset[str] | SourceError],
+) -> Resource | SourceError:
+    """Return the kind's row in the best of the `served` versions of its group, as `discover` does."""
+    if kind is SERVICE_RANGES and served is None:
+        return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
+    for version in (each for each in kind.versions if each in (served or ())):
+        found = plurals(kind.group, version)
+        if isinstance(found, SourceError):
+            return found
+        if kind.plural in found:
+            return optional_resource(kind, version)
+    return NotFoundError(f"get /apis: the API server has no {kind.name}")
+
+
+def unread_kinds(connection: "Connection") -> tuple[str, ...]:
+    """Return the served kinds that claim hostnames and are not read. Raises ApiError."""
+    return tuple(
+        f"{plural}.{group.name}"
+        for group in _ask(connection, "/apis", _Groups).groups
+        for plural in UNREAD_KINDS.get(group.name, ())
+        if any(plural in served_plurals(connection, group.name, one.version) for one in group.versions)
+    )
+
+
+def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
+    """Return the names in paths of what is served of a group's version, and may be listed and watched.
+
+    Raises ApiError; NotFoundError: there is no such group or version.
+    """
+    found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
+    return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
+
+
+def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answer:
+    try:
+        return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
+    except msgspec.MsgspecError as error:
+        raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
+
+
+class ClusterAnswers(Struct, frozen=True):
+    """What the API server answered; what is not available is empty or None, and `why` says so, by name.
+
+    `version` is such as v1.33.2, `dns` is the cluster DNS's ClusterIP, `policy_api` the best version in which
+    MutatingAdmissionPolicies are served. `unread` are the served kinds that claim hostnames and are not read.
     """
 
     version: str = ""
@@ -54,7 +173,7 @@ _POLICY_VERSIONS = ("v1", "v1beta1")
 _SECONDS = 10.0
 
 
-class _Version(Struct):
+class _ServerVersion(Struct):
     gitVersion: str = ""  # noqa: N815 - the API's field
 
 
@@ -74,7 +193,7 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
 
 
 def _version(connection: "Connection") -> str:
-    return from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
+    return from_json(connection.get_json("/version", timeout=_SECONDS), _ServerVersion).gitVersion
 
 
 def _dns(connection: "Connection") -> IPAddress:

@@ -219,9 +219,9 @@ def test_bookmarks_spare_the_list_after_compaction(
     api.bookmark_interval = 0.05
     versions = [0]
 
-    def noting(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
+    def noting(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent:
         event = read_event(line, resource, request)
-        versions.append(event[0] if event and resource.name == "ingresses" else 0)
+        versions.append(event[0] if resource.name == "ingresses" else 0)
         return event
 
     monkeypatch.setattr("nodeagent.sources.kubernetes.reflector.read_event", noting)

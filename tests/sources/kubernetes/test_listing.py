@@ -161,7 +161,6 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
     event = read_event(
         f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource(), ApiRequest("watch", INGRESSES, "")
     )
-    assert event is not None
     assert event[2] == listing.items["web", "n1"]
 
 

@@ -6,7 +6,7 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.fail_static import KindState
 from nodeagent.sources.kubernetes.reflector import Timing
-from nodeagent.sources.kubernetes.resources import unread_kinds
+from nodeagent.sources.kubernetes.single_requests import unread_kinds
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Rule, custom, faults, objects
 
