@@ -13,14 +13,7 @@ import yaml
 from nodeagent.errors import SourceError, one_line, printable
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ExternalIPs, Snapshot, Unreadable
-from nodeagent.sources.kubernetes.resources import (
-    NAMESPACES,
-    NODE_ADDRESSES,
-    Resource,
-    assembled,
-    optional_resource,
-    watched,
-)
+from nodeagent.sources.kubernetes import resources
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import decode_external_ips, decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
@@ -33,12 +26,12 @@ _LARGEST_FILE = 64 * 1024 * 1024
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
-_OPTIONAL = tuple(optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
+_OPTIONAL = tuple(resources.optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
 
 
 @dataclass
 class _Gathered:
-    rows: tuple[Resource, ...]
+    rows: tuple[resources.Resource, ...]
     objects_seen: int = 0
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -58,7 +51,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     relay. The Snapshot's `unreadable` lists what can't be read; the rest is used. Raises SourceError if there
     is nothing to read at all.
     """
-    rows = (*watched(node_name, relay), NODE_ADDRESSES, NAMESPACES, *_OPTIONAL)
+    rows = (*resources.watched(node_name, relay), resources.NODE_ADDRESSES, resources.NAMESPACES, *_OPTIONAL)
     gathered = _Gathered(rows)
     texts = _texts(source) if isinstance(source, Path) else iter([("standard input", source)])
     for shown, text in texts:
@@ -72,7 +65,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
         shown = str(source) if isinstance(source, Path) else "standard input"
         raise SourceError(f"{shown}: 0 Services, 0 Nodes read: is the export complete? Nothing was changed")
     found = ((value,) for value in gathered.objects.values() if value is not None)
-    snapshot = assembled((*found, tuple(gathered.unreadable)))
+    snapshot = resources.assembled((*found, tuple(gathered.unreadable)))
     return replace(
         snapshot, other_cluster_ips=frozenset(gathered.cluster_ips), external_ips=tuple(gathered.external_ips)
     )

@@ -15,23 +15,13 @@ from msgspec.structs import replace
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Node, Snapshot
+from nodeagent.sources.kubernetes import resources
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.fail_static import Answers, KindState, state_of
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.reflector import Reflector, Timing
-from nodeagent.sources.kubernetes.resources import (
-    API_SERVERS,
-    DISCOVERY,
-    EXTERNAL_IPS,
-    NODE_ADDRESSES,
-    Name,
-    Resource,
-    assembled,
-    not_covered,
-    optional_names,
-    watched,
-)
+from nodeagent.sources.kubernetes.resources import DISCOVERY, Resource
 from nodeagent.sources.kubernetes.single_requests import discover
 from nodeagent.sources.objects.kinds import SERVICE_RANGES
 
@@ -69,7 +59,7 @@ class Cluster:
         self,
         connection: Connection,
         node_name: str,
-        relay: Name | None = None,
+        relay: resources.Name | None = None,
         *,
         hostnames: bool = True,
         on_change: Callable[[], None] = lambda: None,
@@ -148,14 +138,14 @@ class Cluster:
         held = [each.store.values() for each in self._now() if each.resource.name not in absent]
         made_of = (held, tuple(dict.fromkeys(denied)), pending)
         if self._snapshot is None or made_of != self._made_of:
-            self._snapshot, self._made_of = assembled(*made_of), made_of
+            self._snapshot, self._made_of = resources.assembled(*made_of), made_of
         return self._snapshot
 
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource that is wanted, served or not, in a fixed order."""
         reflectors = {each.resource.name: each for each in self._now()}
-        rows = watched(*self._node, hostnames=self._hostnames)
-        names = optional_names(hostnames=self._hostnames)
+        rows = resources.watched(*self._node, hostnames=self._hostnames)
+        names = resources.optional_names(hostnames=self._hostnames)
         return (
             *(self._of(row.name, reflectors.get(row.name), optional=row.optional) for row in rows),
             self._of_discovery(),
@@ -195,8 +185,8 @@ class Cluster:
     def _not_covered(self, state: ResourceState) -> str:
         discovered = self._discovered.get(state.name)
         if discovered is not None and discovered.denied:
-            return not_covered(DISCOVERY, str(discovered.error))
-        return not_covered(state.name, state.error or "")
+            return resources.not_covered(DISCOVERY, str(discovered.error))
+        return resources.not_covered(state.name, state.error or "")
 
     def _keep_looking(self) -> None:
         """Ask again and again what is served; what did not answer is as it was."""
@@ -244,8 +234,8 @@ class Cluster:
 
     def _serve(self, found: Mapping[str, Resource | SourceError]) -> None:
         """Watch what is wanted and served, and no longer what is not; idempotent."""
-        kinds = optional_names(hostnames=self._hostnames)
-        rows = [*watched(*self._node, hostnames=self._hostnames)]
+        kinds = resources.optional_names(hostnames=self._hostnames)
+        rows = [*resources.watched(*self._node, hostnames=self._hostnames)]
         rows += [row for row in found.values() if isinstance(row, Resource) and row.name in kinds]
         wanted = {*kinds, *(row.name for row in rows)}
         with self._lock:
@@ -277,14 +267,14 @@ class Cluster:
             self._on_change()
 
 
-_PROTECTING = {API_SERVERS.name, SERVICE_RANGES.name}
+_PROTECTING = {resources.API_SERVERS.name, SERVICE_RANGES.name}
 """What says which addresses must not be redirected: without an answer about it, no pass is made."""
 
 
 def read_cluster(
     connection: Connection,
     node_name: str,
-    relay: Name | None = None,
+    relay: resources.Name | None = None,
     *,
     hostnames: bool = True,
     nodes: bool = False,
@@ -299,7 +289,8 @@ def read_cluster(
         SourceError: a list that every decision needs is not available; the text says what to do.
     """
     served = discover(connection, hostnames=hostnames)
-    read = {row.name: _read_once(connection, row) for row in watched(node_name, relay, hostnames=hostnames)}
+    rows = resources.watched(node_name, relay, hostnames=hostnames)
+    read = {row.name: _read_once(connection, row) for row in rows}
     read |= {name: _read_once(connection, row) for name, row in served.items()}
     failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
     pending = {
@@ -311,16 +302,16 @@ def read_cluster(
         raise failed[name]
     has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
     if nodes or not has_node:
-        read[NODE_ADDRESSES.name] = _read_once(connection, NODE_ADDRESSES)
+        read[resources.NODE_ADDRESSES.name] = _read_once(connection, resources.NODE_ADDRESSES)
     if nodes:
-        read[EXTERNAL_IPS.name] = _read_once(connection, EXTERNAL_IPS)
+        read[resources.EXTERNAL_IPS.name] = _read_once(connection, resources.EXTERNAL_IPS)
     denied = [
-        not_covered(DISCOVERY if error is served.get(name) else name, str(error))
+        resources.not_covered(DISCOVERY if error is served.get(name) else name, str(error))
         for name, error in read.items()
         if isinstance(error, ForbiddenError)
     ]
     held = [values for values in read.values() if isinstance(values, tuple)]
-    return assembled(held, dict.fromkeys(denied), pending)
+    return resources.assembled(held, dict.fromkeys(denied), pending)
 
 
 def _read_once(connection: Connection, row: Resource | SourceError) -> tuple[object, ...] | SourceError:

@@ -13,20 +13,8 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
+from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import (
-    NO_API_SERVER,
-    ApiError,
-    ApiRequest,
-    GoneError,
-    NoConnectionError,
-    NotJsonError,
-    ServerTroubleError,
-    Status,
-    TooLargeError,
-    UnreachableError,
-    refusal,
-)
 from nodeagent.sources.kubernetes.resources import Key, Resource
 from nodeagent.sources.objects.api import DecodingError
 from nodeagent.sources.objects.decoding import describe
@@ -112,7 +100,7 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
         failure = error
     # If the pages' snapshot was compacted in the meantime: all in one page, as client-go's pager does. That
     # can't expire.
-    limit = 0 if isinstance(failure, GoneError) else PAGE
+    limit = 0 if isinstance(failure, errors.GoneError) else PAGE
     listing = _pages(connection, resource, limit, compressed=False)
     fields = {"resource": resource.name, "err": str(failure)}
     _LOG.info("Could not read a list at first; a slower way worked", extra={"fields": fields})
@@ -121,10 +109,10 @@ def read_list(connection: Connection, resource: Resource) -> Listing:
 
 def _may_pass(error: Exception) -> bool:
     """Whether the server might answer the same request, made in a slower way."""
-    if not isinstance(error, ApiError):
+    if not isinstance(error, errors.ApiError):
         return True
-    passing = (GoneError, NotJsonError, ServerTroubleError, UnreachableError)
-    lasting = error.retry_after is not None or isinstance(error, NoConnectionError)
+    passing = (errors.GoneError, errors.NotJsonError, errors.ServerTroubleError, errors.UnreachableError)
+    lasting = error.retry_after is not None or isinstance(error, errors.NoConnectionError)
     return isinstance(error, passing) and not lasting
 
 
@@ -168,7 +156,7 @@ def _pages(connection: Connection, resource: Resource, limit: int, *, compressed
             query["continue"] = proceed
         try:
             body = connection.get_json(resource.path, query, compressed=compressed)
-        except TooLargeError:
+        except errors.TooLargeError:
             # Objects can be large: fewer at a time, down to one. A continue token works with any limit.
             if limit == 1:
                 raise
@@ -187,7 +175,7 @@ def _pages(connection: Connection, resource: Resource, limit: int, *, compressed
             return Listing(version, items)
         if proceed in seen:
             text = "the answer repeats an earlier `continue` token, so the list would never end"
-            raise NotJsonError(f"list {resource.path}: {text}")
+            raise errors.NotJsonError(f"list {resource.path}: {text}")
         seen.add(proceed)
         # The page's bytes are freed before the next page arrives.
         del page
@@ -199,10 +187,10 @@ def _page(body: bytes, resource: Resource) -> _List:
         _number(page.metadata.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         why = f"the answer is not a list of objects: {plain_words(error)}"
-        raise NotJsonError(f"list {resource.path}: {why}; {NO_API_SERVER}") from error
+        raise errors.NotJsonError(f"list {resource.path}: {why}; {errors.NO_API_SERVER}") from error
     if not page.kind.endswith("List"):
         why = f"the answer is a {page.kind}, not a list of objects"
-        raise NotJsonError(f"list {resource.path}: {why}; {NO_API_SERVER}")
+        raise errors.NotJsonError(f"list {resource.path}: {why}; {errors.NO_API_SERVER}")
     return page
 
 
@@ -224,7 +212,9 @@ def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         unfinished.append(first)
         size += len(first)
         if size > LONGEST_LINE:
-            raise TooLargeError(f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed")
+            raise errors.TooLargeError(
+                f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed"
+            )
         if others:
             yield from filter(None, [b"".join(unfinished), *others[:-1]])
             unfinished, size = [others[-1]], len(others[-1])
@@ -240,7 +230,7 @@ class _WatchEvent(Struct):
     object: msgspec.Raw
 
 
-def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent:
+def read_event(line: bytes, resource: Resource, request: errors.ApiRequest) -> WatchEvent:
     """Return what a line means: nothing, if its type did not exist when this was written.
 
     Raises:
@@ -257,8 +247,10 @@ def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEve
                 meta = from_json(event.object, _Head).metadata
                 return _number(meta.resourceVersion), None, None
             case "ERROR":
-                raise refusal(request, from_json(event.object, Status).code, bytes(event.object))
+                raise errors.refusal(
+                    request, from_json(event.object, errors.Status).code, bytes(event.object)
+                )
     except (msgspec.MsgspecError, ValueError) as error:
         text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
-        raise NotJsonError(text) from error
+        raise errors.NotJsonError(text) from error
     return 0, None, None

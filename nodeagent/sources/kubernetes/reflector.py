@@ -16,14 +16,8 @@ from dataclasses import dataclass, field
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Unreadable
+from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection, Stream
-from nodeagent.sources.kubernetes.errors import (
-    ApiError,
-    GoneError,
-    NotFoundError,
-    NotJsonError,
-    TooLargeError,
-)
 from nodeagent.sources.kubernetes.fail_static import DECIDING, Answers, Lasting
 from nodeagent.sources.kubernetes.listing import lines, read_event, read_list
 from nodeagent.sources.kubernetes.resources import Key, Resource
@@ -33,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _WATCH_SECONDS = (300, 600)
 """The server is asked to end a watch after a random time in this range, so that nodes don't reconnect
 together, and move to another API server now and then."""
-_LOST = (GoneError, NotJsonError, NotFoundError, TooLargeError)
+_LOST = (errors.GoneError, errors.NotJsonError, errors.NotFoundError, errors.TooLargeError)
 """After these a watch can't be continued: a change may have been lost in the part that could not be read; a
 kind that returns is another collection."""
 
@@ -258,9 +252,9 @@ class Reflector:
         if self.answers.denied:
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
-        elif isinstance(failure, GoneError) and now - self._gone_at >= self._timing.unheard:
+        elif isinstance(failure, errors.GoneError) and now - self._gone_at >= self._timing.unheard:
             # However long the waits have grown, the server answers: the list follows at once.
             self._gone_at = now
         else:
-            retry_after = failure.retry_after if isinstance(failure, ApiError) else None
+            retry_after = failure.retry_after if isinstance(failure, errors.ApiError) else None
             self._stopping.wait(self._backoff.next(retry_after))

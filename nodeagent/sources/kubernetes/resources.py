@@ -7,14 +7,7 @@ from typing import TypeVar, cast
 
 from nodeagent.model import objects as model
 from nodeagent.sources.kubernetes.errors import ApiPath
-from nodeagent.sources.objects import api, decoding
-from nodeagent.sources.objects.kinds import (
-    OPTIONAL_KINDS,
-    SERVICE_RANGES,
-    OptionalKind,
-    decode_ingress_class,
-    decode_namespace,
-)
+from nodeagent.sources.objects import api, decoding, kinds
 
 _APIS = {
     "ConfigMap": "/api/v1",
@@ -83,7 +76,7 @@ INGRESS_CLASSES = Resource(
     "ingressclasses",
     "IngressClass",
     "/apis/networking.k8s.io/v1/ingressclasses",
-    decode_ingress_class,
+    kinds.decode_ingress_class,
     optional=True,
 )
 API_SERVERS = Resource(
@@ -104,10 +97,10 @@ EXTERNAL_IPS = replace(
 )
 """The externalIPs of Services of other types, for the doctor."""
 NODE_ADDRESSES = replace(NODES, decode=decoding.decode_node_addresses, optional=True)
-NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", decode_namespace, optional=True)
+NAMESPACES = Resource("namespaces", "Namespace", "/api/v1/namespaces", kinds.decode_namespace, optional=True)
 
 
-def optional_resource(kind: OptionalKind, version: str) -> Resource:
+def optional_resource(kind: kinds.OptionalKind, version: str) -> Resource:
     """Return the row of an optional kind as it is served in a version."""
     path = f"/apis/{kind.group}/{version}/{kind.plural}"
     return Resource(kind.name, kind.kind, path, kind.decode, optional=True)
@@ -123,7 +116,11 @@ def optional_names(*, hostnames: bool) -> tuple[str, ...]:
 
     Namespaces are read for the sake of Gateways: by their labels, listeners choose whom they serve.
     """
-    return (NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS)) if hostnames else (SERVICE_RANGES.name,)
+    return (
+        (NAMESPACES.name, *(kind.name for kind in kinds.OPTIONAL_KINDS))
+        if hostnames
+        else (kinds.SERVICE_RANGES.name,)
+    )
 
 
 def own_node(node_name: str) -> Resource:

@@ -18,30 +18,9 @@ from msgspec import Struct
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.errors import (
-    ApiError,
-    ForbiddenError,
-    NotFoundError,
-    NotJsonError,
-    ServerTroubleError,
-    UnauthorizedError,
-    UnreachableError,
-)
-from nodeagent.sources.kubernetes.resources import (
-    NAMESPACES,
-    Resource,
-    object_path,
-    optional_names,
-    optional_resource,
-)
-from nodeagent.sources.objects import api
-from nodeagent.sources.objects.kinds import (
-    GATEWAYS,
-    OPTIONAL_KINDS,
-    SERVICE_RANGES,
-    UNREAD_KINDS,
-    OptionalKind,
-)
+from nodeagent.sources.kubernetes import errors, resources
+from nodeagent.sources.kubernetes.resources import NAMESPACES, Resource
+from nodeagent.sources.objects import api, kinds
 from nodeagent.typed_values import from_json
 
 if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
@@ -87,42 +66,42 @@ def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource
         answer = _ask(connection, "/apis", _Groups).groups
     except SourceError as error:
         # No API server lacks this path: whatever said so knows nothing of kinds.
-        failure = NotJsonError(str(error)) if isinstance(error, NotFoundError) else error
-        return dict.fromkeys(optional_names(hostnames=hostnames), failure)
+        failure = errors.NotJsonError(str(error)) if isinstance(error, errors.NotFoundError) else error
+        return dict.fromkeys(resources.optional_names(hostnames=hostnames), failure)
     groups = {group.name: {one.version for one in group.versions} for group in answer}
 
     @cache
     def plurals(group: str, version: str) -> frozenset[str] | SourceError:
         try:
             return served_plurals(connection, group, version)
-        except NotFoundError:
+        except errors.NotFoundError:
             return frozenset()
         except SourceError as error:
             return error
 
-    kinds = OPTIONAL_KINDS if hostnames else (SERVICE_RANGES,)
-    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in kinds}
+    wanted = kinds.OPTIONAL_KINDS if hostnames else (kinds.SERVICE_RANGES,)
+    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in wanted}
     if hostnames:
-        gateways = found[GATEWAYS.name]
+        gateways = found[kinds.GATEWAYS.name]
         found[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
     return found
 
 
 def _best(
-    kind: OptionalKind,
+    kind: kinds.OptionalKind,
     served: Collection[str] | None,
     plurals: Callable[[str, str], frozenset[str] | SourceError],
 ) -> Resource | SourceError:
     """Return the kind's row in the best of the `served` versions of its group, as `discover` does."""
-    if kind is SERVICE_RANGES and served is None:
-        return NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
+    if kind is kinds.SERVICE_RANGES and served is None:
+        return errors.NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
     for version in (each for each in kind.versions if each in (served or ())):
         found = plurals(kind.group, version)
         if isinstance(found, SourceError):
             return found
         if kind.plural in found:
-            return optional_resource(kind, version)
-    return NotFoundError(f"get /apis: the API server has no {kind.name}")
+            return resources.optional_resource(kind, version)
+    return errors.NotFoundError(f"get /apis: the API server has no {kind.name}")
 
 
 def unread_kinds(connection: "Connection") -> tuple[str, ...]:
@@ -130,7 +109,7 @@ def unread_kinds(connection: "Connection") -> tuple[str, ...]:
     return tuple(
         f"{plural}.{group.name}"
         for group in _ask(connection, "/apis", _Groups).groups
-        for plural in UNREAD_KINDS.get(group.name, ())
+        for plural in kinds.UNREAD_KINDS.get(group.name, ())
         if any(plural in served_plurals(connection, group.name, one.version) for one in group.versions)
     )
 
@@ -148,7 +127,7 @@ def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answe
     try:
         return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
     except msgspec.MsgspecError as error:
-        raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
+        raise errors.NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
 
 class ClusterAnswers(Struct, frozen=True):
@@ -185,7 +164,7 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
     for what, ask in questions.items():
         try:
             answers[what] = ask(connection)
-        except ForbiddenError:
+        except errors.ForbiddenError:
             why[what] = "this user may not read it"
         except (SourceError, msgspec.MsgspecError, ValueError) as error:
             why[what] = one_line(error)
@@ -204,7 +183,7 @@ def _dns(connection: "Connection") -> IPAddress:
 
 def _policies(connection: "Connection") -> str:
     for version in _POLICY_VERSIONS:
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):
                 return version
     return ""
@@ -233,16 +212,16 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
         # The other end of a kept connection may have died without a word.
         connection.close()
         try:
-            answer = connection.get_json(object_path(daemonset), timeout=_ATTEMPT_SECONDS)
+            answer = connection.get_json(resources.object_path(daemonset), timeout=_ATTEMPT_SECONDS)
             ends = from_json(answer, api.Head).metadata.deletionTimestamp is not None
             return ends or _is_terminating(connection, daemonset.namespace)
         except msgspec.MsgspecError as error:
             raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
-        except ApiError as error:
-            if isinstance(error, NotFoundError) and error.object_name == daemonset.name:
+        except errors.ApiError as error:
+            if isinstance(error, errors.NotFoundError) and error.object_name == daemonset.name:
                 return True
-            refused = isinstance(error, UnauthorizedError | ForbiddenError) and error.by_api_server
-            only_refused = only_refused and refused
+            refused = isinstance(error, errors.UnauthorizedError | errors.ForbiddenError)
+            only_refused = only_refused and refused and error.by_api_server
             if time.monotonic() + _BETWEEN_LOOKS > deadline:
                 if only_refused:
                     return True
@@ -275,19 +254,20 @@ def delete_and_wait(
     """
     deadline = time.monotonic() + seconds
     try:
-        connection.write("delete", object_path(workload), _FOREGROUND, timeout=max(1.0, min(10.0, seconds)))
-    except NotFoundError as error:
+        limit = max(1.0, min(10.0, seconds))
+        connection.write("delete", resources.object_path(workload), _FOREGROUND, limit)
+    except errors.NotFoundError as error:
         if error.object_name != workload.name:
             raise
         return False
     say(f"{workload}: is being deleted; waiting for its pods to end, for at most {seconds:.0f} s")
     while time.monotonic() < deadline:
         try:
-            connection.get_json(object_path(workload), timeout=10.0)
-        except NotFoundError as error:
+            connection.get_json(resources.object_path(workload), timeout=10.0)
+        except errors.NotFoundError as error:
             if error.object_name == workload.name:
                 return True
-        except (UnreachableError, ServerTroubleError):
+        except (errors.UnreachableError, errors.ServerTroubleError):
             pass  # The deletion continues without this process; the deadline ends the waiting.
         time.sleep(_BETWEEN_LOOKS)
     raise SourceError(

@@ -15,18 +15,7 @@ from msgspec import Struct
 
 from nodeagent.errors import quoted
 from nodeagent.model import objects as model
-from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import (
-    created_of,
-    cut,
-    deciding_annotations,
-    network_of,
-    plain,
-    points_of,
-    ref_of,
-    some_hosts,
-    some_problems,
-)
+from nodeagent.sources.objects import api, decoding
 from nodeagent.typed_values import intern
 
 # An unterminated text reaches to the end: its end is not searched again from each quote in it.
@@ -83,7 +72,7 @@ class ControllerKind(Struct, frozen=True):
     kind: str
     hosts: tuple[str, ...]
     controller: str | None = None
-    read: Callable[[str], tuple[str, ...]] = plain
+    read: Callable[[str], tuple[str, ...]] = decoding.plain
     status: str = ""
     only_with: str = ""
     plural: str = ""
@@ -106,11 +95,11 @@ def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.Controll
     entries = [api.Point(*(next(api.texts_at(one, key), None) for key in fields)) for one in reported]
     named = next(api.texts_at(document, "spec.ingressClassName"), None)
     return model.ControllerRoute(
-        ref=ref_of(row.kind, metadata),
+        ref=decoding.ref_of(row.kind, metadata),
         controller=row.controller,
-        created=created_of(metadata),
-        class_name=intern(named and cut(named)),
-        hosts=some_hosts(
+        created=decoding.created_of(metadata),
+        class_name=intern(named and decoding.cut(named)),
+        hosts=decoding.some_hosts(
             (
                 host
                 for text in api.texts_at(document, *row.hosts)
@@ -120,9 +109,9 @@ def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.Controll
             ),
             problems,
         ),
-        points=points_of(entries, row.status, problems),
-        annotations=deciding_annotations(metadata),
-        problems=some_problems(problems),
+        points=decoding.points_of(entries, row.status, problems),
+        annotations=decoding.deciding_annotations(metadata),
+        problems=decoding.some_problems(problems),
     )
 
 
@@ -143,7 +132,9 @@ def decode_service_range(raw: api.Raw) -> model.ServiceRange:
     api.check_size(raw, found.spec)
     texts = (found.spec.cidrs if found.spec else None) or []
     try:
-        return model.ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(network_of, texts)))
+        return model.ServiceRange(
+            decoding.ref_of("ServiceCIDR", found.metadata).name, tuple(map(decoding.network_of, texts))
+        )
     except ValueError as error:
         raise api.DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
 
@@ -152,7 +143,7 @@ def decode_namespace(raw: api.Raw) -> model.Namespace:
     """Return the Namespace with all of its labels: any selector may use any."""
     metadata = api.decode(raw, api.Head).metadata
     api.check_size(raw, metadata.labels)
-    return model.Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
+    return model.Namespace(decoding.ref_of("Namespace", metadata).name, metadata.labels or {})
 
 
 def decode_gateway(raw: api.Raw) -> model.Gateway:
@@ -167,13 +158,13 @@ def decode_gateway(raw: api.Raw) -> model.Gateway:
     fields = {None: "ip", "IPAddress": "ip", "Hostname": "hostname"}
     points = [api.Point(**{fields[one.type]: one.value}) for one in reported if one.type in fields]
     return model.Gateway(
-        ref=ref_of("Gateway", found.metadata),
-        created=created_of(found.metadata),
+        ref=decoding.ref_of("Gateway", found.metadata),
+        created=decoding.created_of(found.metadata),
         listeners=tuple(map(_listener, spec.listeners or ())),
-        points=points_of(points, "status.addresses", problems),
+        points=decoding.points_of(points, "status.addresses", problems),
         allowed_listeners=_allowed(allowed, "None"),
-        annotations=deciding_annotations(found.metadata),
-        problems=some_problems(problems),
+        annotations=decoding.deciding_annotations(found.metadata),
+        problems=decoding.some_problems(problems),
     )
 
 
@@ -181,12 +172,12 @@ def decode_listener_set(raw: api.Raw) -> model.ListenerSet:
     """Return the ListenerSet."""
     found = api.decode(raw, api.ListenerSet)
     api.check_size(raw, found.spec)
-    ref = ref_of("ListenerSet", found.metadata)
+    ref = decoding.ref_of("ListenerSet", found.metadata)
     return model.ListenerSet(
         ref=ref,
         parent=_parent(found.spec.parent_ref, ref.namespace),
         listeners=tuple(map(_listener, found.spec.listeners or ())),
-        annotations=deciding_annotations(found.metadata),
+        annotations=decoding.deciding_annotations(found.metadata),
     )
 
 
@@ -195,7 +186,7 @@ def decode_route(raw: api.Raw, kind: str) -> model.Route:
     found = api.decode(raw, api.Route)
     spec = found.spec or api.RouteSpec()
     api.check_size(raw, spec.parent_refs, found.status)
-    ref = ref_of(kind, found.metadata)
+    ref = decoding.ref_of(kind, found.metadata)
     parents = found.status.parents if found.status else None
     said = _said(parents or (), ref.namespace, found.metadata.generation)
     listed = tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ())
@@ -205,12 +196,12 @@ def decode_route(raw: api.Raw, kind: str) -> model.Route:
     problems: list[str] = []
     return model.Route(
         ref=ref,
-        created=created_of(found.metadata),
-        hostnames=some_hosts(spec.hostnames or (), problems),
+        created=decoding.created_of(found.metadata),
+        hostnames=decoding.some_hosts(spec.hostnames or (), problems),
         parents=(*listed, *accepted),
         declined=tuple(parent for parent, statuses in said.items() if statuses == {"False"}),
-        annotations=deciding_annotations(found.metadata),
-        problems=some_problems(problems),
+        annotations=decoding.deciding_annotations(found.metadata),
+        problems=decoding.some_problems(problems),
     )
 
 
