@@ -165,9 +165,8 @@ class Resolver:
         servers: tuple[Endpoint, ...],
         deadline: float,
     ) -> _Part:
-        in_turn = sorted(servers, key=lambda server: server != self._good)
         failures: dict[Endpoint, DnsReply] = {}
-        for server in in_turn * _ROUNDS:
+        for server in sorted(servers, key=lambda server: server != self._good) * _ROUNDS:
             seconds = min(_TRY_SECONDS, deadline - time.monotonic())
             if seconds <= 0:
                 break
@@ -176,13 +175,10 @@ class Resolver:
                 self._good = server
                 return part
             failures[server] = part
-        if not failures:
-            return DnsReply(DnsOutcome.TIMEOUT, trouble="no time was left to query it")
-        said = "; ".join(
-            f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
-        )
-        worst = min((part.outcome for part in failures.values()), key=_FAILURES.index)
-        return DnsReply(worst, trouble=said)
+        said = "; ".join(f"{server.address}: {part.trouble}" for server, part in failures.items())
+        outcomes = (part.outcome for part in failures.values())
+        worst = min(outcomes, key=_FAILURES.index, default=DnsOutcome.TIMEOUT)
+        return DnsReply(worst, trouble=said or "no time was left to query it")
 
 
 def _ask_server(

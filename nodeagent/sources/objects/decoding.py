@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from itertools import islice
 
-from nodeagent.errors import one_line, quoted
+from nodeagent.errors import one_line, quoted, shortened
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import LONGEST_HOSTNAME, Endpoint, IPAddress, IPNetwork
 from nodeagent.sources.objects import api
@@ -297,7 +297,7 @@ def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
 
 def cut(text: str) -> str:
     """Return the text, cut off if it is longer than any name: nothing has such a name, cut or not."""
-    return text if len(text) <= LONGEST_HOSTNAME else f"{text[:LONGEST_HOSTNAME]}..."
+    return shortened(text, LONGEST_HOSTNAME)
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
