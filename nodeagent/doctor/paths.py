@@ -7,6 +7,7 @@ controller requires the header, something on the way added it. docs/doctor.md ha
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
@@ -19,18 +20,15 @@ def works(outcome: ProbeOutcome | None) -> bool:
     return outcome is not None and outcome.works
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(NamedTuple):
     """What one address and port answered: without the header, with version 1, with version 2."""
 
     plain: ProbeOutcome | None = None
     v1: ProbeOutcome | None = None
     v2: ProbeOutcome | None = None
 
-    @property
-    def all(self) -> tuple[ProbeOutcome | None, ...]:
-        """The three."""
-        return (self.plain, self.v1, self.v2)
+
+_UNASKED = Answers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class PathObservation:
     target: Target
     tls: bool
     load_balancer: Answers
-    controller: Answers = Answers()
+    controller: Answers = _UNASKED
     relay: tuple[Endpoint, ProbeOutcome | None] | None = None
     redirected: bool | None = None
     relayed: bool | None = None
@@ -99,14 +97,14 @@ class Demand(Enum):
 
 def demand(controller: Answers) -> Demand:
     """Return what the controller requires."""
-    plain, first, second = (works(outcome) for outcome in controller.all)
+    plain, first, second = (works(outcome) for outcome in controller)
     if plain:
         return Demand.EITHER if first or second else Demand.PLAIN
     if first and second:
         return Demand.LINE
     if first or second:
         return Demand.ONLY_V1 if first else Demand.ONLY_V2
-    down = all(outcome is not None and outcome.is_unheard for outcome in controller.all)
+    down = all(outcome is not None and outcome.is_unheard for outcome in controller)
     return Demand.DOWN if down else Demand.UNKNOWN
 
 
@@ -251,7 +249,7 @@ def path_finding(seen: PathObservation) -> Finding:
 def _evidence(seen: PathObservation) -> list[str]:
     how = "TLS" if seen.tls else "HTTP"
     lines = [f"{how} to {seen.target.endpoint}: {_answers(seen.load_balancer)}"]
-    if seen.target.server is not None and any(seen.controller.all):
+    if seen.target.server is not None and any(seen.controller):
         lines.append(f"straight to the ClusterIP {seen.target.server}: {_answers(seen.controller)}")
         lines.append(f"the ingress controller: {demand(seen.controller).value}")
     if seen.relay is not None and seen.relay[1] is not None:

@@ -203,7 +203,7 @@ def _observation(
         return Answers(*(outcomes.get(Probe(end, header, tls, target.host)) for header in _HEADERS))
 
     def working(tls: bool) -> int:  # noqa: FBT001 - the same
-        return sum(map(works, (*answers(target.endpoint, tls).all, *answers(target.server, tls).all)))
+        return sum(map(works, (*answers(target.endpoint, tls), *answers(target.server, tls))))
 
     # For a port that may be either, the protocol in which anything works is meant.
     tls = max(target.tls, key=working)

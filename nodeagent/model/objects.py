@@ -1,8 +1,4 @@
-"""The cluster's objects: the few fields of the few kinds on which decisions depend.
-
-The order: annotations, how objects name each other, Kubernetes' own kinds, the Gateway API's and those of
-controllers, the Snapshot that holds them all; which are older, and which their owners exclude.
-"""
+"""The cluster's objects: the few fields of the few kinds on which decisions depend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

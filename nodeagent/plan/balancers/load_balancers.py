@@ -10,7 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDecision, skipped, some_notes
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Service, Snapshot
+from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.balancers.capacity import share_out, too_large
 from nodeagent.plan.balancers.eligibility import (
     AddressRules,
@@ -112,38 +112,33 @@ class _Decisions:
         }
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
-        self._examined = {
+        examined = {
             service.ref: too_large_ones.get(service.ref)
             or examine(service, found, self._rules, own_names=owners.hostnames.get(service.ref, ()))
             for service in services
             if (found := self._identities[service.ref]).proxy
         }
-        reserved = [
-            each
-            for each in services
-            if self._identities[each.ref].reserved and each.ref not in too_large_ones
-        ]
-        self._relay: ExistingRelay | OwnRelay
+        self._eligible = {ref: each for ref, each in examined.items() if isinstance(each, Eligible)}
+        self._relays: dict[ObjectRef, RelayPlan | Unserved]
+        self._relays = {ref: each for ref, each in examined.items() if isinstance(each, Unserved)}
         if config.relay.kind == "service":
-            eligible = {ref: each for ref, each in self._examined.items() if isinstance(each, Eligible)}
-            self._relay = ExistingRelay(snapshot, facts, config, owners, eligible)
+            self._relays |= ExistingRelay(snapshot, facts, config, owners).plans(self._eligible)
         else:
+            reserved = [each for each in services if self._identities[each.ref].reserved]
+            reserved = [each for each in reserved if each.ref not in too_large_ones]
             capacity = share_out(reserved, owners, self._rules, config)
-            self._relay = OwnRelay(snapshot, facts, config, owners, capacity)
+            own = OwnRelay(snapshot, facts, config, owners, capacity)
+            for service in services:
+                if eligible := self._eligible.get(service.ref):
+                    versions = self._identities[service.ref].versions
+                    self._relays[service.ref] = own.plan(service, versions, eligible)
 
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
         identity = self._identities[service.ref]
-        eligible = self._examined.get(service.ref) or Unserved(
+        relay = self._relays.get(service.ref) or Unserved(
             identity.conclusion, (*service.problems, *identity.remarks)
         )
-        relay: RelayPlan | Unserved
-        if isinstance(eligible, Unserved):
-            relay = eligible
-        elif isinstance(self._relay, ExistingRelay):
-            relay = self._relay.plan(service.ref)
-        else:
-            relay = self._relay.plan(service, identity.versions, eligible)
         listed = service.ref.path in self._owners.listed
         decision = LoadBalancerDecision(
             service.ref,
@@ -154,8 +149,9 @@ class _Decisions:
             uid=service.uid,
             taken=some_notes(relay.taken),
         )
-        if isinstance(relay, Unserved) or isinstance(eligible, Unserved):
+        if isinstance(relay, Unserved):
             return LoadBalancerPlan(service, identity.proxy, listed, decision, rank)
+        eligible = self._eligible[service.ref]
         own_names = self._owners.hostnames.get(service.ref, ())
         answers = [self._dns[name] for name in own_names if name in self._dns]
         told = [answer.last_conclusive for answer in answers if answer.last_conclusive]

@@ -182,33 +182,25 @@ class ExistingRelay:
     and kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the Service. Pure.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        facts: Facts,
-        config: Config,
-        owners: Owners,
-        eligible: Mapping[ObjectRef, Eligible],
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config, owners: Owners) -> None:
         self._path = config.relay.service.path
         self._service = snapshot.relay_service
         self._endpoints = snapshot.relay_endpoints
         self._owners = owners
         self._facts = facts
-        self._eligible = eligible
-        self._plans = {ref: self._plan(ref, each) for ref, each in eligible.items()}
-        self._holder = next((ref for ref, found in self._plans.items() if isinstance(found, RelayPlan)), None)
 
-    def plan(self, ref: ObjectRef) -> RelayPlan | Unserved:
-        """Return the redirects and addresses of the one that it serves; why it does not serve another one."""
-        found = self._plans[ref]
-        if isinstance(found, Unserved) or self._holder == ref:
-            return found
+    def plans(self, eligible: Mapping[ObjectRef, Eligible]) -> dict[ObjectRef, RelayPlan | Unserved]:
+        """Return the plan of the one that it serves, and why it does not serve the others."""
+        plans = {ref: self._plan(ref, each) for ref, each in eligible.items()}
+        holder = next((ref for ref, plan in plans.items() if isinstance(plan, RelayPlan)), None)
         reason = (
-            f"the relay Service {self._path} serves one load balancer, and that is {self._holder}, "
+            f"the relay Service {self._path} serves one load balancer, and that is {holder}, "
             "which is listed or older: loadBalancers.services chooses; relay.kind: node serves all of them"
         )
-        return Unserved(skipped("RelayTaken", reason), self._eligible[ref].remarks)
+        for ref, plan in plans.items():
+            if isinstance(plan, RelayPlan) and ref != holder:
+                plans[ref] = Unserved(skipped("RelayTaken", reason), eligible[ref].remarks)
+        return plans
 
     def _plan(self, ref: ObjectRef, eligible: Eligible) -> RelayPlan | Unserved:
         relay = self._service
