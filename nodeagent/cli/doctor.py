@@ -114,7 +114,6 @@ def doctor(
 
 
 def _own_agent(call: invocation.Invocation, facts: Facts, file: Path) -> Finding:
-    """Return what the agent of this node says in its status file."""
     row = read_own(call.node_name, file)
     if row is not None:
         return _agents([row], row.reason or "in sync", "$ nodeagent status")

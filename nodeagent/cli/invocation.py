@@ -97,14 +97,11 @@ _CONTEXT = option(
     help="The kubeconfig's context; default: its current one.",
 )
 _NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
-running_options = _together(_NODE, _CONTEXT, _KUBECONFIG, config_option)
-"""The options that every command has, `run` included."""
 kubeconfig_option = _together(_KUBECONFIG, _CONTEXT)
-"""The options of commands for a cluster that need no configuration."""
+# For a cluster; for one of its nodes; with manifests in place of the cluster.
 cluster_options = _together(_CONTEXT, _KUBECONFIG, config_option)
-"""The options of commands for a cluster, and not for one of its nodes."""
+running_options = _together(_NODE, cluster_options)
 common_options = _together(_NODE, _CONTEXT, _KUBECONFIG, _MANIFESTS, config_option)
-"""The options of every command that can work on manifests."""
 
 
 def output_option(schema: str) -> _Decorator:

@@ -1,14 +1,9 @@
 """Logs to standard error: one record per line, as text or as JSON.
 
-The convention, for all of nodeagent: a constant sentence as the message, and all that varies as fields.
+The convention, for all of nodeagent: a constant sentence as the message, and all that varies as `fields` in
+`extra` (which itself rejects keys such as `name`):
 
-    log.info("applied", extra={"fields": {"component": "hosts", "names": 12}})
-
-(`extra` alone would not work: the library rejects keys such as `name`.) As text, and as JSON (on one line):
-
-    2026-11-21T09:00:00.123Z INFO  applied component=hosts names=12
-    {"time": "2026-11-21T09:00:00.123Z", "level": "INFO", "logger": "nodeagent.agent.loop",
-     "message": "applied", "component": "hosts", "names": 12}
+    2026-11-21T09:00:00.123Z INFO  Applied a change component=hosts change="12 names"
 
 Control characters are written as escapes: no value begins a line of its own.
 """

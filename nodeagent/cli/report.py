@@ -344,7 +344,6 @@ def _change(name: ComponentName, change: ComponentChange) -> Iterator[Line]:
 
 
 def _coloured(line: str) -> Styled:
-    """Return a line of a file or of a diff, as it is."""
     return Styled(line, {"+": "green", "-": "red", "!": "yellow"}.get(line[:1]), whole=True)
 
 

@@ -125,7 +125,6 @@ def _rows(line: Line, width: int) -> Iterator[str]:
 
 
 def _places(text: str, width: int, indent: int, *, command: bool) -> Iterator[tuple[int, int]]:
-    """Yield where each row of a text begins and ends."""
     start = end = 0
     room = width - 2 * command
     for word in (_ARGUMENT if command else _WORD).finditer(text):
@@ -139,8 +138,6 @@ def _places(text: str, width: int, indent: int, *, command: bool) -> Iterator[tu
 
 def _styled(part: Styled, start: int, end: int) -> str:
     text = part.text[start:end]
-    return (
-        click.style(text, fg=part.colour, bold=part.bold or None)
-        if text and (part.colour or part.bold)
-        else text
-    )
+    if not text or not (part.colour or part.bold):
+        return text
+    return click.style(text, fg=part.colour, bold=part.bold or None)

@@ -129,7 +129,6 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 def _conflict(config_map: CoreDnsConfigMap, delay: float) -> PendingEvent:
-    """Return what to say of another program that keeps reverting a ConfigMap."""
     whom = repr(config_map.last_writer) if config_map.last_writer else "another program"
     text = (
         f"{whom} keeps reverting ConfigMap {config_map.ref.path}; nodeagent writes its hostnames again in "

@@ -217,7 +217,6 @@ def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:
 
 @contextmanager
 def _about(where: str) -> Iterator[None]:
-    """Add the place to errors within."""
     try:
         yield
     except CorefileError as error:

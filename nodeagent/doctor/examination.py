@@ -207,7 +207,6 @@ class Examination:
         return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
 
     def _dnat(self) -> DnatRules | None:
-        """Return the DNAT rules in the kernel; None if they can't be read."""
         with suppress(ApplyError):
             state = self.actual.dnat.state()
             return None if state.unreadable else state.rules

@@ -149,14 +149,12 @@ _NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"
 
 
 def _pending(snapshot: Snapshot) -> Iterator[str]:
-    """Yield a note for each reason for which kinds were not read yet."""
     for reason in dict.fromkeys(reason for _, reason in sorted(snapshot.pending.items())):
         names = sorted(name for name, why in snapshot.pending.items() if why == reason)
         yield f"nothing is removed until these kinds were read: {', '.join(names)} ({reason})"
 
 
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
-    """Yield a note for each Service that the configuration lists and that does not exist."""
     listed = config.load_balancers.services
     known = {service.ref.path for service in snapshot.services} if listed else set()
     for entry in listed:

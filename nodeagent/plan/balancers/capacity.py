@@ -99,7 +99,6 @@ def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -
 
 
 def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping[ObjectRef, Conclusion]:
-    """Return which of these get no place."""
     refusals: dict[ObjectRef, Conclusion] = {}
     total = 0
     load_balancers: Counter[str] = Counter()

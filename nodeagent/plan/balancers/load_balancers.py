@@ -139,7 +139,8 @@ class _Decisions:
         relay = self._relays.get(service.ref) or Unserved(
             identity.conclusion, (*service.problems, *identity.remarks)
         )
-        listed = service.ref.path in self._owners.listed
+        owners, never = self._owners, self._rules.never
+        listed = service.ref.path in owners.listed
         decision = LoadBalancerDecision(
             service.ref,
             relay.conclusion if isinstance(relay, Unserved) else identity.conclusion,
@@ -152,13 +153,19 @@ class _Decisions:
         if isinstance(relay, Unserved):
             return LoadBalancerPlan(service, identity.proxy, listed, decision, rank)
         eligible = self._eligible[service.ref]
-        own_names = self._owners.hostnames.get(service.ref, ())
-        answers = [self._dns[name] for name in own_names if name in self._dns]
-        told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
-        shared = "" if own_names else self._sharing(service, eligible.addresses)
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
-        if own_names:
-            addresses = self._of_names(address for reply in told for address in reply.addresses)
+        own = tuple(each for each in addresses if owners.first_at(each) == service.ref and not never(each))
+        unresolved = None
+        if own_names := owners.hostnames.get(service.ref, ()):
+            answers = [self._dns[name] for name in own_names if name in self._dns]
+            told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
+            if not told:
+                unresolved = next((answer.latest.trouble for answer in answers), "")
+            # No rule forbids what DNS gives, and no other listed Service publishes it.
+            given = dict.fromkeys(address for reply in told for address in reply.addresses)
+            own = tuple(each for each in given if not (never(each) or owners.is_listed_at(each)))
+            addresses = own
+        shared = "" if own_names else self._sharing(service, eligible.addresses)
         without_lines = skipped("SharedAddress", shared) if shared else None
         if not (shared or relay.hosts_addresses):
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
@@ -172,32 +179,13 @@ class _Decisions:
             listed=listed,
             decision=replace(decision, addresses=addresses, remarks=some_notes(remarks)),
             rank=rank,
-            own_addresses=addresses if own_names else self._own(service, addresses),
+            own_addresses=own,
             at_nodes=not self._rules.own.isdisjoint(addresses),
             relay=relay,
             hosts_addresses=() if shared else relay.hosts_addresses,
             without_lines=without_lines,
             own_names=own_names,
-            unresolved=next((answer.latest.trouble for answer in answers), "")
-            if own_names and not told
-            else None,
-        )
-
-    def _own(self, service: Service, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
-        """Return the addresses at which it comes first and that may be its own."""
-        return tuple(
-            address
-            for address in dict.fromkeys(addresses)
-            if self._owners.first_at(address) == service.ref and not self._rules.never(address)
-        )
-
-    def _of_names(self, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
-        """Return what DNS gives to a listed Service: no rule forbids it, no other listed one publishes it."""
-        return tuple(
-            address
-            for address in dict.fromkeys(addresses)
-            if not self._rules.never(address)
-            and ((first := self._owners.first_at(address)) is None or first.path not in self._owners.listed)
+            unresolved=unresolved,
         )
 
     def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:

@@ -106,7 +106,6 @@ class OwnRelay:
         )
 
     def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Conclusion:
-        """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
         network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
         if what := self._in_use[family]:
@@ -125,18 +124,17 @@ class OwnRelay:
         return address
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
-        found = None
-        if eligible.redirected:
-            found = self._owners.obstacle(match, ref, self._facts.api_servers)
+        if eligible.redirected and (found := self._owners.obstacle(match, ref, self._facts.api_servers)):
+            return found
         holder, options = NODE_PORTS.get(match.port), self._config.load_balancers
         if match.port in options.node_port_range.ports:
             holder = "kube-proxy (loadBalancers.nodePortRange: it answers health checks there)"
-        if found is None and holder and match.port not in options.allow_ports:
+        if holder and match.port not in options.allow_ports:
             return (
                 f"{match}: not relayed: port {match.port} is for the node's own {holder}; "
                 "give the Service another port, or list this one in loadBalancers.allowPorts"
             )
-        return found
+        return None
 
     def _held(self, match: Endpoint, relays: Mapping[int, IPAddress]) -> str | None:
         """Why the relay can't listen for it: another program has the port, everywhere or at the relay's."""
@@ -239,7 +237,6 @@ class ExistingRelay:
         )
 
     def _target(self, match: Endpoint, relay: RelayService) -> Endpoint | str:
-        """Return the pod that serves the port, or why there is none."""
         names = [port.name for port in relay.ports if (port.port, port.protocol) == (match.port, "TCP")]
         if not names:
             return f"port {match.port}: not redirected: {relay.ref} has no such port"

@@ -202,7 +202,6 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written:
 
 
 def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str]:
-    """Return the code and the words for a reply that says nothing about the hostname."""
     if _is_echo(reply, load_balancer):
         # As an answer of DNS, this would be a circle: withdrawn because of its own line, verified without it,
         # and so on forever.

@@ -150,7 +150,6 @@ def _asked(contenders: Sequence[_Contender], config: Config, *, trusted: bool) -
 
 
 def _question(asked: Sequence[_Contender], winner: _Contender) -> DnsQuestion:
-    """Return what to ask DNS: whether it confirms one of these."""
     addresses: set[IPAddress] = set()
     for contender in asked:
         plan, choice = contender.load_balancer, contender.matched.match.choice
@@ -211,7 +210,6 @@ def _lost(
 
 
 def _with_how(conclusion: Conclusion, contender: _Contender, plan: LoadBalancerPlan | None) -> Conclusion:
-    """Add how the load balancer was found."""
     how = contender.matched.match.how
     if plan and plan is not contender.load_balancer:
         how = f"{plan.service.ref}, which has it or to which DNS leads"

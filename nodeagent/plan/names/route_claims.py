@@ -70,8 +70,7 @@ class Parents:
         found: list[object] = [self._namespaces.get(route.ref.namespace)]
         listeners = 0
         for parent in route.parents:
-            listener_set = self._listener_set(parent)
-            gateway = self._gateway(listener_set.parent if listener_set else parent)
+            gateway, listener_set = self._gateway(parent)
             found += (gateway, listener_set)
             if listener_set:
                 found.append(self._namespaces.get(listener_set.ref.namespace))
@@ -120,8 +119,7 @@ class Parents:
         return ""
 
     def _of_parent(self, parent: model.ParentRef) -> Iterator[Attachment]:
-        added = self._listener_set(parent)
-        gateway = self._gateway(added.parent if added else parent)
+        gateway, added = self._gateway(parent)
         if gateway is None:
             return
         # The Gateway says who may add listeners to it.
@@ -131,13 +129,14 @@ class Parents:
             hostname = listener.hostname and canonical(listener.hostname)
             yield Attachment(gateway, listener, hostname, added)
 
-    def _gateway(self, parent: model.ParentRef) -> model.Gateway | None:
-        is_gateway = (parent.group, parent.kind) == (model.GATEWAY_API, "Gateway")
-        return self._gateways.get((parent.namespace, parent.name)) if is_gateway else None
-
-    def _listener_set(self, parent: model.ParentRef) -> model.ListenerSet | None:
-        is_set = (parent.group, parent.kind) == (model.GATEWAY_API, "ListenerSet")
-        return self._listener_sets.get((parent.namespace, parent.name)) if is_set else None
+    def _gateway(self, parent: model.ParentRef) -> tuple[model.Gateway | None, model.ListenerSet | None]:
+        """Return the Gateway that the parent is, or to which it adds listeners, and then the ListenerSet."""
+        added = None
+        if (parent.group, parent.kind) == (model.GATEWAY_API, "ListenerSet"):
+            added = self._listener_sets.get((parent.namespace, parent.name))
+        to = added.parent if added else parent
+        is_gateway = (to.group, to.kind) == (model.GATEWAY_API, "Gateway")
+        return self._gateways.get((to.namespace, to.name)) if is_gateway else None, added
 
     def _allows(self, allowed: model.AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:
