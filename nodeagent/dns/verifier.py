@@ -19,8 +19,7 @@ from nodeagent.backoff import SubjectBackoff
 from nodeagent.config.options import HostsOptions
 from nodeagent.dns.lookup_queue import AGAIN_PER_SECOND, LONGEST_SECONDS, LookupQueue, pause_after
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.desired import DnsQuestion
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply
 from nodeagent.plan.memory import changed_keys
 from nodeagent.typed_values import intern
 

@@ -1,9 +1,11 @@
 """Addresses and endpoints in both families, and hostnames."""
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Literal
+from operator import attrgetter
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -70,3 +72,36 @@ def covering(name: str, suffixes: Iterable[str]) -> str | None:
         if name == suffix or name.endswith(f".{suffix}"):
             return suffix
     return None
+
+
+_Named = TypeVar("_Named")
+_NAME = attrgetter("name")
+
+
+class ByName(tuple[_Named, ...], Generic[_Named]):  # noqa: SLOT001 - of a tuple, only empty slots may be
+    """Values in the order of their names; `since` has few that differ from those of which they were made."""
+
+    _mark, _follows = object(), object()
+    _difference: tuple[Sequence[_Named], Sequence[_Named]] = ((), ())
+
+    def replaced(self, new: Mapping[str, Sequence[_Named]]) -> "ByName[_Named]":
+        """Return the values with these for their names; the same object if nothing differs."""
+        values, gone, come = [*self], list[_Named](), list[_Named]()
+        for name in sorted(new):
+            start = bisect_left(values, name, key=_NAME)
+            its = slice(start, bisect_right(values, name, start, key=_NAME))
+            if values[its] != [*new[name]]:
+                gone += values[its]
+                come += new[name]
+                values[its] = new[name]
+        if not gone and not come:
+            return self
+        after = ByName(values)
+        after._mark = object()
+        if 4 * (len(gone) + len(come)) < len(values):
+            after._follows, after._difference = self._mark, (gone, come)
+        return after
+
+    def since(self, before: object) -> tuple[Sequence[_Named], Sequence[_Named]] | None:
+        """Return all there was, and is, of the names that differ; None if that is unknown."""
+        return self._difference if getattr(before, "_mark", None) is self._follows else None

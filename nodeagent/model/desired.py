@@ -1,17 +1,15 @@
 """The planner's result: the desired state of the node, and the reasons."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Address, ip_network
-from operator import attrgetter
-from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from nodeagent.errors import shortened
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
+from nodeagent.model.facts import DnsQuestion
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Unreadable
 
 
@@ -215,53 +213,6 @@ class NameDecision(Decision):
     claimed_by: ObjectRef
     load_balancer: ObjectRef | None
     conclusion: Conclusion
-
-
-_Named = TypeVar("_Named", bound=HostsLine | NameDecision)
-_NAME = attrgetter("name")
-
-
-class ByName(tuple[_Named, ...], Generic[_Named]):  # noqa: SLOT001 - of a tuple, only empty slots may be
-    """Values in the order of their names; `since` has few that differ from those of which they were made."""
-
-    _mark, _follows = object(), object()
-    _difference: tuple[Sequence[_Named], Sequence[_Named]] = ((), ())
-
-    def replaced(self, new: Mapping[str, Sequence[_Named]]) -> "ByName[_Named]":
-        """Return the values with these for their names; the same object if nothing differs."""
-        values, gone, come = [*self], list[_Named](), list[_Named]()
-        for name in sorted(new):
-            start = bisect_left(values, name, key=_NAME)
-            its = slice(start, bisect_right(values, name, start, key=_NAME))
-            if values[its] != [*new[name]]:
-                gone += values[its]
-                come += new[name]
-                values[its] = new[name]
-        if not gone and not come:
-            return self
-        after = ByName(values)
-        after._mark = object()
-        if 4 * (len(gone) + len(come)) < len(values):
-            after._follows, after._difference = self._mark, (gone, come)
-        return after
-
-    def since(self, before: object) -> tuple[Sequence[_Named], Sequence[_Named]] | None:
-        """Return all there was, and is, of the names that differ; None if that is unknown."""
-        return self._difference if getattr(before, "_mark", None) is self._follows else None
-
-
-@dataclass(frozen=True, slots=True)
-class DnsQuestion:
-    """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
-
-    They are those of each load balancer that claims the hostname, or may get it, and the relay's. `every`:
-    all addresses matter, since it is a load balancer's own hostname.
-    """
-
-    addresses: frozenset[IPAddress]
-    namespace: str = ""
-    claimed_by: ObjectRef | None = None
-    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)

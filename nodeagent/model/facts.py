@@ -60,6 +60,20 @@ class DnsAnswer(Struct, frozen=True):
     last_conclusive: DnsReply | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DnsQuestion:
+    """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
+
+    They are those of each load balancer that claims the hostname, or may get it, and the relay's. `every`:
+    all addresses matter, since it is a load balancer's own hostname.
+    """
+
+    addresses: frozenset[IPAddress]
+    namespace: str = ""
+    claimed_by: ObjectRef | None = None
+    every: bool = False
+
+
 class InterfaceAddress(Struct, frozen=True):
     """An address on one of the node's interfaces; `ours` if nodeagent put it there, as a relay address."""
 

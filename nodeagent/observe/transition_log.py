@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from nodeagent.errors import shown_name
-from nodeagent.model.desired import ByName, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.addresses import ByName
+from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100

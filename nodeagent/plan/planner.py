@@ -8,8 +8,8 @@ from operator import attrgetter
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, canonical
-from nodeagent.model.desired import HEALTH, Desired, DnatRules, DnsQuestion, RelayAddress, some_notes
-from nodeagent.model.facts import Facts
+from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress, some_notes
+from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.balancers.this_node import pod_ranges

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from nodeagent.dns.verifier import DnsVerifier, Hostnames
-from nodeagent.model.desired import DnsQuestion
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply
 from nodeagent.model.objects import ObjectRef
 from tests.testbed.waiting import wait_until
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import DecisionStatus, Desired, DnsQuestion
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
+from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, ObjectRef
 from tests.plan.made_up import (
     FACTS,

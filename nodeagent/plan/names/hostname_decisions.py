@@ -17,19 +17,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPAddress, is_wildcard
+from nodeagent.model.addresses import ByName, IPAddress, is_wildcard
 from nodeagent.model.desired import (
-    ByName,
     Conclusion,
     DecisionStatus,
-    DnsQuestion,
     HostsLine,
     NameDecision,
     bounded,
     refused,
     skipped,
 )
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.claims import ClaimsByName, MatchedClaim
