@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 from nodeagent.components.node import ActualState
@@ -153,8 +154,9 @@ class Examination:
             (one for one in snapshot.services if self._identities[one.ref].code not in LEFT_ALONE),
             lambda service: service.ref.namespace,
         )
-        claiming: list[model.Service | model.Ingress | model.Route | model.ControllerRoute]
-        claiming = [*snapshot.ingresses, *snapshot.routes, *snapshot.controller_routes, *snapshot.services]
+        claiming = chain[model.ClusterObject](
+            snapshot.ingresses, snapshot.routes, snapshot.controller_routes, snapshot.services
+        )
         oldest_first = [one.ref for one in sorted(claiming, key=model.by_age)]
         hosts = probing.choose_hosts(self.desired, self.host, examined, oldest_first)
         looked_up = sorted({*([self.host] if self.host else []), *[*hosts.values()][:_MOST_NAMES]})

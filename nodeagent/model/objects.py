@@ -76,21 +76,30 @@ class ServicePort(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """A Service of type LoadBalancer.
+class ClusterObject:
+    """What each object has on which decisions about load balancers and hostnames depend.
 
-    `gateway` is the Gateway for which it was made, if any; an empty `gateway_namespace` is its own. Anyone
-    can be the author of `external_ips`. `problems` are fields that could not be read; the rest is used.
-    `local_only`: its ClusterIP leads only to pods of the node (`internalTrafficPolicy: Local`).
+    `annotations` are those that decide. `problems` are fields that could not be read; the rest is used.
     """
 
     ref: ObjectRef
     created: datetime | None = None
+    annotations: Mapping[str, str] = field(default_factory=_none, hash=False, kw_only=True)
+    problems: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Service(ClusterObject):
+    """A Service of type LoadBalancer.
+
+    `gateway` is the Gateway for which it was made, if any; an empty `gateway_namespace` is its own. Anyone
+    can be the author of `external_ips`. `local_only`: its ClusterIP leads only to pods of the node
+    (`internalTrafficPolicy: Local`).
+    """
+
     cluster_ips: tuple[IPAddress, ...] = ()
     ports: tuple[ServicePort, ...] = ()
     points: tuple[LoadBalancerPoint, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
-    problems: tuple[str, ...] = ()
     uid: str = ""
     gateway: str | None = None
     gateway_namespace: str = ""
@@ -110,16 +119,12 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Ingress:
+class Ingress(ClusterObject):
     """An Ingress: the hosts it claims, as written, and the addresses its controller reported."""
 
-    ref: ObjectRef
-    created: datetime | None = None
     class_name: str | None = None
     hosts: tuple[str, ...] = ()
     points: tuple[LoadBalancerPoint, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
-    problems: tuple[str, ...] = ()
 
 
 class IngressClass(Struct, frozen=True):
@@ -242,16 +247,12 @@ class GatewayListener:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class Gateway(ClusterObject):
     """A Gateway: its listeners, the addresses its controller reported, and who may add listeners to it."""
 
-    ref: ObjectRef
-    created: datetime | None = None
     listeners: tuple[GatewayListener, ...] = ()
     points: tuple[LoadBalancerPoint, ...] = ()
     allowed_listeners: AllowedNamespaces = AllowedNamespaces("None")
-    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,36 +266,28 @@ class ListenerSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(ClusterObject):
     """An HTTPRoute, GRPCRoute or TLSRoute: its hostnames, as written, and what it is attached to.
 
     `declined` are the parents whose controllers said in its status that they do not accept it as it is.
     """
 
-    ref: ObjectRef
-    created: datetime | None = None
     hostnames: tuple[str, ...] = ()
     parents: tuple[ParentRef, ...] = ()
     declined: tuple[ParentRef, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerRoute:
+class ControllerRoute(ClusterObject):
     """An object of a controller's own API that claims hosts, with an Ingress's fields, if its kind has them.
 
     `controller` is the name under which IngressClasses know that controller, if they do.
     """
 
-    ref: ObjectRef
-    controller: str | None
-    created: datetime | None = None
+    controller: str | None = None
     class_name: str | None = None
     hosts: tuple[str, ...] = ()
     points: tuple[LoadBalancerPoint, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
-    problems: tuple[str, ...] = ()
 
 
 class Unreadable(Struct, frozen=True, order=True):
@@ -342,7 +335,7 @@ class Snapshot:
 Age = tuple[bool, float, str, str, str]
 
 
-def by_age(found: Service | Ingress | Route | ControllerRoute | Gateway) -> Age:
+def by_age(found: ClusterObject) -> Age:
     """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)

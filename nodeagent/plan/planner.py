@@ -10,7 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, canonical
 from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress, some_notes
 from nodeagent.model.facts import DnsQuestion, Facts
-from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, ObjectRef, Route, Snapshot
+from nodeagent.model.objects import ClusterObject, ObjectRef, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.balancers.this_node import pod_ranges
 from nodeagent.plan.names.claims import ClaimPlanner
@@ -137,8 +137,9 @@ _USERS_PART = 32
 def _problems(snapshot: Snapshot) -> Iterator[str]:
     """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
     notes: dict[str, list[str]] = {}
-    objects: Iterable[Gateway | Ingress | Route | ControllerRoute]
-    objects = chain(snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes)
+    objects: Iterable[ClusterObject] = chain(
+        snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes
+    )
     for one in filter(attrgetter("problems"), objects):
         notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
     for namespace, its in notes.items():

@@ -243,8 +243,8 @@ def gateway(  # noqa: PLR0913 - each test names the one or two that matter to it
         listeners or (listener(),),
         tuple(points),
         allowed,
-        annotations,
-        problems,
+        annotations=annotations,
+        problems=problems,
     )
 
 
@@ -288,5 +288,5 @@ def route(  # noqa: PLR0913 - each test names the one or two that matter to it
         hostnames,
         tuple(to) if to is not None else (parent(),),
         tuple(declined),
-        annotations,
+        annotations=annotations,
     )

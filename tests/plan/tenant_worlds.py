@@ -186,14 +186,14 @@ class Maker:
         if self.often():
             return ControllerRoute(
                 self.ref("IngressRoute"),
+                self.age(),
                 "traefik.io/ingress-controller",
-                created=self.age(),
                 hosts=self.hosts(),
             )
         return ControllerRoute(
             self.ref("HTTPProxy"),
+            self.age(),
             "projectcontour.io/ingress-controller",
-            created=self.age(),
             class_name=self.chance.choice(CLASSES),
             hosts=self.hosts(),
             points=self.points(),

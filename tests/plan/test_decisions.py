@@ -39,7 +39,7 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
 
 def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: ANN401
     ref = ObjectRef("IngressRoute", "web", "site")
-    return ControllerRoute(ref, "traefik.io/ingress-controller", hosts=hosts, **fields)
+    return ControllerRoute(ref, controller="traefik.io/ingress-controller", hosts=hosts, **fields)
 
 
 _BUILDERS: Mapping[str, Callable[..., Any]] = {

@@ -47,7 +47,7 @@ def test_a_gateway(tmp_path: Path) -> None:
                 model.LoadBalancerPoint(None, "lb.example.net"),
             ),
             model.AllowedNamespaces("All"),
-            {"nodeagent.io/exclude": "false"},
+            annotations={"nodeagent.io/exclude": "false"},
         ),
     )
 
