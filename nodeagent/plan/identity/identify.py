@@ -83,50 +83,38 @@ def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -
         return Identity(skipped("Ignored", "listed in loadBalancers.ignore"))
     controller = _controller(service, provider_id)
     if service.ports and not service.tcp_ports:
-        return controller.identity(skipped("NotProxy", "no PROXY: it has no TCP port"))
+        return replace(controller.known, conclusion=skipped("NotProxy", "no PROXY: it has no TCP port"))
     entry = next((entry for entry in options.services if entry.path == service.ref.path), None)
     if entry is not None:
         return _listed(controller, entry)
     if reason := opt_out(service.annotations):
-        return controller.identity(skipped("ExcludedByAnnotation", reason))
+        return replace(controller.known, conclusion=skipped("ExcludedByAnnotation", reason))
     if not options.detect:
-        return controller.identity(_unknown("loadBalancers.detect is false"), stated=False)
+        off = _unknown("loadBalancers.detect is false")
+        return replace(controller.known, conclusion=off, stated=False)
     return _by_own_annotation(controller) or _by_controller(controller)
 
 
 @dataclass(frozen=True, slots=True)
 class _Controller:
-    """Who serves a Service: the rows of its controller that apply, what they say, and what does not count."""
+    """Who serves a Service, and what its annotations say.
+
+    `known` is what is known of it whatever decides: its `annotations` are those by which it terminates TLS.
+    `elsewhere`: rows of other controllers say that it sends PROXY.
+    """
 
     service: Service
-    row: Provider | None
-    known_by: str
+    known: Identity
     readings: tuple[Reading, ...]
-    notes: tuple[str, ...]
     elsewhere: bool
-    terminated: frozenset[int]
-    certificates: Mapping[str, str]
-
-    def identity(self, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True) -> Identity:
-        """Return the conclusion, with all that is known whatever decided."""
-        return Identity(
-            conclusion,
-            self.row,
-            self.known_by,
-            reserved=reserved,
-            stated=stated,
-            remarks=self.notes,
-            terminated=tuple(sorted(self.terminated)),
-            annotations=self.certificates,
-        )
 
     def without_proxy(
         self, conclusion: Conclusion, *, reserved: bool = False, stated: bool = True
     ) -> Identity:
         """Return the conclusion that it sends no PROXY; if TLS ends there, that it terminates TLS."""
-        if self.terminated:
+        if self.known.terminated:
             conclusion, stated = self.tls, True
-        return self.identity(conclusion, reserved=reserved, stated=stated)
+        return replace(self.known, conclusion=conclusion, reserved=reserved, stated=stated)
 
     def with_proxy(
         self,
@@ -139,29 +127,37 @@ class _Controller:
         """Return what it is if it sends PROXY on these ports; of a Service without ports, on any."""
         ports = self.service.tcp_ports
         nothing = skipped("NotProxy", f"no PROXY on any of its ports: {said}")
-        remarks = (*remarks, *self.notes)
+        known, remarks = self.known, (*remarks, *self.known.remarks)
         if ports and not versions:
             return replace(self.without_proxy(nothing), remarks=remarks)
-        relayed = {port: version for port, version in versions.items() if port not in self.terminated}
+        relayed = {port: version for port, version in versions.items() if port not in known.terminated}
         if ports and not relayed:
-            found = self.identity(self.tls, reserved=True)
-            said_by = {**annotations, **self.certificates}
-            return replace(found, annotations=said_by, sends=True, remarks=remarks)
+            said_by = {**annotations, **known.annotations}
+            return replace(
+                known,
+                conclusion=self.tls,
+                annotations=said_by,
+                sends=True,
+                reserved=True,
+                remarks=remarks,
+            )
         what = _in_words(versions, ports) if versions else "PROXY"
         return replace(
-            self.identity(served(code, f"{what}: {said}"), reserved=True),
+            known,
+            conclusion=served(code, f"{what}: {said}"),
             versions=relayed,
             annotations=annotations,
             sends=True,
             proxy=True,
-            remarks=(self.tls.reason, *remarks) if self.terminated else remarks,
+            reserved=True,
+            remarks=(self.tls.reason, *remarks) if known.terminated else remarks,
         )
 
     @property
     def tls(self) -> Conclusion:
         """That it terminates TLS, and where."""
-        ports = ", ".join(map(str, sorted(self.terminated)))
-        keys = ", ".join(f"{key}={shown(value)}" for key, value in self.certificates.items())
+        ports = ", ".join(map(str, self.known.terminated))
+        keys = ", ".join(f"{key}={shown(value)}" for key, value in self.known.annotations.items())
         return skipped(
             "TerminatesTLS",
             f"it terminates TLS on port {ports} ({'annotation ' if keys else ''}{keys}), which a relay can't "
@@ -190,28 +186,28 @@ def _controller(service: Service, provider_id: str) -> _Controller:
             notes.setdefault(said, f"{said} does not count: {why_not}")
     told = {key for reading in read for key in reading.annotations}
     for key, value in sorted(service.annotations.items()):
-        known = key.startswith((PROXY_PROTOCOL, *_READ))
-        if key not in told and _ABOUT_PROXY.search(value if known else key):
+        is_read = key.startswith((PROXY_PROTOCOL, *_READ))
+        if key not in told and _ABOUT_PROXY.search(value if is_read else key):
             said = f"annotation {key}={shown(value)}"
-            why = (
-                "it names no port of this Service" if known else "nodeagent knows no controller that reads it"
-            )
+            why = "nodeagent knows no controller that reads it"
+            if is_read:
+                why = "it names no port of this Service"
             notes[said] = f"{said} does not count: {why}"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
     if len({row.family for row in speaking}) > 1:
         # Nothing tells them apart: to name one would be a guess, and its fix may be another cloud's.
         decided = None
-    return _Controller(
-        service,
-        row=decided,
+    known = Identity(
+        _unknown("no annotation says so", [*notes.values()]),
+        provider=decided,
         known_by=known_by or ("its annotations" if decided else ""),
-        readings=readings,
-        notes=tuple(notes.values()),
-        elsewhere=any(each.proxy and each.row not in rows for each in read),
-        terminated=frozenset[int]().union(*tls.values()),
-        certificates={key: service.annotations[key] for key in tls},
+        terminated=tuple(sorted(frozenset[int]().union(*tls.values()))),
+        annotations={key: service.annotations[key] for key in tls},
+        remarks=tuple(notes.values()),
     )
+    elsewhere = any(each.proxy and each.row not in rows for each in read)
+    return _Controller(service, known, readings, elsewhere)
 
 
 def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, str]:
@@ -280,7 +276,7 @@ def _by_own_annotation(controller: _Controller) -> Identity | None:
     said = f"annotation {PROXY_PROTOCOL}={shown(value)}"
     if value not in _OWN_WORDS:
         reason = f"{said} is not one of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
-        return controller.identity(refused("BadAnnotation", reason))
+        return replace(controller.known, conclusion=refused("BadAnnotation", reason))
     version = _OWN_WORDS[value]
     if version is None:
         return controller.without_proxy(skipped("NotProxy", f"no PROXY: {said}"))
@@ -289,10 +285,10 @@ def _by_own_annotation(controller: _Controller) -> Identity | None:
 
 
 def _by_controller(controller: _Controller) -> Identity:
-    readings, row = controller.readings, controller.row
+    readings, known, row = controller.readings, controller.known, controller.known.provider
     reserved = controller.elsewhere or any(reading.proxy for reading in readings)
     if conclusion := _unusable(readings):
-        return controller.identity(conclusion, reserved=reserved)
+        return replace(known, conclusion=conclusion, reserved=reserved)
     if readings:
         # Of several that say the same, nothing shows whose it is.
         said = readings[0].said if row else "; ".join(each.keys for each in readings)
@@ -304,17 +300,17 @@ def _by_controller(controller: _Controller) -> Identity:
         return controller.with_proxy(ANNOTATED, said, readings[0].versions, annotations, remarks)
     if row is not None and row.sends_none:
         reason = (
-            f"no PROXY: {row.name} serves it ({controller.known_by}), and adds no header; if something in "
+            f"no PROXY: {row.name} serves it ({known.known_by}), and adds no header; if something in "
             "front of it does, list it in loadBalancers.services"
         )
         return controller.without_proxy(skipped("NotProxy", reason), reserved=reserved)
-    first, *others = controller.notes or ("",)
+    first, *others = known.remarks or ("",)
     if controller.elsewhere and first:
         reason = f"{first}; if it sends PROXY, list it in loadBalancers.services"
         found = controller.without_proxy(skipped(FOREIGN, reason), reserved=True, stated=False)
         return replace(found, remarks=tuple(others))
-    conclusion = _unknown("no annotation says so", controller.notes)
-    return replace(controller.without_proxy(conclusion, reserved=reserved, stated=False), remarks=())
+    found = controller.without_proxy(known.conclusion, reserved=reserved, stated=False)
+    return replace(found, remarks=())
 
 
 def _unusable(readings: Sequence[Reading]) -> Conclusion | None:
