@@ -195,16 +195,15 @@ class _Reader:
 
     def block(self) -> Block:
         keys = self._keys()
-        opening = self.peek()
-        if opening is None or opening.text != "{":
-            # A single server block needs no braces: it reaches to the end.
-            directives, closing = self._directives()
-            return Block(keys, None, closing, directives)
-        self.take()
-        directives, closing = self._directives()
-        if closing is None:
+        token = self.peek()
+        # A single server block needs no braces: it reaches to the end.
+        opening = self.take() if token is not None and token.text == "{" else None
+        directives: list[Directive] = []
+        while (token := self.peek()) is not None and token.text != "}":
+            directives.append(self.directive())
+        if opening is not None and token is None:
             raise CorefileError(f"line {opening.line}: its brace is never closed")
-        return Block(keys, opening, closing, directives)
+        return Block(keys, opening, self.take() if token is not None else None, tuple(directives))
 
     def _keys(self) -> tuple[Token, ...]:
         keys: list[Token] = []
@@ -217,14 +216,6 @@ class _Reader:
         if token is not None and token.text == "{" and (more or not keys):
             raise CorefileError(f"line {token.line}: a server block without an address")
         return tuple(keys)
-
-    def _directives(self) -> tuple[tuple[Directive, ...], Token | None]:
-        directives: list[Directive] = []
-        while (token := self.peek()) is not None:
-            if token.text == "}":
-                return tuple(directives), self.take()
-            directives.append(self.directive())
-        return tuple(directives), None
 
     def directive(self) -> Directive:
         tokens = [self.take()]
