@@ -98,8 +98,7 @@ class AbsolutePath(PurePosixPath):
         return path
 
 
-_THIS_HOST = IPv4Network("0.0.0.0/8")
-"""No host can have such an address (RFC 1122, 3.2.1.3)."""
+_THIS_HOST = IPv4Network("0.0.0.0/8")  # RFC 1122, 3.2.1.3: no host can have such an address
 _METADATA = IPv4Address("169.254.169.254")
 
 

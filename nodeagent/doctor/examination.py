@@ -90,11 +90,6 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
     ]
 
 
-def _not_read(kinds: tuple[str, ...]) -> list[Finding]:
-    seen = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
-    return [Finding.of(Code.KindsNotRead, ", ".join(kinds), seen)] if kinds else []
-
-
 @dataclass(frozen=True)
 class Examination:
     """What the doctor examines.
@@ -123,12 +118,14 @@ class Examination:
         external = _external(self.snapshot, self._identities)
         instead = {finding.subject for finding in external}
         seen = self._off_node() if self.elsewhere else self._on_node()
+        why = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
+        not_read = Finding.of(Code.KindsNotRead, ", ".join(self.cluster.unread), why)
         return [
             *(one for one in seen if one.subject not in instead or one.status != CheckStatus.NOT_AFFECTED),
             *([self.agent] if self.agent else []),
             *external,
             *_unreadable(self.snapshot),
-            *_not_read(self.cluster.unread),
+            *([not_read] if self.cluster.unread else []),
         ]
 
     @cached_property

@@ -69,6 +69,8 @@ class Planner:
         used = {one.address.version for one in addresses}
         # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
         guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
+        # Where the kubelet's probes arrive: at the relay, and at the agent if it listens.
+        probed = {HEALTH.port, *([agent.port] if (agent := config.telemetry.listen.endpoint) else ())}
         return Desired(
             addresses=addresses,
             listeners=listeners,
@@ -78,7 +80,7 @@ class Planner:
                 guarded,
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
-                probed=_probed(config) if guarded else (),
+                probed=tuple(sorted(probed)) if guarded else (),
                 interfaces=config.dnat.interfaces,
             ),
             hosts=hostnames.hosts,
@@ -97,12 +99,6 @@ class Planner:
             questions={**hostnames.questions, **own} if own else hostnames.questions,
             only_adds=bool(snapshot.pending),
         )
-
-
-def _probed(config: Config) -> tuple[int, ...]:
-    """Return the ports at which the kubelet's probes arrive: the relay's, and the agent's if it has one."""
-    agent = config.telemetry.listen.endpoint
-    return tuple(sorted({HEALTH.port, *([agent.port] if agent else ())}))
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
