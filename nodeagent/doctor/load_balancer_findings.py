@@ -75,20 +75,20 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
 def _code(seen: LoadBalancerObservation) -> Code:
     if seen.identity.code in LEFT_ALONE:
         return Code.Ignored
-    vip, absent = _short_circuited(seen)
+    absent = _not_short_circuited(seen)
     # On a node, unless it was seen to be reached.
     reached = set(seen.paths or ()) == {Code.ThroughLoadBalancer}
-    if vip and not reached and seen.identity.terminated:
+    if not absent and not reached and seen.identity.terminated:
         return Code.TerminatesTLS
     if seen.paths is None:
-        return _off_node(seen, absent=None if vip else absent)
+        return _off_node(seen, absent)
     if not seen.identity.proxy:
         return Code.Troubled if _troubled(seen.paths) else Code.NotProxy
-    return absent if absent is Code.NoAddress else _of_paths(seen.paths, None if vip else absent)
+    return absent if absent is Code.NoAddress else _of_paths(seen.paths, absent)
 
 
 def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
-    """Return the code without any connection; `absent`: why no kube-proxy short-circuits it, if none does."""
+    """Return the code without any connection; `absent`: why it is not short-circuited, if it is not."""
     if seen.identity.terminated and absent:
         return absent
     if seen.identity.proxy and absent is None:
@@ -114,20 +114,17 @@ def _troubled(paths: Sequence[Code]) -> bool:
     return any(code.status is CheckStatus.AFFECTED for code in paths)
 
 
-def _short_circuited(seen: LoadBalancerObservation) -> tuple[bool, Code]:
-    """Return whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not.
-
-    An address that is one of its externalIPs as well is short-circuited whatever its ipMode says.
-    """
+def _not_short_circuited(seen: LoadBalancerObservation) -> Code | None:
+    """Return why no kube-proxy short-circuits it according to its status; None if it does."""
     service = seen.service
-    handled = [point for point in service.points if point.ip and not _why_left_alone(seen, point.ip)]
-    if any(point.ip_mode != "Proxy" or point.ip in service.external_ips for point in handled):
-        return True, Code.ShortCircuited
+    handled = {address for address in service.load_balancer_ips if not _why_left_alone(seen, address)}
+    if not handled.isdisjoint(service.short_circuited_ips):
+        return None
     if handled:
-        return False, Code.IPModeProxy
+        return Code.IPModeProxy
     if service.load_balancer_ips:
-        return False, Code.NotShortCircuited
-    return False, Code.HostnameOnly if service.points else Code.NoAddress
+        return Code.NotShortCircuited
+    return Code.HostnameOnly if service.points else Code.NoAddress
 
 
 def _why_left_alone(seen: LoadBalancerObservation, address: IPAddress) -> str:

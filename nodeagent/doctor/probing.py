@@ -98,7 +98,7 @@ def _addresses(
     found: dict[IPAddress, bool] = {}
     for point in service.points:
         if point.ip is not None:
-            found.setdefault(point.ip, point.ip_mode != "Proxy")
+            found.setdefault(point.ip, point.ip in service.short_circuited_ips)
         else:
             for address in resolved.get(point.hostname or "", ()):
                 found.setdefault(address, False)

@@ -113,6 +113,12 @@ class Service(ClusterObject):
         return tuple(point.ip for point in self.points if point.ip is not None)
 
     @property
+    def short_circuited_ips(self) -> tuple[IPAddress, ...]:
+        """Those that kube-proxy short-circuits: not in ipMode Proxy, or externalIPs as well (KEP-1860)."""
+        points = (point for point in self.points if point.ip_mode != "Proxy" or point.ip in self.external_ips)
+        return tuple(point.ip for point in points if point.ip is not None)
+
+    @property
     def tcp_ports(self) -> tuple[int, ...]:
         """Its TCP ports, in order: PROXY exists only for TCP."""
         return tuple(sorted({port.port for port in self.ports if port.protocol == "TCP"}))

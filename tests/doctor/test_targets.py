@@ -79,10 +79,13 @@ def test_a_published_name_means_its_addresses() -> None:
 
 
 def test_whether_the_object_says_that_it_is_short_circuited() -> None:
-    found = _targets(service(points=(point("192.0.2.1"), point("192.0.2.2", mode="Proxy"))), _V1)
+    """An externalIP is, whatever the status says of it."""
+    points = (point("192.0.2.1"), *(point(f"192.0.2.{number}", mode="Proxy") for number in (2, 3)))
+    found = _targets(replace(service(points=points), external_ips=(ip_address("192.0.2.3"),)), _V1)
     assert {str(target.endpoint.address): target.vip for target in found} == {
         "192.0.2.1": True,
         "192.0.2.2": False,
+        "192.0.2.3": True,
     }
 
 

@@ -301,13 +301,13 @@ def _short_circuited(
     """
     usable: list[IPAddress] = []
     remarks: list[str] = []
+    short_circuited = frozenset(service.short_circuited_ips)
     for point in service.points:
         if point.ip is None:
             continue
         if obstacle := rules.obstacle(point.ip, listed=listed):
             remarks.append(f"{point.ip}: not redirected: {obstacle}")
-        elif point.ip_mode != "Proxy" or point.ip in service.external_ips:
-            # kube-proxy redirects an externalIP whatever the status says of the address.
+        elif point.ip in short_circuited:
             usable.append(point.ip)
         elif why := rules.why_ip_mode_ignored(point.ip):
             usable.append(point.ip)
