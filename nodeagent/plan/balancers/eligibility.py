@@ -22,7 +22,7 @@ from nodeagent.model.desired import Conclusion, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
 from nodeagent.plan.balancers.this_node import own_addresses
-from nodeagent.plan.identity.identify import LISTED, Identity
+from nodeagent.plan.identity.identify import Identity
 
 _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
     (ip_network(text), f"it {what}")
@@ -248,16 +248,13 @@ _LOCAL_ONLY = (
 """KEP-2086. kube-proxy's short-circuited path for the load balancer's address does not have this limit."""
 
 
-def examine(
-    service: Service, identity: Identity, rules: AddressRules, *, own_names: Sequence[str] = ()
-) -> Eligible | Unserved:
+def examine(service: Service, identity: Identity, owners: Owners, rules: AddressRules) -> Eligible | Unserved:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
     On a port on which its load balancer sends no PROXY, kube-proxy's short-circuited path does no harm; but
     no hostname may lead to a relay that can't replace the TLS that ends at the load balancer on another one.
-    `own_names` are the hostnames by which it is served, if it is.
     """
-    listed = identity.code == LISTED
+    listed, own_names = service.ref.path in owners.listed, owners.hostnames.get(service.ref)
     addresses, about_addresses = _short_circuited(service, rules, listed=listed)
     remarks = (
         *service.problems,

@@ -113,8 +113,7 @@ class _Decisions:
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
         examined = {
-            service.ref: too_large_ones.get(service.ref)
-            or examine(service, found, self._rules, own_names=owners.hostnames.get(service.ref, ()))
+            service.ref: too_large_ones.get(service.ref) or examine(service, found, owners, self._rules)
             for service in services
             if (found := self._identities[service.ref]).proxy
         }
