@@ -275,7 +275,7 @@ class Invocation(Struct, frozen=True):
         service = self.config.relay.existing_service
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service), []
-        from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
+        from nodeagent.sources.kubernetes.single_requests import read_cluster  # noqa: PLC0415 - see the module's head
 
         with connect(self.kubeconfig, once=True) as connection:
             hostnames = whole or self.config.hosts.enabled

@@ -25,10 +25,10 @@ from nodeagent.model.objects import Age, ObjectRef, Snapshot, by_age
 from nodeagent.observe.event_recorder import PendingEvent
 from nodeagent.plan.planner import plan
 from nodeagent.sources.api_servers import ApiServers, find_api_servers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.kubernetes.resources import object_path
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 
 _SECONDS = 10.0
 

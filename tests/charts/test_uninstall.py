@@ -16,9 +16,8 @@ import pytest
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.single_requests import is_going
+from nodeagent.sources.kubernetes.single_requests import is_going, read_cluster
 from release.schemas import CHART
 from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to

@@ -5,8 +5,8 @@ import pytest
 
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask
 from tests.coredns import corpus

@@ -28,9 +28,9 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent
 from nodeagent.plan.balancers.capacity import allocate
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.clock import Clock
 from tests.coredns import corpus

@@ -13,8 +13,8 @@ from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.event_recorder import PendingEvent, post_event
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import Peer, request

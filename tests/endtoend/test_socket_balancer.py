@@ -18,8 +18,8 @@ import yaml
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.sources.api_servers import ApiServers
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import ApiServer
 from tests.apiserver.objects import objects_under
 from tests.coredns.cluster import corefile, put

@@ -1,7 +1,4 @@
-"""The cluster as this node needs to know it: kept up to date for `nodeagent run`, read once for the others.
-
-What is known of each kind while the API server does not say is in fail_static.py.
-"""
+"""The cluster as this node needs to know it, kept up to date; what is known of a kind: fail_static.py."""
 
 import logging
 import random
@@ -14,12 +11,11 @@ from msgspec.structs import replace
 
 from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import Node, Snapshot
+from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes import resources
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.errors import ApiError, NotFoundError
 from nodeagent.sources.kubernetes.fail_static import Answers, KindState, state_of
-from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.reflector import Reflector, Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, Resource
 from nodeagent.sources.kubernetes.single_requests import discover
@@ -118,7 +114,7 @@ class Cluster:
             return True
         states = self.states()
         pending = {one.name for one in states if one.state is KindState.PENDING}
-        if pending & _PROTECTING or not all(one.synced or one.optional for one in states):
+        if pending & resources.PROTECTING or not all(one.synced or one.optional for one in states):
             return False
         now = time.monotonic()
         self._waits_until = self._waits_until or now + self._timing.optional_wait
@@ -265,62 +261,3 @@ class Cluster:
     def _changed(self) -> None:
         if not self._stopping.is_set():
             self._on_change()
-
-
-_PROTECTING = {resources.API_SERVERS.name, SERVICE_RANGES.name}
-"""What says which addresses must not be redirected: without an answer about it, no pass is made."""
-
-
-def read_cluster(
-    connection: Connection,
-    node_name: str,
-    relay: resources.Name | None = None,
-    *,
-    hostnames: bool = True,
-    nodes: bool = False,
-) -> Snapshot:
-    """List everything on which decisions depend, once. The arguments are those of `Cluster`.
-
-    With `nodes`, all nodes and other Services' externalIPs are read, too; all nodes also if this one has no
-    Node. The Snapshot's `not_covered` names optional kinds that RBAC denies, `pending` those that can't be
-    read now.
-
-    Raises:
-        SourceError: a list that every decision needs is not available; the text says what to do.
-    """
-    served = discover(connection, hostnames=hostnames)
-    rows = resources.watched(node_name, relay, hostnames=hostnames)
-    read = {row.name: _read_once(connection, row) for row in rows}
-    read |= {name: _read_once(connection, row) for name, row in served.items()}
-    failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
-    pending = {
-        name: str(error)
-        for name, error in failed.items()
-        if not isinstance(error, ForbiddenError | NotFoundError)
-    }
-    for name in _PROTECTING & pending.keys():
-        raise failed[name]
-    has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
-    if nodes or not has_node:
-        read[resources.NODE_ADDRESSES.name] = _read_once(connection, resources.NODE_ADDRESSES)
-    if nodes:
-        read[resources.EXTERNAL_IPS.name] = _read_once(connection, resources.EXTERNAL_IPS)
-    denied = [
-        resources.not_covered(DISCOVERY if error is served.get(name) else name, str(error))
-        for name, error in read.items()
-        if isinstance(error, ForbiddenError)
-    ]
-    held = [values for values in read.values() if isinstance(values, tuple)]
-    return resources.assembled(held, dict.fromkeys(denied), pending)
-
-
-def _read_once(connection: Connection, row: Resource | SourceError) -> tuple[object, ...] | SourceError:
-    """Return a collection's objects, or why there are none. Raises it if no decision can do without."""
-    if isinstance(row, SourceError):
-        return row
-    try:
-        return tuple(read_list(connection, row).items.values())
-    except SourceError as error:
-        if not row.optional:
-            raise
-        return error

@@ -7,18 +7,20 @@ never means that there are no objects.
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.resources import Key, Resource
 from nodeagent.sources.objects.api import DecodingError
 from nodeagent.sources.objects.decoding import describe
 from nodeagent.typed_values import from_json, intern, plain_words
+
+if TYPE_CHECKING:  # a list is read where there is a cluster
+    from nodeagent.sources.kubernetes.connection import Connection
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ def _without_depths(body: bytes) -> bytes:
     return b"".join([*pieces, body[begin:]])
 
 
-def read_list(connection: Connection, resource: Resource) -> Listing:
+def read_list(connection: "Connection", resource: Resource) -> Listing:
     """Read a collection: compressed, else uncompressed. Raises ApiError; nothing read so far counts then.
 
     No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
@@ -146,7 +148,7 @@ def _number(version: str) -> int:
     return int(version)
 
 
-def _pages(connection: Connection, resource: Resource, limit: int, *, compressed: bool) -> Listing:
+def _pages(connection: "Connection", resource: Resource, limit: int, *, compressed: bool) -> Listing:
     items: dict[Key, object] = {}
     version = 0
     proceed, seen = "", set[str]()

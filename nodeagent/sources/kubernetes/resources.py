@@ -88,6 +88,8 @@ API_SERVERS = Resource(
     {"fieldSelector": "metadata.name=kubernetes"},
     optional=True,
 )
+PROTECTING = {API_SERVERS.name, kinds.SERVICE_RANGES.name}
+"""What says which addresses must not be redirected: without an answer about it, no pass is made."""
 EXTERNAL_IPS = replace(
     SERVICES,
     name="external-ips",

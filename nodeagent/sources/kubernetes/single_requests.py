@@ -1,4 +1,4 @@
-"""Single requests: about what the server has, and about nodeagent's own workloads.
+"""Single requests: what the server has, the cluster at one moment, nodeagent's own workloads.
 
 Which optional kinds it has: "API concepts: API group and resource discovery", in its unaggregated form, which
 every version supports. Every authenticated user may read it (ClusterRole system:discovery). A watch on
@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import Node, ObjectRef, Snapshot
 from nodeagent.sources.kubernetes import errors, resources
-from nodeagent.sources.kubernetes.resources import NAMESPACES, Resource
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.resources import DISCOVERY, NAMESPACES, Resource
 from nodeagent.sources.objects import api, kinds
 from nodeagent.typed_values import from_json
 
@@ -128,6 +129,61 @@ def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answe
         return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
     except msgspec.MsgspecError as error:
         raise errors.NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
+
+
+def read_cluster(
+    connection: "Connection",
+    node_name: str,
+    relay: resources.Name | None = None,
+    *,
+    hostnames: bool = True,
+    nodes: bool = False,
+) -> Snapshot:
+    """List everything on which decisions depend, once. The arguments are those of `Cluster`.
+
+    With `nodes`, all nodes and other Services' externalIPs are read, too; all nodes also if this one has no
+    Node. The Snapshot's `not_covered` names optional kinds that RBAC denies, `pending` those that can't be
+    read now.
+
+    Raises:
+        SourceError: a list that every decision needs is not available; the text says what to do.
+    """
+    served = discover(connection, hostnames=hostnames)
+    rows = resources.watched(node_name, relay, hostnames=hostnames)
+    read = {row.name: _read_once(connection, row) for row in rows}
+    read |= {name: _read_once(connection, row) for name, row in served.items()}
+    failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
+    pending = {
+        name: str(error)
+        for name, error in failed.items()
+        if not isinstance(error, errors.ForbiddenError | errors.NotFoundError)
+    }
+    for name in resources.PROTECTING & pending.keys():
+        raise failed[name]
+    has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
+    if nodes or not has_node:
+        read[resources.NODE_ADDRESSES.name] = _read_once(connection, resources.NODE_ADDRESSES)
+    if nodes:
+        read[resources.EXTERNAL_IPS.name] = _read_once(connection, resources.EXTERNAL_IPS)
+    denied = [
+        resources.not_covered(DISCOVERY if error is served.get(name) else name, str(error))
+        for name, error in read.items()
+        if isinstance(error, errors.ForbiddenError)
+    ]
+    held = [values for values in read.values() if isinstance(values, tuple)]
+    return resources.assembled(held, dict.fromkeys(denied), pending)
+
+
+def _read_once(connection: "Connection", row: Resource | SourceError) -> tuple[object, ...] | SourceError:
+    """Return a collection's objects, or why there are none. Raises it if no decision can do without."""
+    if isinstance(row, SourceError):
+        return row
+    try:
+        return tuple(read_list(connection, row).items.values())
+    except SourceError as error:
+        if not row.optional:
+            raise
+        return error
 
 
 class ClusterAnswers(Struct, frozen=True):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.fail_static import KindState
 from nodeagent.sources.kubernetes.resources import API_SERVERS
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Ending, Rule, objects
 

@@ -7,13 +7,13 @@ from itertools import chain
 import pytest
 
 from nodeagent.backoff import Backoff
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError, NotJsonError, UnreachableError
 from nodeagent.sources.kubernetes.fail_static import Answers, KindState, Lasting, state_of
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import watched as rows
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import GATEWAY_API, ApiServer, custom, faults, objects
 
 from .watching import NODE, QUICK, Watched, until, watching

@@ -2,11 +2,10 @@ import time
 
 import pytest
 
-from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.fail_static import KindState
 from nodeagent.sources.kubernetes.reflector import Timing
-from nodeagent.sources.kubernetes.single_requests import unread_kinds
+from nodeagent.sources.kubernetes.single_requests import read_cluster, unread_kinds
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Rule, custom, faults, objects
 

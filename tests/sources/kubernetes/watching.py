@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.model.objects import Snapshot
-from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
+from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.fail_static import KindState, Lasting
 from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, Name
+from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import ApiServer, Object
 from tests.apiserver.server import Front
 from tests.testbed.waiting import wait_until
