@@ -10,8 +10,7 @@ whether it sends PROXY or not: what is plain for one Service must not become PRO
 kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import ip_network
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,39 +20,8 @@ from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical,
 from nodeagent.model.desired import Conclusion, refused, skipped
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
-from nodeagent.plan.balancers.this_node import own_addresses
+from nodeagent.plan.balancers.this_node import NEVER_REDIRECTED, own_addresses
 from nodeagent.plan.identity.identify import Identity
-
-_NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
-    (ip_network(text), f"it {what}")
-    for text, what in (
-        # IANA's special-purpose address registries (RFC 6890).
-        ("0.0.0.0/8", "means this host (RFC 1122, 3.2.1.3)"),
-        ("127.0.0.0/8", "is loopback"),
-        ("169.254.0.0/16", "is link-local (RFC 3927): clouds serve their metadata there"),
-        ("224.0.0.0/4", "is multicast"),
-        ("240.0.0.0/4", "is reserved or broadcast (RFC 1112, 4)"),
-        ("::/96", "is unspecified, loopback, or an embedded IPv4 address (RFC 4291, 2.5.5.1)"),
-        ("::ffff:0:0/96", "is an embedded IPv4 address (RFC 4291, 2.5.5.2)"),
-        ("64:ff9b::/96", "is an embedded IPv4 address (NAT64, RFC 6052)"),
-        ("64:ff9b:1::/48", "is an embedded IPv4 address (NAT64, RFC 8215)"),
-        ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
-        ("fe80::/10", "is link-local"),
-        ("fec0::/10", "is site-local (RFC 3879)"),
-        ("::ffff:0:0:0/96", "is an embedded IPv4 address (IPv4-translated, RFC 2765)"),
-        ("ff00::/8", "is multicast"),
-        # Where clouds serve a node's credentials and their own DNS, in addition to link-local addresses.
-        ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
-        ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
-        ("fd00:100::100:200/128", "is Alibaba Cloud's metadata"),
-        ("168.63.129.16/32", "is Azure's WireServer"),
-        ("fd00:a9fe:a9fe::1/128", "is Akamai's metadata"),
-        ("fd00:42::42/128", "is Scaleway's metadata"),
-        ("fd00:c1::a9fe:a9fe/128", "is Oracle Cloud's metadata"),
-        ("fd00:ec2::/32", "is AWS's metadata, DNS and credentials"),
-        ("fd20:ce::254/128", "is Google Cloud's metadata"),
-    )
-)
 
 
 class AddressRules:
@@ -72,7 +40,7 @@ class AddressRules:
         self.own = own_addresses(snapshot, facts)
         self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
             *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
-            *_NEVER,
+            *NEVER_REDIRECTED,
             *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
             *(
                 (network, f"it is in the Service range {network}")

@@ -1,7 +1,7 @@
-"""What this node has: address families, addresses, pods; ports and interfaces of other programs. Pure."""
+"""What a node has: address families, addresses, pods; and tables of what others have there. Pure."""
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
 from msgspec import Struct
 
@@ -99,6 +99,38 @@ If a relay has one of them first, the program does not start (bind(2): EADDRINUS
 a Service could cause that. Ports that load balancers commonly publish are left out, even if a daemon has one:
 80, 443, 3306, 5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. Those, and other programs' ports, are
 recognized by what already listens."""
+
+NEVER_REDIRECTED: Sequence[tuple[IPNetwork, str]] = tuple(
+    (ip_network(text), f"it {what}")
+    for text, what in (
+        # IANA's special-purpose address registries (RFC 6890).
+        ("0.0.0.0/8", "means this host (RFC 1122, 3.2.1.3)"),
+        ("127.0.0.0/8", "is loopback"),
+        ("169.254.0.0/16", "is link-local (RFC 3927): clouds serve their metadata there"),
+        ("224.0.0.0/4", "is multicast"),
+        ("240.0.0.0/4", "is reserved or broadcast (RFC 1112, 4)"),
+        ("::/96", "is unspecified, loopback, or an embedded IPv4 address (RFC 4291, 2.5.5.1)"),
+        ("::ffff:0:0/96", "is an embedded IPv4 address (RFC 4291, 2.5.5.2)"),
+        ("64:ff9b::/96", "is an embedded IPv4 address (NAT64, RFC 6052)"),
+        ("64:ff9b:1::/48", "is an embedded IPv4 address (NAT64, RFC 8215)"),
+        ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
+        ("fe80::/10", "is link-local"),
+        ("fec0::/10", "is site-local (RFC 3879)"),
+        ("::ffff:0:0:0/96", "is an embedded IPv4 address (IPv4-translated, RFC 2765)"),
+        ("ff00::/8", "is multicast"),
+        # Where clouds serve a node's credentials and their own DNS, in addition to link-local addresses.
+        ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
+        ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
+        ("fd00:100::100:200/128", "is Alibaba Cloud's metadata"),
+        ("168.63.129.16/32", "is Azure's WireServer"),
+        ("fd00:a9fe:a9fe::1/128", "is Akamai's metadata"),
+        ("fd00:42::42/128", "is Scaleway's metadata"),
+        ("fd00:c1::a9fe:a9fe/128", "is Oracle Cloud's metadata"),
+        ("fd00:ec2::/32", "is AWS's metadata, DNS and credentials"),
+        ("fd20:ce::254/128", "is Google Cloud's metadata"),
+    )
+)
+"""Addresses that no node redirects, each with the reason."""
 
 
 def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
