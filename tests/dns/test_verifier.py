@@ -284,6 +284,18 @@ def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_
     assert noted.known("www") == ("198.51.100.4",)
 
 
+def test_of_two_moves_the_later_one_does_not_hold_back_the_first() -> None:
+    noted = Noted(a=MATTERS, b=MATTERS, lb=LB)
+    for name in noted.due(0):
+        noted.note(name, told("192.0.2.1", ttl=300), 0)
+    for name, now in (("a", 10), ("b", 12)):
+        noted.note(name, told("198.51.100.4", ttl=300), now)
+    noted.note("lb", told("192.0.2.1", ttl=300), 13, began=11)
+    assert (noted.known("a"), noted.known("b")) == (("198.51.100.4",), ("192.0.2.1",))
+    noted.note("lb", told("192.0.2.1", ttl=300), 15)
+    assert noted.known("b") == ("198.51.100.4",)
+
+
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
     """The same answer makes no pause longer: hostnames that moved are compared with it."""
     noted = Noted(lb=LB)
