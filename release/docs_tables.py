@@ -175,7 +175,7 @@ def _with_shortest_fixes(text: str) -> str:
         rows.append((", ".join(shown), fix))
     plain = ", ".join(one.name for one in PROVIDERS if one.sends_none and one.schemes)
     rows.append((plain, "Nothing: their load balancers pass packets through, without a PROXY header"))
-    return _replaced(text, "fixes", _table(("your provider", "the shortest fix"), (*rows, *_OTHER_FIXES)))
+    return _replaced(text, "fixes", _table(("your provider", "the simplest fix"), (*rows, *_OTHER_FIXES)))
 
 
 def _with_providers(text: str) -> str:
