@@ -319,7 +319,8 @@ def _options() -> Iterator[str]:
         _, meanings = described(section.type)
         yield f"{section.encode_name}:"
         for field in msgspec.structs.fields(section.type):
-            wrapped = textwrap.wrap(meanings[field.name] + _items(type_info(field.type)), _WIDTH - 6)
+            meaning = meanings[field.name] + _items(type_info(field.type))
+            wrapped = textwrap.wrap(meaning, _WIDTH - 6, break_on_hyphens=False)
             yield from (f"  # {line}" for line in wrapped)
             yield f"  {field.encode_name}:{_shown(field.default)}"
 

@@ -253,8 +253,8 @@ def uninstall(  # noqa: PLR0913 - the options
     """Remove nodeagent from the cluster and its nodes, in order.
 
     First nodeagent's entries in CoreDNS, then the agents: each cleans up its node while its permissions still
-    exist. Then the relays, to which nothing leads any more. Returns when the last pod has ended. Then delete
-    the other objects.
+    exist. Then the relays, to which nothing leads any more. Returns when the last pod has ended; the
+    other objects are yours to delete.
 
     Exit code 0: done. 1: something is left; run it again.
     """

@@ -314,8 +314,8 @@ def policy_text(targets: Iterable[Target], cluster: ClusterAnswers) -> str:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
         why = cluster.why.get("policy_api") or (
-            f"the API server ({cluster.version or 'version unknown'}) does not serve MutatingAdmissionPolicy; "
-            "1.36 and later do by default, 1.34 and 1.35 with "
+            f"the API server ({cluster.version or 'version unknown'}) does not serve "
+            "MutatingAdmissionPolicy; 1.36 and later do by default, 1.34 and 1.35 with "
             "--feature-gates=MutatingAdmissionPolicy=true and "
             "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
         )
