@@ -227,7 +227,10 @@ class Agent:
         self._cluster.stop()
         self._reconciler.stop_watching()
         # Also before its first turn: an earlier pod's agent may have left something to remove.
-        if self._is_writer() and self._is_leaving_for_good():
+        writer = False
+        with suppress(ApplyError, OSError):
+            writer = self._lock.try_acquire()
+        if writer and self._is_leaving_for_good():
             done = clean_up(self._components)
             for component, change in done.changes:
                 for line in change.text.splitlines():
@@ -240,11 +243,6 @@ class Agent:
         self.service.close()
         self._status_file.close()
         self._lock.leave()
-
-    def _is_writer(self) -> bool:
-        with suppress(ApplyError, OSError):
-            return self._lock.try_acquire()
-        return False
 
     def _begin(self) -> None:
         """Make the next pass start from scratch."""

@@ -99,10 +99,9 @@ class NodeLock:
 
     def _is_current(self, descriptor: int) -> bool:
         """Whether the open file is still the one in the directory."""
-        try:
+        with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
-        except FileNotFoundError:
-            return False
+        return False
 
 
 @contextmanager

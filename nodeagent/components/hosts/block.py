@@ -107,11 +107,10 @@ class OwnLines(Struct, frozen=True):
         return match is not None and (match[2] is None or self._holds(match[1]))
 
     def _holds(self, written: bytes) -> bool:
-        try:
+        with suppress(ValueError):
             address = ip_address(written.decode("ascii"))
-        except ValueError:
-            return False
-        return any(address in network for network in self.networks)
+            return any(address in network for network in self.networks)
+        return False
 
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"

@@ -210,10 +210,9 @@ def _sync_directory(path: Path) -> None:
 
 def is_mount_point(path: Path) -> bool:
     """Return whether something is mounted on the file itself; False without /proc."""
-    try:
+    with suppress(FileNotFoundError):
         return _mount_of(path) != _mount_of(path.parent.resolve())
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def _mount_of(path: Path) -> str:
@@ -301,17 +300,14 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
 
 def load_journal(state_dir: Path, path: Path) -> Journal | None:
     """Read the journal of a write to `path`; None if there is none, or it is not visible."""
-    try:
-        data = (state_dir / _NAME).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return None
-    except OSError as error:
-        raise _explained(error, path, doing=f"read {state_dir / _NAME}, the journal of") from error
-    try:
-        journal = from_json(data, Journal)
-    except msgspec.DecodeError:
-        return None  # not nodeagent's
-    return journal if journal.path == os.fsencode(path) else None
+    with (
+        _explaining(path, f"read {state_dir / _NAME}, the journal of"),
+        # What can't be decoded is not nodeagent's.
+        suppress(FileNotFoundError, NotADirectoryError, PermissionError, msgspec.DecodeError),
+    ):
+        journal = from_json((state_dir / _NAME).read_bytes(), Journal)
+        return journal if journal.path == os.fsencode(path) else None
+    return None
 
 
 def store_journal(state_dir: Path, journal: Journal) -> None:

@@ -28,121 +28,120 @@ _ACTIVE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.002
 
 
-class Activation:
-    """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches."""
+def install(
+    directory: RunDirectory,
+    text: str,
+    listeners: tuple[Listener, ...],
+    drain_seconds: float,
+    *,
+    launch: bool,
+) -> None:
+    """Make HAProxy run this configuration; return when it does. Idempotent.
 
-    def __init__(self, directory: RunDirectory, drain_seconds: float, *, launch: bool) -> None:
-        self._directory = directory
-        self._drain_seconds = drain_seconds
-        self._launch = launch
-
-    def install(self, text: str, listeners: tuple[Listener, ...]) -> None:
-        """Make HAProxy run this configuration; return when it does. Idempotent.
-
-        If HAProxy rejects it, the earlier file is restored and the earlier worker continues. It is checked
-        beforehand only if no HAProxy runs: a reload would reject it as well. Raises ApplyError.
-        """
-        haproxy = shutil.which("haproxy") if self._launch else None
-        if haproxy is None and self._launch:
-            raise ApplyError(
-                "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
-                "Install it (apt-get install haproxy)."
-            )
-        before = self._processes()
-        if haproxy is not None and isinstance(before, Unreachable):
-            process.check(text, haproxy)
-        previous = self._directory.read()
-        if text != previous:
-            self._directory.install(text)
-        if not isinstance(before, Unreachable):
-            worker = haproxy_sockets.read_worker(self._directory.stats_socket)
-            # It may just not have been there when it was asked before.
-            if text != previous or _digest(worker) != haproxy_config.digest(text):
-                self._reload(text, previous, before.reloads, listeners)
-        elif haproxy is not None:
-            if before.why is Silence.LATE:
-                # It hangs, and would continue to take its share of the new connections.
-                process.stop(self._directory.config, self._drain_seconds)
-            self._start(haproxy, text)
-        elif listeners:
-            raise ApplyError(
-                f"no HAProxy answers at {before}. Its configuration is in {self._directory.config}, and it "
-                "runs it when it starts."
-            )
-
-    def _processes(self) -> Processes | Unreachable:
-        return haproxy_sockets.read_processes(self._directory.master_socket)
-
-    def _start(self, haproxy: str, text: str) -> None:
-        # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
-        # their ports, then they end with their last connection.
-        strays = process.running(self._directory.config)
-        process.start(haproxy, self._directory.config, self._directory.master_socket)
-        process.drain(strays, self._directory.config)
-        if not self._await_active(text):
-            raise ApplyError(
-                f"HAProxy was started with {self._directory.config} but {self._directory.stats_socket} "
-                f"does not answer within {_ACTIVE_SECONDS:.0f} s. It was left running; apply again."
-            )
-
-    def _reload(self, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]) -> None:
-        answer = haproxy_sockets.reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
-        if isinstance(answer, Unreachable):
-            raise ApplyError(
-                f"Could not make HAProxy reload: {answer}. The new configuration is in "
-                f"{self._directory.config}, the earlier one is still active; apply again."
-            )
-        if not answer.refused and self._await_active(text, reloads):
-            return
-        found = self._processes()
-        if answer.refused or _has_failed(found, reloads):
-            if previous is None:
-                self._directory.config.unlink(missing_ok=True)
-            else:
-                self._directory.install(previous)
-            haproxy = shutil.which("haproxy")
-            if haproxy is not None and not answer.log:
-                process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
-            problem = "HAProxy could not use its new configuration"
-            lines = [f"{problem}; the earlier file was restored and the earlier process continues."]
-            if words := process.complaints(answer.log):
-                lines += ["It says:", words]
-            if refused := unbindable(listener.bind for listener in listeners):
-                lines.append("Can't be bound here:")
-                lines += [f"{endpoint}: {os.strerror(reason)}" for endpoint, reason in refused]
-            raise ApplyError("\n".join(lines))
+    If HAProxy rejects it, the earlier file is restored and the earlier worker continues. It is checked
+    beforehand only if no HAProxy runs: a reload would reject it as well. Raises ApplyError.
+    """
+    haproxy = shutil.which("haproxy") if launch else None
+    if haproxy is None and launch:
         raise ApplyError(
-            f"HAProxy was asked to reload but does not run {self._directory.config} "
-            f"after {_ACTIVE_SECONDS:.0f} s; what it ran before might still be active. "
-            "Apply again; if that does not help, see HAProxy's log."
+            "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
+            "Install it (apt-get install haproxy)."
+        )
+    before = haproxy_sockets.read_processes(directory.master_socket)
+    if haproxy is not None and isinstance(before, Unreachable):
+        process.check(text, haproxy)
+    previous = directory.read()
+    if text != previous:
+        directory.install(text)
+    if not isinstance(before, Unreachable):
+        worker = haproxy_sockets.read_worker(directory.stats_socket)
+        # It may just not have been there when it was asked before.
+        if text != previous or _digest(worker) != haproxy_config.digest(text):
+            _reload(directory, text, previous, before.reloads, listeners)
+    elif haproxy is not None:
+        if before.why is Silence.LATE:
+            # It hangs, and would continue to take its share of the new connections.
+            process.stop(directory.config, drain_seconds)
+        _start(directory, haproxy, text)
+    elif listeners:
+        raise ApplyError(
+            f"no HAProxy answers at {before}. Its configuration is in {directory.config}, and it runs it "
+            "when it starts."
         )
 
-    def _await_active(self, text: str, reloads: int | None = None) -> bool:
-        """Wait until the running worker reports this text's digest and its master answers; return whether so.
 
-        After a reload, the master executes itself once more when the new worker serves, and its socket
-        refuses connections meanwhile. When it answers, the old worker has stopped to listen.
+def _start(directory: RunDirectory, haproxy: str, text: str) -> None:
+    # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
+    # their ports, then they end with their last connection.
+    strays = process.running(directory.config)
+    process.start(haproxy, directory.config, directory.master_socket)
+    process.drain(strays, directory.config)
+    if not _await_active(directory, text):
+        raise ApplyError(
+            f"HAProxy was started with {directory.config} but {directory.stats_socket} does not answer "
+            f"within {_ACTIVE_SECONDS:.0f} s. It was left running; apply again."
+        )
 
-        Gives up when the reload after `reloads` earlier ones is known to have failed. If the worker's answer
-        is unusable all the time, the master's word counts.
-        """
-        digest = haproxy_config.digest(text)
-        deadline = time.monotonic() + _ACTIVE_SECONDS
-        serving: Worker | Unreachable = Unreachable(str(self._directory.stats_socket), Silence.ABSENT)
-        while time.monotonic() < deadline:
-            serving = haproxy_sockets.read_worker(self._directory.stats_socket)
-            found = self._processes()
-            if _digest(serving) == digest and not isinstance(found, Unreachable):
-                return True
-            if reloads is not None and _has_failed(found, reloads):
-                return False
-            time.sleep(_PAUSE_SECONDS)
-        if not isinstance(serving, Unreachable) or not serving.why.is_running:
+
+def _reload(
+    directory: RunDirectory, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]
+) -> None:
+    answer = haproxy_sockets.reload_haproxy(directory.master_socket, _RELOAD_SECONDS)
+    if isinstance(answer, Unreachable):
+        raise ApplyError(
+            f"Could not make HAProxy reload: {answer}. The new configuration is in {directory.config}, the "
+            "earlier one is still active; apply again."
+        )
+    if not answer.refused and _await_active(directory, text, reloads):
+        return
+    found = haproxy_sockets.read_processes(directory.master_socket)
+    if answer.refused or _has_failed(found, reloads):
+        if previous is None:
+            directory.config.unlink(missing_ok=True)
+        else:
+            directory.install(previous)
+        haproxy = shutil.which("haproxy")
+        if haproxy is not None and not answer.log:
+            process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
+        problem = "HAProxy could not use its new configuration"
+        lines = [f"{problem}; the earlier file was restored and the earlier process continues."]
+        if words := process.complaints(answer.log):
+            lines += ["It says:", words]
+        if refused := unbindable(listener.bind for listener in listeners):
+            lines.append("Can't be bound here:")
+            lines += [f"{endpoint}: {os.strerror(reason)}" for endpoint, reason in refused]
+        raise ApplyError("\n".join(lines))
+    raise ApplyError(
+        f"HAProxy was asked to reload but does not run {directory.config} after {_ACTIVE_SECONDS:.0f} s; "
+        "what it ran before might still be active. Apply again; if that does not help, see HAProxy's log."
+    )
+
+
+def _await_active(directory: RunDirectory, text: str, reloads: int | None = None) -> bool:
+    """Wait until the running worker reports this text's digest and its master answers; return whether so.
+
+    After a reload, the master executes itself once more when the new worker serves, and its socket refuses
+    connections meanwhile. When it answers, the old worker has stopped to listen. Gives up when the reload
+    after `reloads` earlier ones is known to have failed. If the worker's answer is unusable all the time, the
+    master's word counts.
+    """
+    digest = haproxy_config.digest(text)
+    deadline = time.monotonic() + _ACTIVE_SECONDS
+    serving: Worker | Unreachable = Unreachable(str(directory.stats_socket), Silence.ABSENT)
+    while time.monotonic() < deadline:
+        serving = haproxy_sockets.read_worker(directory.stats_socket)
+        found = haproxy_sockets.read_processes(directory.master_socket)
+        if _digest(serving) == digest and not isinstance(found, Unreachable):
+            return True
+        if reloads is not None and _has_failed(found, reloads):
             return False
-        found = self._processes()
-        if isinstance(found, Unreachable) or not found.workers:
-            return False
-        return reloads is None or (found.reloads > reloads and not found.failed_reloads)
+        time.sleep(_PAUSE_SECONDS)
+    if not isinstance(serving, Unreachable) or not serving.why.is_running:
+        return False
+    found = haproxy_sockets.read_processes(directory.master_socket)
+    if isinstance(found, Unreachable) or not found.workers:
+        return False
+    return reloads is None or (found.reloads > reloads and not found.failed_reloads)
 
 
 def _has_failed(found: Processes | Unreachable, reloads: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodeagent.components.component import Component
 from nodeagent.components.relay import haproxy_config, haproxy_sockets, ports, process
-from nodeagent.components.relay.activation import Activation, make_room
+from nodeagent.components.relay.activation import install, make_room
 from nodeagent.components.relay.haproxy_sockets import ServerState, Silence, Unreachable
 from nodeagent.components.relay.run_directory import RunDirectory, pod_directories
 from nodeagent.components.relay.state import HaproxyState, RelayChange, RelayState, difference
@@ -248,8 +248,8 @@ class Relay(Component[RelayState, RelayChange]):
         except OSError as error:
             fields = {"err": str(error)}
             _LOG.warning("Could not close connections of earlier HAProxy processes", extra={"fields": fields})
-        activation = Activation(directory, self._drain_seconds, launch=self._launch)
-        activation.install(self._text(frozenset(listeners)), listeners)
+        text = self._text(frozenset(listeners))
+        install(directory, text, listeners, self._drain_seconds, launch=self._launch)
 
     def _steer(self) -> None:
         """Make new connections arrive at the youngest HAProxy that serves; let its pod be ready."""

@@ -1,6 +1,7 @@
 """The relay's haproxy.cfg: rendered from listeners, and read back into the same listeners. Pure.
 
-The section numbers are those of HAProxy's configuration manual, version 2.6. Why these limits:
+It begins with haproxy_base.cfg. The section numbers are those of HAProxy's configuration manual, version 2.6.
+Why these limits:
 
 * `maxconn`: a connection takes about 33 kB with both buffers in use (4.2), so 8,000 take 264 MB at worst. The
   processes that reloads left have at most as many together (activation.make_room).
@@ -15,6 +16,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
 from pathlib import Path
@@ -159,14 +161,10 @@ def proxy_name(listener: Listener) -> str:
 
 def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
     """Return the Service and the endpoint from a section's name; None if `proxy_name` did not make it."""
-    match name.split("_"):
-        case [namespace, service, address, port]:
-            try:
-                return ObjectRef("Service", namespace, service), Endpoint(ip_address(address), int(port))
-            except ValueError:
-                return None
-        case _:
-            return None
+    with suppress(ValueError):
+        namespace, service, address, port = name.split("_")
+        return ObjectRef("Service", namespace, service), Endpoint(ip_address(address), int(port))
+    return None
 
 
 def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
