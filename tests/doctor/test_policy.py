@@ -266,7 +266,7 @@ def test_the_command_prints_a_policy_for_the_clusters_services(api: ApiServer, a
 
 
 def test_the_reason_is_reported_if_there_is_no_such_api() -> None:
-    with pytest.raises(SourceError, match=r"Kubernetes v1\.33\.2 does not serve .* 1\.36 and later do"):
+    with pytest.raises(SourceError, match=r"API server \(v1\.33\.2\) does not serve .*; 1\.36 and later do"):
         policy_text([_target()], ClusterAnswers(version="v1.33.2"))
     with pytest.raises(SourceError, match="no policy: connection refused"):
         policy_text([_target()], ClusterAnswers(why={"policy_api": "connection refused"}))
