@@ -1,19 +1,18 @@
 """The complete decision, made of the decisions in the other modules."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import chain
-from operator import attrgetter
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, canonical
-from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress, some_notes
+from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import DnsQuestion, Facts
-from nodeagent.model.objects import ClusterObject, ObjectRef, Snapshot
-from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
+from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
 from nodeagent.plan.balancers.this_node import pod_ranges
 from nodeagent.plan.names.claims import ClaimPlanner
+from nodeagent.plan.names.conditions import lines_now
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 
 
@@ -52,7 +51,7 @@ class Planner:
             facts = replace(facts, node_names=facts.node_names | {*map(canonical, snapshot.node.names)})
         plans = self._load_balancers.plan(snapshot, facts)
         claims, notes = self._claims.plan(snapshot, plans)
-        hostnames = self._hostnames.plan(claims, _following(facts, plans))
+        hostnames = self._hostnames.plan(claims, lines_now(facts, plans))
         self.standing = hostnames.standing
         self.standing_at = {each: plan.service.ref for plan in plans for each in plan.hosts_addresses}
         own = {  # what to ask DNS about load balancers' own hostnames
@@ -94,7 +93,7 @@ class Planner:
                 *sorted(snapshot.not_covered),
                 *_pending(snapshot),
                 *(() if config.hosts.enabled or hostnames.names else (_NO_HOSTNAMES,)),
-                *sorted([*_problems(snapshot), *notes]),
+                *sorted(notes),
             ),
             questions={**hostnames.questions, **own} if own else hostnames.questions,
             only_adds=bool(snapshot.pending),
@@ -106,40 +105,8 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     return Planner(config).plan(snapshot, facts)
 
 
-def _following(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
-    """Return the facts in which each line is at the address that its load balancer has now.
-
-    An older one, of another namespace, may have taken its relay address (capacity): with it, it would have
-    all hostnames that are written there.
-    """
-    now = {plan.service.ref: plan.hosts_addresses for plan in plans}
-    moved: dict[IPAddress, IPAddress | None] = {}
-    for address, ref in facts.standing_at.items():
-        if address not in (addresses := now.get(ref, ())):
-            moved[address] = next((each for each in addresses if each.version == address.version), None)
-    if not moved:
-        return facts
-    standing = {
-        name: frozenset(now_at for each in addresses if (now_at := moved.get(each, each)))
-        for name, addresses in facts.standing_names.items()
-    }
-    return replace(facts, standing_names=standing)
-
-
 _USERS_PART = 32
 """Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
-
-
-def _problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
-    notes: dict[str, list[str]] = {}
-    objects: Iterable[ClusterObject] = chain(
-        snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes
-    )
-    for one in filter(attrgetter("problems"), objects):
-        notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
-    for namespace, its in notes.items():
-        yield from some_notes(sorted(its), f" on objects of namespace {namespace}")
 
 
 _NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"

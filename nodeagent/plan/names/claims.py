@@ -6,7 +6,7 @@ before Kubernetes 1.18, and every controller still understands it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from msgspec import Struct
 from nodeagent.config.options import ClassService, LimitOptions
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import canonical
+from nodeagent.model.desired import some_notes
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.load_balancer_lookup import (
@@ -138,7 +139,7 @@ class ClaimPlanner:
     def plan(
         self, snapshot: model.Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
     ) -> tuple[ClaimsByName, Sequence[str]]:
-        """Return the claims to each hostname, and a note on each namespace of which something is left out."""
+        """Return the claims to each hostname, and notes on what of the objects is wrong or left out."""
         lookup = self._lookup
         if load_balancers is not lookup.load_balancers:
             lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
@@ -166,7 +167,8 @@ class ClaimPlanner:
         weights = [considered[id(route)].comparisons for route in snapshot.routes]
         left_out = _beyond(self._route_shares, snapshot.routes, weights)
         routes = [route for route in snapshot.routes if id(route) not in left_out]
-        notes = [
+        notes = [*_problems(snapshot)]
+        notes += [
             f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
             f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
             for namespace, count in Counter(chain(*left_out.values())).items()
@@ -215,6 +217,18 @@ class ClaimPlanner:
         }
         claimed = {name: claims for name, claims in now.items() if claims}
         return Changed(known, claimed, (now.keys() & known.keys()) - claimed.keys())
+
+
+def _problems(snapshot: model.Snapshot) -> Iterator[str]:
+    """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
+    notes: dict[str, list[str]] = {}
+    objects: Iterable[model.ClusterObject] = chain(
+        snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes
+    )
+    for one in filter(attrgetter("problems"), objects):
+        notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
+    for namespace, its in notes.items():
+        yield from some_notes(sorted(its), f" on objects of namespace {namespace}")
 
 
 def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:

@@ -13,6 +13,7 @@ withdrawn because its relay did not answer, or if another program removed it.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from nodeagent.config.options import Config, HostsOptions
 from nodeagent.model.addresses import IPAddress, covering, defect, is_wildcard
@@ -230,3 +231,23 @@ def _shown(addresses: Iterable[IPAddress], more: int = 0) -> str:
     texts = [str(address) for address in addresses]
     more += max(len(texts) - _MOST_SHOWN, 0)
     return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def lines_now(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
+    """Return the facts in which each line is at the address that its load balancer has now.
+
+    An older one, of another namespace, may have taken its relay address (capacity): with it, it would have
+    all hostnames that are written there.
+    """
+    now = {plan.service.ref: plan.hosts_addresses for plan in plans}
+    moved: dict[IPAddress, IPAddress | None] = {}
+    for address, ref in facts.standing_at.items():
+        if address not in (addresses := now.get(ref, ())):
+            moved[address] = next((each for each in addresses if each.version == address.version), None)
+    if not moved:
+        return facts
+    standing = {
+        name: frozenset(now_at for each in addresses if (now_at := moved.get(each, each)))
+        for name, addresses in facts.standing_names.items()
+    }
+    return replace(facts, standing_names=standing)
