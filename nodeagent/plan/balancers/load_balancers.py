@@ -20,7 +20,8 @@ from nodeagent.plan.balancers.eligibility import (
     examine,
     own_hostnames,
 )
-from nodeagent.plan.balancers.relaying import ExistingRelay, OwnRelay, RelayPlan
+from nodeagent.plan.balancers.existing_relay import ExistingRelay
+from nodeagent.plan.balancers.relaying import OwnRelay, RelayPlan
 from nodeagent.plan.identity.identify import cloud_of, identify
 
 
