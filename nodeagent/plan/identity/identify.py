@@ -222,8 +222,9 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
     for row in PROVIDERS:
         if row.written and (key := _starting(service, row.written)):
             return [row], f"the annotation {key}, which {row.name} writes", f"{row.name} serves this Service"
-    announcer = next(((row, key) for row in PROVIDERS if (key := _starting(service, row.signs))), None)
     scheme = cloud_scheme(provider_id)
+    signed = ((row, key) for row in PROVIDERS if (key := _starting(service, row.signs)))
+    announcer = next((each for each in signed if each[0].announces or _silent(service, scheme)), None)
     if scheme in KNOWN_SCHEMES:
         own = [row for row in PROVIDERS if scheme in row.schemes]
         # A row without schemes counts by its key alone, so it is never taken for the cloud's.
@@ -235,6 +236,13 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
         row, key = announcer
         return [row], f"the annotation {key}", f"{row.name} serves this Service"
     return [row for row in PROVIDERS if not row.sends_none], "", ""
+
+
+def _silent(service: Service, scheme: str) -> bool:
+    """Whether neither its Nodes nor a key for PROXY name another cloud, whose sign is then left over."""
+    return scheme not in KNOWN_SCHEMES and not any(
+        row.switches and _has_key(row, service) for row in PROVIDERS
+    )
 
 
 def _starting(service: Service, starts: tuple[str, ...]) -> str:

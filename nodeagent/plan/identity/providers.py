@@ -122,13 +122,18 @@ PROVIDERS: tuple[Provider, ...] = (
     # A ServiceAttachment, which is not read, can add the header in front of an internal one ("Create an
     # internal load balancer across VPC networks").
     Provider("GKE", ("gce",), classes=("networking.gke.io/",), kind_of=_gke_kind, sends_none=True),
-    # Huawei Cloud's and Open Telekom Cloud's CCE: "Configuring Passthrough Networking for a LoadBalancer
-    # Service", "Configuring Advanced Load Balancing Functions Using Annotations". Closed source; no
-    # annotation for PROXY is documented, and a listener's own switch for it is not visible here.
+    # cloud-provider-huaweicloud: docs/usage-guide.md (TLS), huaweicloud.go (the scheme). Huawei Cloud's and
+    # Open Telekom Cloud's CCE, closed source: "Configuring Passthrough Networking for a LoadBalancer
+    # Service", "Configuring Advanced Load Balancing Functions Using Annotations". No annotation for PROXY is
+    # known, and a listener's own switch for it is not visible here.
     Provider(
-        "Huawei (CCE)",
+        "Huawei",
+        ("huaweicloud",),
+        certificates=(
+            Certificate("kubernetes.io/elb.protocol-port", read.tls_by_protocol("https", "tls")),
+            Certificate("kubernetes.io/elb.default-tls-container-ref", read.tls_everywhere),
+        ),
         signs=("kubernetes.io/elb.",),
-        certificates=(Certificate("kubernetes.io/elb.protocol-port", read.tls_by_protocol("https", "tls")),),
         detour='kubernetes.io/elb.pass-through: "true"',
     ),
     # exoscale-cloud-controller-manager: exoscale/loadbalancer.go; yandex-cloud-controller-manager:

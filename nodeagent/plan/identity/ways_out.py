@@ -52,8 +52,8 @@ _DETOUR = (
     "from Kubernetes 1.30 on, traffic of nodes and pods then goes out to the load balancer and comes back"
 )
 _OUT_AND_BACK = (
-    "without an agent: let traffic of nodes and pods go out to the load balancer and come back; a dedicated "
-    "one with a private address does not answer nodes and pods beside its own backends"
+    "without an agent, on CCE: let traffic of nodes and pods go out to the load balancer and come back; a "
+    "dedicated one with a private address does not answer nodes and pods beside its own backends"
 )
 _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
