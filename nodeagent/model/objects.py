@@ -8,8 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.errors import quoted
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.typed_values import parse_bool
 
 _DOMAIN = "nodeagent.io"
 
@@ -345,19 +345,6 @@ def by_age(found: ClusterObject) -> Age:
     """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
-
-
-_BOOLEANS = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-}
-
-
-def parse_bool(text: str) -> bool:
-    """Return what Go's strconv.ParseBool makes of `text`. Raises ValueError, also for `yes` and `on`."""
-    if text not in _BOOLEANS:
-        raise ValueError(f"{quoted(text)} is neither true nor false")
-    return _BOOLEANS[text]
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:

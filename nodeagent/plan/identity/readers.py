@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from nodeagent.errors import one_line, quoted
-from nodeagent.model.objects import ProxyVersion, Service, parse_bool
+from nodeagent.model.objects import ProxyVersion, Service
 from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent, Spelling
-from nodeagent.typed_values import from_json
+from nodeagent.typed_values import from_json, parse_bool
 
 _UNDOCUMENTED: ProxyVersion = "v1"
 """What a provider is taken to send whose version no source says (None in a row): nginx, HAProxy, Envoy and
