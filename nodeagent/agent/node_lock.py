@@ -30,9 +30,10 @@ def _made(path: Path) -> int:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and tries:
                 continue  # an agent that left removed the empty directory
+            advice = "Run as root" if isinstance(error, PermissionError) else "Correct that (relay.runDir)"
             raise ApplyError(
                 f"{path.parent}: {error.strerror}: could not take the node lock there; nothing was changed. "
-                "Run as root."
+                f"{advice}."
             ) from error
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from nodeagent.cli import invocation
 from nodeagent.cli.report import SCHEMA_VERSION, encode, show_answer
 from nodeagent.cli.terminal import Styled, show, table
+from nodeagent.config.option_types import DnsName
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
 from nodeagent.errors import NodeagentError, SourceError, one_line
@@ -27,7 +28,11 @@ from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 
 namespace_option = invocation.option(
-    "--namespace", metavar="NAME", default="nodeagent", help="Namespace of nodeagent's DaemonSet."
+    "--namespace",
+    metavar="NAME",
+    default="nodeagent",
+    callback=invocation.parsed(DnsName),
+    help="Namespace of nodeagent's DaemonSet.",
 )
 
 

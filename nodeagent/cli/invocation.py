@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nodeagent.cli.terminal import show_error
 from nodeagent.components.node import ActualState, build_components
-from nodeagent.config.option_types import TelemetryAddress
+from nodeagent.config.option_types import DnsName, TelemetryAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config, read_config
 from nodeagent.dns.verifier import ask_once
@@ -123,17 +123,22 @@ log_options = _together(
 )
 
 
-def _listen_address(_context: click.Context, _: click.Parameter, text: str | None) -> TelemetryAddress | None:
-    try:
-        return TelemetryAddress.parse(text) if text else None
-    except ValueError as error:
-        raise ConfigError(f"--telemetry-listen: {error}") from error
+def parsed(kind: type[DnsName] | type[TelemetryAddress]) -> Callable[..., str | None]:
+    """Return what an option's text is checked by: its type."""
+
+    def parse(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+        try:
+            return None if text is None else kind.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{parameter.opts[0]}: {error}") from error
+
+    return parse
 
 
 telemetry_option = option(
     "--telemetry-listen",
     metavar="ADDRESS:PORT",
-    callback=_listen_address,
+    callback=parsed(TelemetryAddress),
     help="Listen address; overrides telemetry.listen.",
 )
 
@@ -164,15 +169,17 @@ def object_option(
 ) -> _Decorator:
     """Return an option that names an object; if `optional`, it may be empty: None."""
 
-    def parsed(_context: click.Context, _: click.Parameter, given: str | None) -> ObjectRef | None:
+    def reference(_context: click.Context, _: click.Parameter, given: str | None) -> ObjectRef | None:
         if optional and not given:
             return None
-        namespace, slash, name = (given or "").partition("/")
-        if not (slash and namespace and name) or "/" in name:
-            raise ConfigError(f"{option_name} {given!r}: write it as NAMESPACE/NAME")
-        return ObjectRef(kind, namespace, name)
+        namespace, _slash, name = (given or "").partition("/")
+        try:
+            # "." as a name would be the path of all of them.
+            return ObjectRef(kind, DnsName.parse(namespace), DnsName.parse(name))
+        except ValueError as error:
+            raise ConfigError(f"{option_name} {given!r}: write it as NAMESPACE/NAME") from error
 
-    return option(option_name, metavar="NAMESPACE/NAME", default=default, callback=parsed, help=text)
+    return option(option_name, metavar="NAMESPACE/NAME", default=default, callback=reference, help=text)
 
 
 _SHOWN_NAMES = 5
