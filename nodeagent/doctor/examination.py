@@ -39,13 +39,14 @@ def identities(snapshot: model.Snapshot, options: LoadBalancerOptions) -> dict[m
     clouds = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
     found = {service.ref: identify(service, options, provider_id) for service in snapshot.services}
     for service in snapshot.services if len(clouds) > 1 else ():
-        skipping = [name for name, each in clouds.items() if not identify(service, options, each).proxy]
-        if skipping and (identity := found[service.ref]).proxy:
-            told = (
-                f"Nodes of {', '.join(sorted(skipping))} skip it, as its annotation is another cloud's "
-                f"there: list it in loadBalancers.services, or annotate it with {model.PROXY_PROTOCOL}"
-            )
-            found[service.ref] = replace(identity, remarks=(*identity.remarks, told))
+        identity = found[service.ref]
+        each_cloud = ((name, identify(service, options, each)) for name, each in sorted(clouds.items()))
+        others = (
+            f"on Nodes of {name or 'no cloud'}, nodeagent skips it: {other.reason}"
+            for name, other in each_cloud
+            if identity.proxy and not other.proxy
+        )
+        found[service.ref] = replace(identity, remarks=(*identity.remarks, *others))
     return found
 
 
