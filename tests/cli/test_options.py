@@ -1,12 +1,16 @@
 import io
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
+from nodeagent import __version__
 from nodeagent.cli.main import nodeagent
 from tests.cli.command_line import NODE, CommandLine
 
@@ -114,3 +118,32 @@ def test_no_command_shows_the_help(command_line: CommandLine) -> None:
     reply = command_line.bare()
     assert reply.exit_code == 1
     assert "Usage: nodeagent [OPTIONS] COMMAND" in reply.stdout + reply.stderr
+
+
+_BIN = Path(sys.executable).parent
+
+
+def _said(program: str, *arguments: str, **variables: str) -> str:
+    env = os.environ | variables
+    done = subprocess.run(
+        [_BIN / program, *arguments], env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def _complete(*words: str) -> list[str]:
+    """Return what the shell would offer for the last word."""
+    line = {"COMP_WORDS": " ".join(["nodeagent", *words]), "COMP_CWORD": str(len(words))}
+    said = _said("nodeagent", _NODEAGENT_COMPLETE="bash_complete", **line)
+    return [offer.partition(",")[2] for offer in said.splitlines()]
+
+
+def test_commands_options_and_values_are_completed() -> None:
+    assert _complete("fl") == ["fleet"]
+    assert "--timeout" in _complete("fleet", "--")
+    assert _complete("fleet", "-o", "j") == ["json"]
+
+
+def test_kubectl_finds_the_plugin() -> None:
+    assert _said("kubectl-nodeagent", "--version") == f"nodeagent {__version__}\n"

@@ -1,10 +1,12 @@
+"""From what was asked and answered to the way a connection takes, and to one sentence: verdicts.yaml."""
+
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
-from nodeagent.doctor.findings import CheckStatus, Code
+from nodeagent.doctor.findings import EXIT_CODES, CheckStatus, Code, Finding, summarize
 from nodeagent.doctor.paths import Answers, PathObservation, Target, conclude, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.connection_tests import Ending, ProbeOutcome
@@ -96,3 +98,27 @@ def test_one_that_publishes_a_hostname_and_does_not_answer_its_own_target_can_be
     assert "list ingress/blue in loadBalancers.services with hostnameOnly: true" in "\n".join(named.remedy)
     assert "hostnameOnly" not in "\n".join(path_finding(observed(**mute)).remedy)
     assert conclude(observed(**mute, relay="ok", name="www.example.net")) is Code.RemediedByHosts
+
+
+def _found(*codes: Code) -> list[Finding]:
+    return [Finding.of(code, f"subject{number}", f"seen {code.value}") for number, code in enumerate(codes)]
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code", "words"), cases_of(__file__, "verdicts.yaml")["sentences"], ids=str
+)
+def test_the_sentence_and_the_exit_code(codes: list[str], exit_code: int, words: str) -> None:
+    overall, sentence = summarize("node node1", _found(*(Code[each] for each in codes)))
+    assert EXIT_CODES[overall] == exit_code
+    assert sentence.startswith("node node1")
+    assert words in sentence
+
+
+def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
+    found = _found(Code.ShortCircuitedAndCut, Code.StaleHostsLine, Code.ShortCircuited)
+    assert "subject2: seen ShortCircuited" in summarize("node", found)[1]
+
+
+@pytest.mark.parametrize("agent", [(), (Code.AgentAbsent,), (Code.AgentUnknown,)])
+def test_the_fleet_is_named_only_where_agents_answered(agent: tuple[Code, ...]) -> None:
+    assert "fleet" not in summarize("this cluster", _found(Code.ShortCircuitedByObject, *agent))[1]

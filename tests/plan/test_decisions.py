@@ -9,16 +9,34 @@ import pytest
 
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import AllowedNamespaces, ControllerRoute, IngressClass, ObjectRef, Service
+from nodeagent.model.objects import (
+    AllowedNamespaces,
+    ControllerRoute,
+    IngressClass,
+    LabelRule,
+    Namespace,
+    ObjectRef,
+    Service,
+)
 from tests.cases import cases_of
 from tests.plan import made_up
 from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, redirects
 
 _CASES: dict[str, dict[str, Any]] = cases_of(__file__, "decisions.yaml")
+
+
+def _allowed(said: Any) -> AllowedNamespaces:  # noqa: ANN401 - one word, or a selector's rules
+    if isinstance(said, str):
+        return AllowedNamespaces(said)  # type: ignore[arg-type] # read from YAML
+    rules = (LabelRule(key, operator, tuple(values)) for key, operator, values in said)
+    return AllowedNamespaces("Selector", tuple(rules))
+
+
 _FIELDS: dict[str, Callable[[Any], Any]] = {
-    "allowed": AllowedNamespaces,
+    "allowed": _allowed,
     "problems": tuple,
-    "to": lambda parents: [made_up.parent(**each) for each in parents],
+    "listeners": lambda all_: [made_up.listener(**_fields(each)) for each in all_],
+    **dict.fromkeys(("to", "declined"), lambda parents: [made_up.parent(**each) for each in parents]),
     "points": lambda points: tuple(
         made_up.point(**each) if isinstance(each, dict) else made_up.point(each) for each in points
     ),
@@ -37,6 +55,10 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _FIELDS.get(key, lambda value: value)(value) for key, value in given.items()}
+
+
 def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: ANN401
     ref = ObjectRef("IngressRoute", "web", "site")
     return ControllerRoute(ref, controller="traefik.io/ingress-controller", hosts=hosts, **fields)
@@ -46,6 +68,7 @@ _BUILDERS: Mapping[str, Callable[..., Any]] = {
     "services": made_up.service,
     "claims": made_up.ingress,
     "classes": IngressClass,
+    "namespaces": Namespace,
     "gateways": made_up.gateway,
     "listener_sets": made_up.listener_set,
     "routes": made_up.route,
@@ -56,9 +79,9 @@ _BUILDERS: Mapping[str, Callable[..., Any]] = {
 def _made(build: Callable[..., Any], given: str | Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it builds
     if isinstance(given, str):
         return build(given)
-    fields = {key: _FIELDS.get(key, lambda value: value)(value) for key, value in given.items()}
+    fields = _fields(given)
     later = {key: fields.pop(key) for key in ("local_only", "gateway_namespace") if key in fields}
-    made = build(*fields.pop("hosts", ()), **fields)
+    made = build(*fields.pop("hosts", ()), *fields.pop("listeners", ()), **fields)
     return replace(made, **later) if later else made
 
 

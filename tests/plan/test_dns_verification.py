@@ -30,13 +30,7 @@ from tests.plan.made_up import (
 NAME = "www.example.net"
 DNS = config("hosts: {verify: dns}")
 GREEN = service("green", ips=("192.0.2.2",))
-FAILURES = {
-    DnsOutcome.SERVFAIL: "DnsServfail",
-    DnsOutcome.REFUSED: "DnsRefused",
-    DnsOutcome.TIMEOUT: "DnsTimeout",
-    DnsOutcome.UNREACHABLE: "DnsUnreachable",
-    DnsOutcome.NO_SERVER: "NoDnsServer",
-}
+FAILURES = [each for each in DnsOutcome if not each.tells]
 
 
 def told(*addresses: str, unanswered: Iterable[Family] = ()) -> DnsReply:
@@ -75,34 +69,6 @@ def test_the_reason_of_a_rejected_hostname_is_the_same_on_all_nodes_for_events()
     assert "198.51.100.4" in decision.reason
     assert "198.51.100.4" not in decision.stable_reason
     assert "Service ingress/blue (192.0.2.1)" in decision.stable_reason
-
-
-@pytest.mark.parametrize(
-    ("latest", "before", "stands", "code"),
-    [
-        *(
-            (DnsReply(outcome), None, stands, code)
-            for outcome, code in (
-                (DnsOutcome.NXDOMAIN, "NoSuchName"),
-                (DnsOutcome.NO_ADDRESS, "NoDnsAddress"),
-            )
-            for stands in (False, True)
-        ),
-        *((failed(outcome), None, False, code) for outcome, code in FAILURES.items()),
-        *((failed(each), None, True, "Kept") for each in FAILURES),
-        # DNS being away is no reason to leave drift.
-        (failed(), told("192.0.2.1"), False, "Kept"),
-        # Though its line is still there: for example, the hosts file was read-only.
-        (failed(), told("198.51.100.4"), True, "NotVerified"),
-    ],
-)
-def test_without_an_address_from_dns_nothing_new_is_verified_and_only_what_it_denied_is_withdrawn(
-    latest: DnsReply, before: DnsReply | None, code: str, *, stands: bool
-) -> None:
-    desire = planned(latest, before, stands_at=[RELAY] if stands else [])
-    decision = of_name(desire, NAME)
-    assert decision.code == code
-    assert hosts(desire) == ([f"{RELAY} {NAME}"] if code == "Kept" else [])
 
 
 def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
@@ -149,7 +115,7 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
 _REPLIES = st.one_of(
     st.builds(told, *[_ADDRESSES], unanswered=st.frozensets(st.sampled_from([4, 6]), max_size=1)),
-    st.sampled_from([*FAILURES]).map(failed),
+    st.sampled_from(FAILURES).map(failed),
     st.sampled_from([DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS]).map(DnsReply),
 )
 

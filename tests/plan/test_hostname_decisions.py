@@ -8,6 +8,7 @@ import pytest
 from nodeagent.model.addresses import canonical, covering, defect
 from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.objects import PROXY_PROTOCOL
+from tests.cases import cases_of
 from tests.plan.made_up import (
     FACTS,
     answered,
@@ -111,17 +112,6 @@ def test_one_name_has_one_form(host: str) -> None:
     assert canonical(host) == "k.example.com"
 
 
-@pytest.mark.parametrize(
-    ("name", "suffix", "covered"),
-    [
-        ("example.com", "example.com", True),
-        ("www.example.com", "example.com", True),
-        ("a.b.example.com", "example.com", True),
-        ("notexample.com", "example.com", False),
-        ("example.com", "www.example.com", False),
-        ("example.com.evil.net", "example.com", False),
-        ("com", "example.com", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "suffix", "covered"), cases_of(__file__, "cases.yaml")["covered"])
 def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:  # noqa: FBT001
     assert covering(name, [suffix]) == (suffix if covered else None)

@@ -39,21 +39,6 @@ def test_the_ports_of_a_nodes_programs_are_these() -> None:
     assert sorted(NODE_PORTS) == [int(port) for port in _NODE_PORTS.split()]
 
 
-@pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
-def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer(interface: str) -> None:
-    before = desired(service(), service("green", ips=("192.0.2.2",)))
-    address = relay_of(before)[4]
-    standing = InterfaceAddress(ip_address(address), 24, interface)
-    planned = desired(
-        service(), service("green", ips=("192.0.2.2",)), facts=replace(FACTS, addresses=(standing,))
-    )
-    decision = of_service(planned)
-    assert (decision.status, decision.code) == (DecisionStatus.REFUSED, "AddressInUse")
-    assert f"{address} is already used on {interface} by another program" in decision.reason
-    assert "choose another relay.ipv4, the same on every node" in decision.reason
-    assert of_service(planned, "green") == of_service(before, "green")
-
-
 @pytest.mark.parametrize(
     ("network", "what"),
     [

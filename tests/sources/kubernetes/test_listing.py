@@ -11,8 +11,10 @@ from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
 from nodeagent.sources.kubernetes.errors import ApiRequest
 from nodeagent.sources.kubernetes.listing import LONGEST_LINE, lines, read_event, read_list
+from nodeagent.sources.kubernetes.reflector import Store
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
+from tests.cases import cases_of
 
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
 
@@ -61,25 +63,9 @@ def test_services_are_narrowed_by_the_server(api: ApiServer, connection: Connect
     assert list(read_list(connection, resource("services")).items) == [("default", "lb")]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"kind":"Status","metadata":{"resourceVersion":"7"},"items":[]}',
-        b'{"kind":"IngressList","metadata":{},"items":[]}',
-        b'{"kind":"IngressList","metadata":{"resourceVersion":""},"items":[]}',
-        b'{"kind":"IngressList","metadata":{"resourceVersion":"x"},"items":[]}',
-        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"}}',
-        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":null}',
-        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":{}}',
-        b'{"metadata":{"resourceVersion":"7"},"items":[]}',
-        b"[]",
-        b"null",
-        b"",
-        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"it',
-    ],
-)
-def test_what_is_no_list_is_never_an_empty_one(api: ApiServer, connection: Connection, body: bytes) -> None:
-    api.faults.add(faults.Answer(200, body=body), path=INGRESSES, times=None)
+@pytest.mark.parametrize("body", cases_of(__file__, "cases.yaml")["no_lists"])
+def test_what_is_no_list_is_never_an_empty_one(api: ApiServer, connection: Connection, body: str) -> None:
+    api.faults.add(faults.Answer(200, body=body.encode()), path=INGRESSES, times=None)
     with pytest.raises(errors.NotJsonError, match=r"not a list of objects|not JSON"):
         read_list(connection, resource())
 
@@ -225,3 +211,24 @@ def test_a_line_without_end_is_given_up() -> None:
     assert len(next(found)) == 2 * len(piece)
     with pytest.raises(errors.TooLargeError):
         next(found)
+
+
+A, B = ("default", "a"), ("default", "b")
+
+
+def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
+    """A caller that remembers the result for the values need not compare them."""
+    store = Store()
+    store.replace({A: ["a"], B: ["b"]})
+    before = store.values()
+    assert before == (["a"], ["b"])
+    assert not store.apply(A, ["a"])
+    assert not store.apply(("default", "unused"), None)
+    assert not store.replace({A: ["a"], B: ["b"]})
+    assert store.values() is before
+    assert store.apply(A, ["c"])
+    assert store.values() == (["c"], ["b"])
+    assert store.values()[1] is before[1]
+    assert store.apply(B, None)
+    assert store.values() == (["c"],)
+    assert len(store) == 1

@@ -8,6 +8,9 @@ from nodeagent.model.objects import RelayEndpoint
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.objects.decoding import decode_relay_endpoints, decode_relay_service
 from tests.apiserver import objects
+from tests.cases import cases_of
+
+CASES = cases_of(__file__, "cases.yaml")
 
 RELAY = ("hairpin-proxy", "relay")
 
@@ -23,17 +26,7 @@ def endpoint_slice(**changes: object) -> bytes:
     return json.dumps(made | changes).encode()
 
 
-@pytest.mark.parametrize(
-    ("conditions", "ready"),
-    [
-        ({"ready": True}, True),
-        ({"ready": False}, False),
-        ({"ready": None}, True),
-        ({}, True),
-        (None, True),
-        ({"ready": False, "serving": True, "terminating": True}, False),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "ready"), CASES["ready"])
 def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None:  # noqa: FBT001
     (found,) = decode_relay_endpoints(
         endpoint_slice(endpoints=[{"addresses": ["10.244.0.5"], "conditions": conditions}])
@@ -42,19 +35,7 @@ def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None: 
     assert found.node_name is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"endpoints": None},
-        {"endpoints": []},
-        {"ports": None},
-        {"ports": [{"name": "all", "port": None}]},
-        {"ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
-        {"ports": [{"name": "odd", "port": 70000}]},
-        {"endpoints": [{"addresses": []}]},
-        {"endpoints": [{"addresses": ["relay.example.com"]}], "addressType": "FQDN"},
-    ],
-)
+@pytest.mark.parametrize("changes", CASES["endpoints"])
 def test_what_can_not_be_sent_to_is_passed_over(changes: dict[str, object]) -> None:
     assert decode_relay_endpoints(endpoint_slice(**changes)) == ()
 
