@@ -231,7 +231,6 @@ class Answers:
 
 
 def _shown(resource: Resource, asked: Asked) -> Callable[[Version], bool]:
-    """Return whether a list or watch is shown a version."""
     matches = selector(resource, asked.query)
     inside = f"{asked.namespace}/" if asked.namespace else ""
     if not asked.query.keys() & {"fieldSelector", "labelSelector"}:

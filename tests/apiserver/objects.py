@@ -85,7 +85,6 @@ def service(  # noqa: PLR0913 - each names one field of the object
 def load_balancer(
     name: str, namespace: str = "default", *, addresses: Sequence[str], annotations: Mapping[str, str]
 ) -> Object:
-    """Build a Service of type LoadBalancer that has its addresses, with a provider's annotations."""
     return service(name, namespace, kind="LoadBalancer", addresses=addresses, annotations=annotations)
 
 
@@ -137,7 +136,6 @@ def ingresses(count: int) -> Iterator[Object]:
 
 
 def gateway(name: str, namespace: str = "default", *, addresses: Sequence[str] = ()) -> Object:
-    """Build a Gateway with one HTTPS listener for all hostnames, to which every Route may be attached."""
     tls = {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": f"{name}-tls"}]}
     listener: Object = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": tls}
     listener["allowedRoutes"] = {"namespaces": {"from": "All"}}
@@ -159,7 +157,6 @@ def http_route(name: str, *, hostnames: Sequence[str] = ("www.example.com",), ve
 
 
 def node(name: str, *, pod_cidrs: Sequence[str] = ("10.244.0.0/24",)) -> Object:
-    """Build a ready Node with an internal address and its pods' CIDRs."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
     addresses = [{"type": "InternalIP", "address": "192.0.2.10"}, {"type": "Hostname", "address": name}]

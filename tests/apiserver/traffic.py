@@ -91,7 +91,6 @@ class Traffic:
             return [one for one in self._seen if fnmatchcase(one.verb, verb) and fnmatchcase(one.path, path)]
 
     def watches(self, resource: str = "*") -> list[OpenWatch]:
-        """Return the open streams on resources whose plural matches the glob pattern."""
         with self._changed:
             return [watch for watch in self._watches if fnmatchcase(watch.asked.plural, resource)]
 
@@ -100,7 +99,6 @@ class Traffic:
         self._wait(lambda: len(self.seen(verb, path)) >= count, f"{count} x {verb} {path}")
 
     def wait_for_watch(self, resource: str) -> None:
-        """Return when a stream on a resource is open; TimeoutError when none is."""
         self._wait(lambda: bool(self.watches(resource)), f"an open watch on {resource}")
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:

@@ -48,7 +48,6 @@ class CommandLine:
         return ["--manifests", str(self.manifests), "--config", str(self.config), "--node", NODE]
 
     def write(self, **manifests: object) -> None:
-        """Write manifests, each to a file of its name."""
         for name, manifest in manifests.items():
             (self.manifests / f"{name}.json").write_text(json.dumps(manifest), encoding="utf-8")
 

@@ -73,7 +73,6 @@ class Driven:
 def start(
     api: ApiServer, connecting: Callable[[], Connection], tmp_path: Path
 ) -> Iterator[Callable[[], Driven]]:
-    """Provide what starts a controller for a filled cluster; it is stopped at the end."""
     fill(api)
     config = tmp_path / "nodeagent.yaml"
     config.write_text(CONFIG_TEXT)

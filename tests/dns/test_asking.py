@@ -104,7 +104,6 @@ def test_a_chain_of_aliases_is_followed_to_its_addresses() -> None:
 
 
 def test_addresses_that_no_alias_leads_to_do_not_count() -> None:
-    """A record that does not match the query means nothing."""
     reply = ask(zone("other.example.com. 60 A 192.0.2.1"))
     assert (reply.outcome, reply.addresses) == (DnsOutcome.NO_ADDRESS, ())
 
@@ -126,7 +125,6 @@ def test_a_chain_left_unfinished_is_asked_on() -> None:
 
 @pytest.mark.parametrize("ends_at", [f"{NAME}.", "loop.example.com.", "a.{}"])
 def test_a_chain_without_an_end_is_given_up(ends_at: str) -> None:
-    """It says nothing, and costs only so many questions."""
     asked = []
 
     def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
@@ -238,7 +236,6 @@ def test_silence_ends_in_time() -> None:
 
 
 def test_a_server_that_fails_is_passed_over_and_the_one_that_answers_remembered() -> None:
-    """The next name is asked of the good one first."""
     with MadeUpServer(zone(rcode="SERVFAIL")) as bad, MadeUpServer(zone(f"{NAME}. 60 A 192.0.2.1")) as good:
         resolver = Resolver(lambda: Upstreams((bad.endpoint, good.endpoint)))
         for _ in range(3):
@@ -247,7 +244,6 @@ def test_a_server_that_fails_is_passed_over_and_the_one_that_answers_remembered(
 
 
 def test_without_a_server_the_reason_is_reported() -> None:
-    """In the words of who looked for one."""
     reply = Resolver(lambda: Upstreams(problem="none to be had")).ask(NAME)
     assert reply == DnsReply(DnsOutcome.NO_SERVER, trouble="none to be had")
 

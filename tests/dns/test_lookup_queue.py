@@ -71,7 +71,6 @@ def test_thousands_of_names_of_a_namespace_do_not_delay_others_next_lookups() ->
 
 
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
-    """Not while it is being asked, nor before its time."""
     queue = LookupQueue()
     queue.want(of_one("a"), NOW)
     assert queue.pause(100) == 0

@@ -90,7 +90,6 @@ class Noted:
 
 
 def test_answers_are_known_once_they_are_there() -> None:
-    """For all the hostnames, and reported once; nothing is looked up again before its time."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=DnsReply(DnsOutcome.NXDOMAIN, ttl=300))
     with dns.prover() as prover:
         assert prover.answers() == {}
@@ -201,7 +200,6 @@ def test_a_changed_answer_makes_those_beside_it_due() -> None:
 
 
 def test_another_way_to_ask_is_taken_over() -> None:
-    """As after a changed configuration; what is known stays meanwhile."""
     old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))
     with old.prover("a") as prover:
         prover.ask_by(new.ask, 300)
@@ -210,7 +208,6 @@ def test_another_way_to_ask_is_taken_over() -> None:
 
 
 def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged with its trace, and the others go on."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300))
     with dns.prover("a", "odd") as prover:
         answers = prover.answers()

@@ -40,7 +40,6 @@ def failing(reason: str) -> dict[str, ComponentStatus]:
 
 
 def answering(document: AgentStatus | bytes) -> Answer:
-    """Return a container in which the document is in its place."""
     text = document if isinstance(document, bytes) else msgspec.json.encode(document)
 
     def program(command: Sequence[str]) -> Ended:
@@ -68,7 +67,6 @@ class Fleet:
         self.want(count)
 
     def want(self, pods: int) -> None:
-        """Say how many pods the DaemonSet controller wants."""
         made = objects.daemon_set("nodeagent", NAMESPACE)
         made["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
         made["status"]["desiredNumberScheduled"] = pods
@@ -85,7 +83,6 @@ class Fleet:
     def set_pod(
         self, node: str, answer: Answer, *, running: bool = True, ready: bool = True, suffix: str = ""
     ) -> str:
-        """Make or change a node's pod; returns its name."""
         name = f"nodeagent-{node}{suffix}"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
         container = {"name": "agent", "image": "nodeagent:0.1.0"}
@@ -96,7 +93,6 @@ class Fleet:
         return name
 
     def set_relay(self, node: str, *, ready: bool = True) -> str:
-        """Make or change a node's relay pod; returns its name."""
         name = f"nodeagent-relay-{node}"
         shown: Object = {"name": "relay", "ready": ready, "state": {"running": {}}}
         self._apply_pod(name, "nodeagent-relay", node, {"name": "relay"}, shown)

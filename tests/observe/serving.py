@@ -37,7 +37,6 @@ def serving(pages: Pages, endpoint: Endpoint | None = ANY_PORT) -> Iterator[Tele
 
 
 def connect(endpoint: Endpoint | None) -> socket.socket:
-    """A connection to the endpoint, with a time-out of five seconds."""
     assert endpoint is not None
     return socket.create_connection((str(endpoint.address), endpoint.port), timeout=5)
 

@@ -111,7 +111,6 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
 
 
 def test_an_agent_is_ready_after_its_first_sync_and_stays_ready() -> None:
-    """Until then, the answer has the reasons."""
     health, clock = board("api", "hosts", "dnat")
     health.report("api", "connection refused")
     clock.now += 12
@@ -135,7 +134,6 @@ def test_an_agent_is_ready_after_its_first_sync_and_stays_ready() -> None:
 
 
 def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
-    """Retries do not set it back; success does."""
     health, clock = board("relay")
     health.report("relay", "no HAProxy answers")
     clock.now += 5

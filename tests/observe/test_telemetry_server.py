@@ -69,7 +69,6 @@ def test_a_newer_agent_waits_for_the_older_ones_port_and_takes_it(caplog: pytest
 
 
 def test_an_agent_that_still_waits_for_the_port_can_end() -> None:
-    """And never takes it afterwards."""
     with serving(OLD) as older:
         endpoint = older.bound
         with serving(NEW, endpoint):

@@ -132,7 +132,6 @@ def test_what_is_never_redirected_verifies_nothing(address: str) -> None:
 
 
 def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
-    """Every node's hostname leads there, too."""
     own = str(NODE.addresses[0])
     assert of_name(planned(knowing(own=told(own), claimed=told(own))), NAME).code == "ResolvesToNode"
 

@@ -22,7 +22,6 @@ EXAMPLES = settings(max_examples=4 * settings().max_examples, deadline=None)
 
 
 def moment(seed: int) -> Moment:
-    """A cluster, a node and a configuration, some changes after they were made."""
     return list(History(seed).moments(seed % 12 + 1))[-1]
 
 

@@ -229,7 +229,6 @@ class Situation:
         return self.directory / "nodeagent.yaml"
 
     def _config(self, dns_server: Endpoint | None = None) -> Config:
-        """Write the folder's configuration with files of this machine, and return it."""
         config = _yaml(self.folder / "nodeagent.yaml")
         hosts_file = self.directory / "hosts"
         given = self.folder / "hosts"

@@ -59,7 +59,6 @@ def test_every_cluster_of_kubelets_own_kubeconfig_counts(
     ],
 )
 def test_the_environment_of_a_pod_counts(environment: dict[str, str], expected: list[str]) -> None:
-    """As kubelet sets it; outside a pod, it says nothing."""
     assert find_api_servers((), environment).endpoints == set(map(endpoint, expected))
 
 

@@ -72,7 +72,6 @@ def test_the_creation_time(tmp_path: Path, written: str, created: datetime | Non
 
 
 def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
-    """Class, externalIPs and the cloud's name for the node; an invalid address is reported."""
     text = """\
 kind: Service
 metadata: {name: lb, namespace: ingress}
@@ -166,7 +165,6 @@ _RANGES = ["10.244.1.0/24", "fd00:244::/64"]
     ],
 )
 def test_the_node_of_that_name_is_taken(tmp_path: Path, spec: dict[str, object], expected: list[str]) -> None:
-    """Its pod ranges, also from before dual stack, its own addresses and names."""
     nodes = [node("node2"), node("node1", **spec)]
     found = read(tmp_path, json.dumps({"kind": "NodeList", "items": nodes})).node
     assert found is not None

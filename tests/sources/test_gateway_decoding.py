@@ -20,7 +20,6 @@ def read(folder: Path, *documents: str) -> model.Snapshot:
 
 
 def test_a_gateway(tmp_path: Path) -> None:
-    """Its listeners with the API's defaults filled in, its addresses, and whom it allows what."""
     selector = (
         LabelRule("team", "In", ("web",)),
         LabelRule("stage", "NotIn", ("test",)),
@@ -93,7 +92,6 @@ PARENTS = (
     ],
 )
 def test_a_route(tmp_path: Path, kind: str, version: str) -> None:
-    """Its hostnames, and its parents with the API's defaults filled in."""
     assert read(tmp_path, ROUTE.format(kind=kind, version=version)).routes == (
         model.Route(
             ObjectRef(kind, "web", "site"), hostnames=("a.example.com", "*.b.example.com"), parents=PARENTS

@@ -97,7 +97,6 @@ def test_an_empty_list_is_no_cluster(tmp_path: Path, items: object) -> None:
 
 
 def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:
-    """It is named by its place in the list."""
     broken = load_balancer("broken", ports=7)
     items = [load_balancer("one"), broken, 5, load_balancer("two")]
     snapshot = read(tmp_path, json.dumps({"kind": "List", "items": items}))
@@ -113,7 +112,6 @@ def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:
 def test_a_broken_document_hides_no_other_and_is_named_by_its_line(
     tmp_path: Path, broken: str, line: int
 ) -> None:
-    """The line is the file's, not the document's."""
     one, two = (json.dumps(item) for item in _ITEMS)
     snapshot = read(tmp_path, f"# first\n---\n{one}\n---\n{broken}\n---\n{two}\n")
     assert names(snapshot) == ["one", "two"]
@@ -126,7 +124,6 @@ def test_a_broken_document_hides_no_other_and_is_named_by_its_line(
     "text", ["a: b\n", "just words\n", "- 1\n- 2\n", "5\n", "kind: 5\n", "kind:\n", "[]", "[1]"]
 )
 def test_what_is_no_api_object_is_named(tmp_path: Path, text: str) -> None:
-    """YAML, but nothing that Kubernetes knows."""
     why = "not an API object: it has no kind"
     assert complaints(read(tmp_path, text)) == [("manifest.yaml:1", why)]
 

@@ -19,7 +19,6 @@ from tests.root import needs_root
 def test_the_node_is_named_as_kubelet_would_and_answers_to_its_long_and_short_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The host name in lower case; the names of its Node object and those of its host."""
     uname = os.uname_result(("Linux", "Worker-1.Example.com", "6.1", "#1", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: uname)
     assert node.default_node_name() == "worker-1.example.com"
@@ -28,8 +27,6 @@ def test_the_node_is_named_as_kubelet_would_and_answers_to_its_long_and_short_na
 
 
 def test_a_machine_without_a_route_has_no_source_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family that is switched off is left out."""
-
     def unreachable(*_: object) -> None:
         raise OSError(101, "Network is unreachable")
 
@@ -58,7 +55,6 @@ def test_a_kernel_without_ipv6_is_known_by_what_it_lacks(tmp_path: Path) -> None
 
 
 def test_a_hidden_sysctl_says_nothing(tmp_path: Path) -> None:
-    """The addresses show it then."""
     (tmp_path / "thread-self" / "net").mkdir(parents=True)
     (tmp_path / "thread-self" / "net" / "if_inet6").touch()
     assert ipv6_switched_off("hairpin0", tmp_path) == ""

@@ -200,7 +200,6 @@ _fields = cache(msgspec.structs.fields)
 
 
 def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where an object can grow: its lists, mappings and texts."""
     for name, hint in _hints(shape).items():
         kind = _only(hint)
         inner = _only(typing.get_args(kind)[0]) if typing.get_origin(kind) is list else kind

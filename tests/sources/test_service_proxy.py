@@ -67,7 +67,6 @@ def test_a_rule_for_another_port_shows_nothing(mode: str) -> None:
 
 @isolated
 def test_only_the_service_proxys_own_rules_count() -> None:
-    """Neither nodeagent's own elements nor another program's rules are short-circuiting."""
     run(
         "nft -f -",
         "add table inet nodeagent\n"

@@ -213,7 +213,6 @@ def test_an_outage_of_whatever_kind_is_followed_by_no_list(
     connection: Connection,
     refused: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """Connections are refused, or accepted and closed."""
     with watching(api, connection) as watched:
         if refused:
             api.stop_listening()

@@ -287,7 +287,6 @@ def test_impersonation_is_asked_for(api: ApiServer, tmp_path: Path) -> None:
 
 
 def test_a_tunnel_through_a_proxy(secure: tuple[ApiServer, Path]) -> None:
-    """TLS to the server within it."""
     api, kubeconfig = secure
     with closing(Passage()) as proxy:
         changed(kubeconfig, {"proxy-url": f"http://127.0.0.1:{proxy.port}"})

@@ -42,7 +42,6 @@ def coverage(watched: Watched, name: str = ROUTES) -> KindState:
 
 
 def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connection) -> None:
-    """Each is reported as not served; nothing is requested in vain."""
     with watching(api, connection) as watched:
         until(lambda: not watched.snapshot().pending, "what is missing to be believed")
         states = {state.name: state for state in watched.cluster.states()}
@@ -70,7 +69,6 @@ def test_a_kind_that_claims_hostnames_and_is_not_read_is_known(
 
 
 def test_kinds_that_arrive_are_watched_without_a_restart(api: ApiServer, connection: Connection) -> None:
-    """First the Gateway API, then Traefik's; no snapshot is withheld meanwhile."""
     with watching(api, connection) as watched:
         changes = watched.changes
         api.store.serve(*GATEWAY_API)
@@ -102,7 +100,6 @@ def test_namespaces_are_read_for_the_sake_of_gateways_alone(api: ApiServer, conn
 
 
 def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: Connection) -> None:
-    """And leave no error behind; when they come back, all is as before."""
     api.store.serve(*GATEWAY_API)
     api.store.create(objects.http_route("a"))
     with watching(api, connection) as watched:
@@ -144,7 +141,6 @@ def test_a_definition_that_is_made_again_between_two_polls_loses_nothing_and_kee
 def test_the_best_version_that_can_be_read_is_taken(
     api: ApiServer, connection: Connection, served: str, read: str | None
 ) -> None:
-    """An unknown version counts as none."""
     api.store.serve(*custom(GROUP, served, "HTTPRoute"))
     with watching(api, connection):
         paths = {seen.path for seen in api.traffic.seen("watch", "*/httproutes")}

@@ -130,7 +130,6 @@ _REQUIRED = [("", "services"), ("", "nodes"), ("networking.k8s.io", "*"), ("disc
 
 
 def _is_complete(found: Snapshot | None) -> bool:
-    """Whether it has an object of each kind that there is one of, and nothing is denied."""
     return found is not None and all(
         (found.ingresses, found.routes, found.service_ranges, found.api_servers, not found.not_covered)
     )
