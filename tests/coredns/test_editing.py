@@ -116,7 +116,7 @@ def test_a_node_local_cache_that_cant_be_edited_keeps_nothing_else_back() -> Non
     broken = standing("kubeadm") | {LOCAL: {"Corefile": ".:53 {\n"}}
     edits = decide(PLAN, broken, CONFIG, adopt=False)
     assert [edit.config_map for edit in edits.pending] == [MAIN]
-    assert "kube-system/node-local-dns: line 1: its brace is never closed" in edits.remarks
+    assert any(remark.startswith("kube-system/node-local-dns: line 1: ") for remark in edits.remarks)
 
 
 def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
@@ -127,7 +127,7 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     assert (left.status, left.code) == (DecisionStatus.SKIPPED, "UserLine")
     assert "line 34" in left.reason
     assert (wild.status, wild.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
-    assert "registry.corp.example.org, which line 34 of the Corefile sets" in wild.reason
+    assert all(word in wild.reason for word in ("registry.corp.example.org", "line 34"))
     assert other.status is DecisionStatus.SERVED
     (edit,) = edits.pending
     assert block_names([edit.after or ""]).keys() == {"other.corp.example.org"}
@@ -141,8 +141,8 @@ def test_a_wildcard_answers_neither_the_api_server_s_name_nor_the_cluster_s_doma
     assert model_answer(after, "cluster.local") == PASSED_ON
     assert model_answer(after, "any.example.net") == RELAY
     reasons = {each.name: each.reason for each in edits.decisions if each.code == "WildcardTooWide"}
-    assert "api.example.com, which is a name of the API server" in reasons["*.example.com"]
-    assert "cluster.local, which is the cluster's own domain" in reasons["*.local"]
+    assert "api.example.com" in reasons["*.example.com"]
+    assert "cluster.local" in reasons["*.local"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_claim_that_is_not_served_takes_a_wildcard_from_its_own_namespace_and_
     if answer == PASSED_ON:
         (conclusion, _) = edits.decisions
         assert (conclusion.status, conclusion.code) == (DecisionStatus.SKIPPED, "WildcardTooWide")
-        assert f"db.example.com, which Ingress {namespace}/db claims ({code})" in conclusion.reason
+        assert all(word in conclusion.reason for word in (f"Ingress {namespace}/db", f"({code})"))
 
 
 def test_a_claim_with_an_answer_of_its_own_leaves_the_wildcard_beside_it() -> None:

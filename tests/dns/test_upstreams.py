@@ -124,10 +124,13 @@ def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
     node.own.write_text(CLUSTER, encoding="utf-8")
     assert node.found().servers == ()
     problem = node.found().problem
-    assert "names only systemd-resolved's stub, which answers from /etc/hosts" in problem
-    assert "run/systemd/resolve/resolv.conf can't be read: No such file or directory" in problem
-    assert "names the cluster's own DNS" in problem
-    assert problem.endswith("set hosts.dnsServers")
+    for word in (
+        "systemd-resolved",
+        "run/systemd/resolve/resolv.conf",
+        "the cluster's own DNS",
+        "hosts.dnsServers",
+    ):
+        assert word in problem
 
 
 @pytest.mark.parametrize("text", ["", "# No DNS servers known.\n", "nameserver localhost\n", "\xff\x00"])

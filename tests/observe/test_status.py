@@ -79,7 +79,7 @@ def test_that_it_can_not_be_written_is_logged_once_and_its_end_removes_it(
         file.start()
         wait_until((tmp_path / "agent").exists, "the file, later")
         file.close()
-    assert [record.message for record in caplog.records] == ["Could not write the status file"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,12 +100,12 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
     health, clock = board()
     for _ in range(3):
         clock.now += 119
-        assert health.alive().text == "alive: last report 119 s ago (limit: 120 s)\n"
+        assert " 119 s " in health.alive().text
         assert health.alive().ok
         health.heartbeat()
     clock.now += 121
     assert not health.alive().ok
-    assert health.alive().text == "stuck: last report 121 s ago (limit: 120 s)\n"
+    assert " 121 s " in health.alive().text
     health.heartbeat()
     assert health.alive().ok
 
@@ -115,13 +115,8 @@ def test_an_agent_is_ready_after_its_first_sync_and_stays_ready() -> None:
     health.report("api", "connection refused")
     clock.now += 12
     assert not health.ready().ok
-    assert health.ready().text == (
-        "not ready: this process has not applied all components yet\n"
-        "api: failed since 12 s: connection refused\n"
-        "hosts: not yet\n"
-        "dnat: not yet\n"
-    )
-
+    failed = "api: failed since 12 s: connection refused"
+    assert health.ready().text.splitlines()[1:] == [failed, "hosts: not yet", "dnat: not yet"]
     for component in ("api", "hosts", "dnat"):
         health.report(component, None)
     health.synced()

@@ -94,8 +94,7 @@ def test_a_server_that_reads_our_own_lines_says_nothing() -> None:
     """A line that withdraws itself would come and go for ever."""
     decision = of_name(planned(told(RELAY), stands_at=[RELAY]), NAME)
     assert (decision.status, decision.code) == (DecisionStatus.SERVED, "Kept")
-    assert f"its server answers {RELAY}, the relay's own address" in decision.reason
-    assert "set hosts.dnsServers" in decision.reason
+    assert all(word in decision.reason for word in (RELAY, "hosts.dnsServers"))
     assert of_name(planned(told(RELAY)), NAME).code == "DnsEchoesHosts"
 
 

@@ -79,7 +79,7 @@ def test_addresses_times_ports_have_a_bound() -> None:
     large = service(ips=addresses, ports=ports, annotations={PROXY_PROTOCOL: "v2"})
     refused = desired(large, options=config(proxies=[])).load_balancers[0]
     assert refused.code == "TooManyAddresses"
-    assert refused.reason.startswith("it publishes 100 addresses with 21 TCP ports, more than 2048 pairs; an")
+    assert all(word in refused.reason for word in ("100 addresses", "21 TCP ports", "2048"))
     listed = desired(large, options=config(proxies=[large.ref.name]))
     assert len(listed.dnat.redirects) == 2100
 
@@ -107,7 +107,7 @@ def test_the_notes_on_a_namespaces_objects_are_bounded_and_hide_no_others() -> N
     remarks = desired(*flood, honest).remarks
     assert len(remarks) < 50
     assert any("Ingress z/" in remark for remark in remarks)
-    assert "and 2968 more notes on objects of namespace a" in remarks
+    assert [remark for remark in remarks if " 2968 more " in remark]
 
 
 def _decided(*found: Service, options: Config | None = None) -> dict[str, LoadBalancerDecision]:

