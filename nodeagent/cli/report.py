@@ -178,7 +178,7 @@ def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name
 
 _COMPONENT_WIDTH = max(map(len, COMPONENTS))
 _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
-_TO_BE_SERVED = Styled("to be served", "yellow")
+_PENDING = Styled("pending ", "yellow")
 
 
 def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
@@ -302,7 +302,7 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
     pending = found.listeners and all(
         not one.answers and one.redirected is not None and not one.redirected for one in found.listeners
     )
-    word = _TO_BE_SERVED if pending else _status_word(found)
+    word = _PENDING if pending else _status_word(found)
     yield word, f" {found.service.path}: {route}: {found.reason}{_code(found)}"
     yield from (f"         {remark}" for remark in found.remarks)
     for listener in () if pending else found.listeners or ():
@@ -318,7 +318,7 @@ def _name_line(found: Name, *, written: bool = False) -> Line:
     word = _status_word(found)
     if written and found.status == "served":
         mark = {True: " [written]", False: "", None: " [unknown]"}[found.written]
-        word = _TO_BE_SERVED if found.written is False else word
+        word = _PENDING if found.written is False else word
     said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
     return word, said
 

@@ -92,8 +92,8 @@ def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, co
 @needs_root
 def test_before_it_is_applied_a_load_balancer_is_to_be_served(command_line: CommandLine) -> None:
     shown = command_line("status").stdout
-    assert f"  to be served ingress/controller: {ADDRESS} -> " in shown
-    assert f"  to be served {HOST} (Ingress default/web)" in shown
+    assert f"  pending  ingress/controller: {ADDRESS} -> " in shown
+    assert f"  pending  {HOST} (Ingress default/web)" in shown
     assert "does not answer" not in shown
 
 
