@@ -144,7 +144,7 @@ _LOGS = {f"log-{container}.txt": container for container in (AGENT, RELAY)}
 @click.command(epilog="Example: nodeagent bundle --node node3")
 @invocation.kubeconfig_option
 @namespace_option
-@invocation.timeout_option(300, 60.0, "Time limit for each request; the doctor needs up to 45 s.")
+@invocation.timeout_option(300, 90.0, "Time limit for each request; the doctor may need a minute.")
 @invocation.option(
     "--node", "nodes", metavar="NAME", multiple=True, help="A node to include; default: the worst three."
 )
