@@ -96,8 +96,8 @@ CLOUDS: tuple[Provider, ...] = (
         # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
         certificates=(Certificate(f"{_HCLOUD}/protocol", read.tls_for_https),),
         hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
-        ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
-        "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
+        ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on; 1.29.1 and later, "
+        "where HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL switches it on",
         workload="deployment/hcloud-cloud-controller-manager",
     ),
     # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
