@@ -29,13 +29,14 @@ from nodeagent.model.objects import (
     Route,
     Service,
     ServicePort,
+    ServiceRange,
     Snapshot,
 )
 from nodeagent.plan.planner import plan
 
 Claiming = Ingress | Gateway | ListenerSet | Route | ControllerRoute
-Found = Service | IngressClass | Namespace | NodeAddresses | Claiming
-"""What a cluster can be made up of."""
+Found = Service | IngressClass | Namespace | NodeAddresses | ServiceRange | IPAddress | Claiming
+"""What a cluster can be made up of; an address is the ClusterIP of another Service."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -163,6 +164,8 @@ def desired(
         namespaces=tuple(each for each in found if isinstance(each, Namespace)),
         node=node,
         nodes=tuple(each for each in found if isinstance(each, NodeAddresses)),
+        service_ranges=tuple(each for each in found if isinstance(each, ServiceRange)),
+        other_cluster_ips=frozenset(each for each in found if isinstance(each, IPAddress)),
     )
     listed = [each.ref.name for each in snapshot.services if each.ref.name in {"blue", "green"}]
     return plan(snapshot, facts, options or config(proxies=listed))

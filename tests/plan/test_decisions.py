@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
 
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.facts import Facts
 from nodeagent.model.objects import (
     AllowedNamespaces,
     ControllerRoute,
@@ -17,12 +17,17 @@ from nodeagent.model.objects import (
     Namespace,
     ObjectRef,
     Service,
+    ServiceRange,
 )
 from tests.cases import cases_of
 from tests.plan import made_up
 from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, redirects
 
 _CASES: dict[str, dict[str, Any]] = cases_of(__file__, "decisions.yaml")
+
+
+def _addresses(texts: Iterable[str]) -> tuple[IPAddress, ...]:
+    return tuple(map(ip_address, texts))
 
 
 def _allowed(said: Any) -> AllowedNamespaces:  # noqa: ANN401 - one word, or a selector's rules
@@ -35,7 +40,8 @@ def _allowed(said: Any) -> AllowedNamespaces:  # noqa: ANN401 - one word, or a s
 _FIELDS: dict[str, Callable[[Any], Any]] = {
     "allowed": _allowed,
     "problems": tuple,
-    "listeners": lambda all_: [made_up.listener(**_fields(each)) for each in all_],
+    "external_ips": _addresses,
+    "listeners": lambda all_: [made_up.listener(**_read(each, _FIELDS)) for each in all_],
     **dict.fromkeys(("to", "declined"), lambda parents: [made_up.parent(**each) for each in parents]),
     "points": lambda points: tuple(
         made_up.point(**each) if isinstance(each, dict) else made_up.point(each) for each in points
@@ -50,13 +56,19 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
     "port_holders": lambda held: {endpoint(text): user for text, user in held.items()},
     "addresses": lambda texts: tuple(map(made_up.interface_address, texts)),
     "short_circuited": lambda texts: frozenset(map(ip_address, texts)),
+    "api_servers": lambda texts: frozenset(map(endpoint, texts)),
     "api_server_names": frozenset,
-    "takes_wildcards": bool,
+    "source_addresses": _addresses,
+}
+_NODE: dict[str, Callable[[Any], Any]] = {
+    "addresses": _addresses,
+    "external_addresses": _addresses,
+    "pod_cidrs": lambda texts: tuple(map(ip_network, texts)),
 }
 
 
-def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _FIELDS.get(key, lambda value: value)(value) for key, value in given.items()}
+def _read(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return {key: readers.get(key, lambda said: said)(said) for key, said in given.items()}
 
 
 def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: ANN401
@@ -64,6 +76,8 @@ def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: A
     return ControllerRoute(ref, controller="traefik.io/ingress-controller", hosts=hosts, **fields)
 
 
+_LATER = {"local_only", "gateway_namespace", "external_ips"}
+"""Fields of a Service that its builder leaves out."""
 _BUILDERS: Mapping[str, Callable[..., Any]] = {
     "services": made_up.service,
     "claims": made_up.ingress,
@@ -73,14 +87,16 @@ _BUILDERS: Mapping[str, Callable[..., Any]] = {
     "listener_sets": made_up.listener_set,
     "routes": made_up.route,
     "controller_routes": _controller_route,
+    "service_ranges": lambda text: ServiceRange("kubernetes", (ip_network(text),)),
+    "cluster_ips_of_others": ip_address,
 }
 
 
 def _made(build: Callable[..., Any], given: str | Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it builds
     if isinstance(given, str):
         return build(given)
-    fields = _fields(given)
-    later = {key: fields.pop(key) for key in ("local_only", "gateway_namespace") if key in fields}
+    fields = _read(given, _FIELDS)
+    later = {key: fields.pop(key) for key in _LATER & fields.keys()}
     made = build(*fields.pop("hosts", ()), *fields.pop("listeners", ()), **fields)
     return replace(made, **later) if later else made
 
@@ -91,12 +107,12 @@ def _planned(case: Mapping[str, Any]) -> Desired:
         for kind, build in _BUILDERS.items()
         for each in case.get(kind, ["blue"] if kind == "services" else [])
     ]
-    facts: Facts = replace(FACTS, **{key: _FACTS[key](value) for key, value in case.get("facts", {}).items()})
+    facts = replace(FACTS, **_read(case.get("facts", {}), _FACTS))
     names = [one.ref.name for one in found if isinstance(one, Service) and one.ref.name in {"blue", "green"}]
     options = config(
         case.get("config", ""), proxies=case.get("proxies", names), balancers=case.get("balancers", "")
     )
-    own: dict[str, Any] = {key: tuple(map(ip_address, value)) for key, value in case.get("node", {}).items()}
+    own = _read(case.get("node", {}), _NODE)
     return desired(*found, node=replace(NODE, **own), facts=facts, options=options)
 
 
@@ -114,13 +130,14 @@ def test_what_is_decided(case: str) -> None:
     relays = {at: each.load_balancer.name for each in planned.load_balancers for at in each.relay_addresses}
     decided = {each.load_balancer.name: f"{each.status} {each.code}" for each in planned.load_balancers}
     decided |= {each.name: f"{each.status} {each.code}" for each in planned.names}
-    (text, said) = ("\n".join(_texts(planned)), right.get("said_once", ()))
+    text, said = "\n".join(_texts(planned)), right.get("said_once", ())
     found = {
         "decided": {name: decided.get(name) for name in right.get("decided", ())},
         "hosts": sorted({f"{relays[line.address]} {line.name}" for line in planned.hosts}),
         "redirects": [*redirects(planned)],
         "listeners": [f"{each.bind.port} {each.proxy or 'plain'}" for each in planned.listeners],
         "families": sorted({each.bind.address.version for each in planned.listeners}),
+        "guarded": [*map(str, planned.dnat.guarded)],
         "remarks": [*planned.remarks],
         "says": [word for word in right.get("says", ()) if word in text],
         "said_once": [word for word in said if [word in each for each in planned.remarks] == [True]],

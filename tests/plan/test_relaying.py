@@ -1,25 +1,21 @@
 from dataclasses import replace
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import ip_address
 
 import pytest
 
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DecisionStatus
-from nodeagent.model.facts import Facts, InterfaceAddress
-from nodeagent.model.objects import Node, ServiceRange, Snapshot
+from nodeagent.model.facts import InterfaceAddress
+from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
-from nodeagent.plan.planner import plan
 from tests.plan.made_up import (
     FACTS,
     NODE,
     config,
     desired,
     endpoint,
-    ingress,
-    of_name,
     of_service,
     point,
-    redirects,
     relay_of,
     service,
 )
@@ -37,30 +33,6 @@ _NODE_PORTS = """
 def test_the_ports_of_a_nodes_programs_are_these() -> None:
     """Written twice: by program with its source there, in order here."""
     assert sorted(NODE_PORTS) == [int(port) for port in _NODE_PORTS.split()]
-
-
-@pytest.mark.parametrize(
-    ("network", "what"),
-    [
-        ("10.96.0.0/16", "ClusterIPs of Services"),
-        ("10.97.0.0/16", "ClusterIPs of Services"),
-        ("10.244.1.0/29", "pods"),
-        ("198.51.100.0/24", "this node's own address"),
-        ("203.0.113.0/24", "the API server"),
-    ],
-)
-def test_a_relay_range_in_which_the_cluster_or_the_node_lives_is_refused(network: str, what: str) -> None:
-    """The guard would keep the node off the network, off its Services or off its pods."""
-    cluster = Snapshot(
-        services=(service(),),
-        node=Node("node1", (ip_network("10.244.1.0/24"),), (ip_address("198.51.100.7"),)),
-        service_ranges=(ServiceRange("kubernetes", (ip_network("10.97.0.0/16"),)),),
-    )
-    facts = replace(FACTS, api_servers=frozenset({endpoint("203.0.113.9:6443")}))
-    planned = plan(cluster, facts, config(f"relay: {{ipv4: {network}}}"))
-    (decision,) = planned.load_balancers
-    assert (decision.code, bool(planned.dnat)) == ("AddressInUse", False)
-    assert f"relay.ipv4, {network}, has {what}" in decision.reason
 
 
 def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
@@ -99,24 +71,6 @@ def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
     assert [each.node_address for each in nameless.listeners] == [None]
 
 
-@pytest.mark.parametrize("whose", ["of a load balancer", "of another Service", "in a Service range"])
-def test_a_known_cluster_ip_is_never_redirected_whatever_the_port(whose: str) -> None:
-    """Not for a listed Service either, and not on a port that the other Service does not have."""
-    dns = ip_address("10.96.0.10")
-    snapshot = Snapshot(
-        services=(
-            service(ips=("192.0.2.1", str(dns)), ports=("80", "443", "8443")),
-            *([service("red", ips=(), cluster_ips=(str(dns),))] if whose == "of a load balancer" else []),
-        ),
-        other_cluster_ips=frozenset([dns] if whose == "of another Service" else []),
-        service_ranges=(ServiceRange("x", (ip_network("10.96.0.0/16"),)),) if "range" in whose else (),
-        node=NODE,
-    )
-    planned = plan(snapshot, FACTS, config())
-    assert set(redirects(planned)) == {"192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
-    assert any(remark.startswith("10.96.0.10: not redirected: ") for remark in of_service(planned).remarks)
-
-
 def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
     """Each is kept for each load balancer and hostname, in the memory of every agent."""
     huge = service(
@@ -152,22 +106,6 @@ def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     assert not planned.dnat.redirects
 
 
-@pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
-def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
-    """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""
-    facts = replace(
-        FACTS,
-        addresses=(InterfaceAddress(ip_address("198.51.100.2"), 24, "eth1"),),
-        api_servers=frozenset({endpoint("192.0.2.5:6443")}),
-    )
-    ips = tuple(map(ip_address, (own, "203.0.113.7")))
-    planned = desired(replace(service(ports=("443",)), external_ips=ips), facts=facts)
-    assert set(redirects(planned)) == {"192.0.2.1:443", "203.0.113.7:443"}
-    (remark,) = of_service(planned).remarks
-    assert remark.startswith(f"{own}: ")
-    assert "not redirected" in remark
-
-
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
 DOUBTFUL = {endpoint("192.0.2.1:443")}
 
@@ -186,57 +124,3 @@ def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:
     unlisted = service("red", points=(point("192.0.2.3", mode="Proxy"),))
     snapshot = Snapshot(services=(mixed, unlisted, service("green")))
     assert doubtful_endpoints(snapshot, config()) == DOUBTFUL
-
-
-FOUR, SIX = "198.51.100.11/24 eth0", "2001:db8:5::11/64 eth0"
-ALWAYS = ("127.0.0.1/8 lo", "::1/128 lo", "fe80::1/64 eth0", "169.254.20.10/32 nodelocaldns")
-DUAL = service(ips=("192.0.2.1", "2001:db8::1"), ports=("443", "80"))
-BARE = replace(NODE, addresses=(), pod_cidrs=())
-SYSCTL = "sysctl net.ipv6.conf.default.disable_ipv6"
-
-
-def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
-    """Facts of a node with these addresses, in addition to those that every node has."""
-    standing = []
-    for text in (*ALWAYS, *addresses):
-        address, interface = text.split()
-        parsed = ip_interface(address)
-        standing.append(InterfaceAddress(parsed.ip, parsed.network.prefixlen, interface))
-    return replace(FACTS, addresses=tuple(standing), source_addresses=(), ipv6_off=ipv6_off)
-
-
-OURS = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)
-ELEVEN = ip_address("2001:db8:5::11")
-ON_FOUR = on_a_node(FOUR)
-
-
-@pytest.mark.parametrize(
-    ("facts", "node", "families"),
-    [
-        # It is there because the family was relayed yesterday.
-        (replace(ON_FOUR, addresses=(*ON_FOUR.addresses, OURS)), BARE, {4}),
-        (on_a_node(FOUR, ipv6_off=SYSCTL), replace(BARE, addresses=(ELEVEN,)), {4}),
-        (ON_FOUR, replace(BARE, addresses=(ELEVEN,)), {4, 6}),
-        (ON_FOUR, replace(BARE, pod_cidrs=(ip_network("fd00:10:244:1::/64"),)), {4, 6}),
-        (replace(ON_FOUR, source_addresses=(ELEVEN,)), BARE, {4, 6}),
-        # As without the right to list addresses.
-        (replace(FACTS, addresses=(), source_addresses=()), BARE, {4, 6}),
-    ],
-    ids=["relay address", "switched off", "Node object", "its pods", "its connections", "nothing known"],
-)
-def test_which_signs_of_a_family_count(facts: Facts, node: Node, families: set[int]) -> None:
-    """A node whose pods alone have IPv6, say; IPv6 switched off counts more than the cluster's record."""
-    assert set(relay_of(desired(DUAL, facts=facts, node=node))) == families
-
-
-def test_a_port_taken_in_one_family_is_relayed_in_the_other() -> None:
-    """As nginx's sockets on :: are for IPv6 alone. Names carry every port, so they get no line."""
-    facts = replace(on_a_node(FOUR, SIX), port_holders={endpoint("[::]:443"): 33})
-    planned = desired(DUAL, ingress("www.example.com"), facts=facts, node=BARE)
-    assert "192.0.2.1:443" in redirects(planned)
-    assert "[2001:db8::1]:443" not in redirects(planned)
-    assert "[2001:db8::1]:80" in redirects(planned)
-    (remark,) = of_service(planned).remarks
-    assert all(word in remark for word in ("[2001:db8::1]:443: ", "user 33"))
-    assert planned.hosts == ()
-    assert of_name(planned, "www.example.com").code == "PartlyRelayed"
