@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_urlsafe
 
-from tests.acceptance.place import PATIENCE, ClusterPlace, Said, Setting
+from tests.acceptance.place import PATIENCE, ClusterPlace, Said
+from tests.endtoend.trying import NAMED
 from tests.testbed.addresses import SITE, Address
 from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.http import CurlResult
@@ -38,7 +39,7 @@ def look(place: ClusterPlace, node: str) -> Remains:
     return Remains(hosts, traces)
 
 
-URLS = (f"http://{SITE}/", f"https://{SITE}/")
+URLS = NAMED[:2]
 _CUT = "the connection cut for want of the PROXY line"
 _LONGEST_SECONDS = 1800
 _REQUESTS = Path(__file__).with_name("requests.sh").read_text("utf-8")
@@ -56,7 +57,6 @@ class Scene:
 
 
 def nothing_stands(scene: Scene) -> None:
-    """No node has a trace of nodeagent; what its hosts file is like is kept for the end."""
     for node in scene.place.nodes:
         found = look(scene.place, node)
         if found.traces:
@@ -107,7 +107,6 @@ def pulls_succeed(scene: Scene) -> None:
 
 
 def self_check_succeeds(scene: Scene) -> None:
-    """A pod does what cert-manager does before it asks the ACME server: read the token's key."""
     for node in scene.place.nodes:
         token = token_urlsafe(16)
         answer, _ = scene.place.curl(node, f"http://{SITE}{CHALLENGE}{token}", pod=True)
@@ -154,7 +153,6 @@ def _requests(scene: Scene, node: str) -> Iterator[Future[Said]]:
 
 
 def uninstall(scene: Scene) -> None:
-    """Nothing of nodeagent is left on any node, and the hosts file is what it was."""
     scene.place.uninstall()
     for node in scene.place.nodes:
         left = look(scene.place, node)
@@ -194,7 +192,6 @@ def _who(node: str, *, pod: bool) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Play the steps where the command line says; returns the exit code."""
     options = _parser().parse_args(args)
     screen = Screen(len(STEPS))
     left = "what was installed is left as it stands: python -m tests.acceptance uninstalls it when it begins"
@@ -202,7 +199,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
-    place = ClusterPlace(Setting(**{one.name: getattr(options, one.name) for one in fields(Setting)}))
+    place = ClusterPlace(options)
     if place.uninstall_what_stands():
         screen.note("nodeagent stood here already: it was uninstalled first")
     play(STEPS, Scene(place, screen, options.pause), screen)

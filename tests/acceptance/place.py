@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,14 +27,7 @@ PATIENCE: Final = int(os.environ.get("PATIENCE", "1"))
 _TIMED_OUT = 124
 _IN = "--namespace=default"
 _PARTED = "\n--- stderr ---\n"
-# Standard output and standard error apart: a container's log has them mixed. The kubelet reads this file, up
-# to 4 KiB.
-_RUN = f"""
-"$@" >/tmp/stdout 2>/tmp/stderr
-code=$?
-{{ cat /tmp/stdout; printf %s '{_PARTED}'; cat /tmp/stderr; }} >/dev/termination-log
-exit "$code"
-"""
+_RUN = Path(__file__).with_name("in_pod.sh").read_text("utf-8")
 _NOT_PULLED = {"ErrImagePull", "ImagePullBackOff"}
 _ROLLOUT_SECONDS = 300
 # The pods' terminationGracePeriodSeconds, and a minute.
@@ -50,26 +44,15 @@ class Said:
     address: Address
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Which cluster, and what is tried on it: the options of `python -m tests.acceptance cluster`."""
-
-    kubeconfig: Path
-    node_command: str
-    nodes: Sequence[str]
-    load_balancer: Address
-    image: str
-    pod_image: str
-    kustomization: Path
-    upgrade_to: str
-
-
 class ClusterPlace:
     """A cluster whose nodes have the same names in the API and for the command that leads to them."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Namespace) -> None:
+        """Take the options of `python -m tests.acceptance cluster`."""
         self._setting = setting
-        self.nodes, self.load_balancer, self.image = setting.nodes, setting.load_balancer, setting.image
+        self.nodes: Sequence[str] = setting.nodes
+        self.load_balancer: Address = setting.load_balancer
+        self.image: str = setting.image
 
     def on_node(self, node: str, command: Sequence[str], *, seconds: float = 30.0) -> Said:
         done = run_on_node(self._setting.node_command, node, command, seconds)
@@ -90,10 +73,7 @@ class ClusterPlace:
     def curl(
         self, node: str, url: str, *, pod: bool = False, resolve: Address | None = None
     ) -> tuple[CurlResult, Address]:
-        """Ask for a page on a node or in a pod of it; returns the answer and the address of who asked.
-
-        With `resolve`, the name is not looked up. A failed request is an answer, too.
-        """
+        """Ask for a page on a node or in a pod of it; returns the answer and the address of who asked."""
         command = curl_command([(url, resolving(url, resolve))], 10.0 * PATIENCE)
         said = (self.in_pod if pod else self.on_node)(node, command)
         answers = curl_results(said.done.stdout)
@@ -121,7 +101,6 @@ class ClusterPlace:
         self._await_rollout()
 
     def uninstall(self) -> None:
-        """Delete in the order of docs/install.md: the agents need their rights until they have ended."""
         if not self.uninstall_what_stands():
             raise WorldError("nothing of nodeagent was there to be deleted")
 

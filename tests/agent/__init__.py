@@ -1,1 +1,0 @@
-"""The daemon: its loop, its triggers, what it reports about itself."""

@@ -27,19 +27,16 @@ def name(  # noqa: PLR0913 - each test names the one or two that matter to it
     reason: str = "because",
     stable: str = "",
 ) -> NameDecision:
-    """A decision about a name."""
     ingress = ObjectRef("Ingress", namespace, "site")
     return NameDecision(text, ingress, BLUE, Conclusion(status, code, reason, stable))
 
 
 def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
-    """What HAProxy reports about one listener's server."""
     bind = Endpoint(ip_address("169.254.66.7"), port)
     return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 7, 3)
 
 
 def new_metrics() -> AgentMetrics:
-    """Those of an agent that has just started."""
     return AgentMetrics(Status(PARTS))
 
 

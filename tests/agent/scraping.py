@@ -1,5 +1,3 @@
-"""A scrape as Prometheus reads it."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,7 +24,6 @@ class Scrape:
     families: Mapping[str, Family]
 
     def value(self, sample: str, **labels: str) -> float | None:
-        """One series' value; None if there is no such series."""
         found = [
             value
             for family in self.families.values()

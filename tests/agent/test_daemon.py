@@ -44,26 +44,19 @@ class Node:
         self.config = folder / "nodeagent.yaml"
         self.configure()
         self.connection = connect(api.write_kubeconfig(folder / "kubeconfig"))
-        self.agent = self._agent()
+        self.agent = self.new_agent()
         self._ended = False
 
-    def _agent(self, *, adopt: bool = False) -> Agent:
+    def new_agent(self, *, adopt: bool = False) -> Agent:
         own = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
         settings = AgentSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
         return Agent(settings, read_config(self.config), self.connection)
 
-    def another(self) -> Agent:
-        """Start one more, as an administrator may."""
-        second = self._agent()
-        second.start()
-        return second
-
     def restart(self, *, adopt: bool = False) -> None:
-        """Replace the agent by a new one."""
         self.api.store.apply(objects.daemon_set("nodeagent", "nodeagent"))
         self.end()
         self._ended = False
-        self.agent = self._agent(adopt=adopt)
+        self.agent = self.new_agent(adopt=adopt)
         self.agent.start()
 
     def configure(self, hosts: str = "", load_balancers: str = _LISTED) -> None:
@@ -76,7 +69,6 @@ class Node:
         )
 
     def turn(self) -> None:
-        """Make a turn that does not wait."""
         self.agent.wake_up.wake()
         self.agent.turn()
 
@@ -90,30 +82,24 @@ class Node:
         wait_until(held, what, every=0.02)
 
     def has(self, *names: str) -> Callable[[], bool]:
-        """Whether the hosts file has exactly these names at the relay."""
         return lambda: self.names() == set(names)
 
     def names(self) -> set[str]:
-        """The hosts file's names at the relay."""
         lines = [line.split() for line in self.hosts.read_text().splitlines()]
         return {
             name for line in lines if line[:1] == [_RELAY] for name in line[1:] if not name.startswith("#")
         }
 
     def add(self, name: str, *hosts: str) -> None:
-        """Create an Ingress, or change it."""
         self.api.store.apply(objects.ingress(name, hosts=hosts, addresses=[_LB]))
 
     def page(self, path: str) -> str:
-        """A page of the agent."""
         return get(self.agent.service.bound, path, headers="Host: localhost\r\n").body
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """A metric as it is scraped."""
         return read(self.page("/metrics").encode()).value(name, **labels)
 
     def await_in_file(self, text: str) -> None:
-        """Wait until the status file says so."""
         path = status_path(self.folder / "run")
         wait_until(lambda: text in path.read_text(), f"{text} in the status file")
 
@@ -192,7 +178,8 @@ def test_many_events_are_few_passes(node: Node) -> None:
 
 
 def test_a_second_agent_waits_and_says_for_whom(node: Node) -> None:
-    second = node.another()
+    second = node.new_agent()
+    second.start()
     try:
         second.turn()
         page = get(second.service.bound, "/readyz", headers="Host: localhost\r\n").body
@@ -422,6 +409,6 @@ def test_what_could_not_be_read_yet_takes_nothing_away(node: Node, monkeypatch: 
     node.turn_until(lambda: "b.example.test" in node.names(), "a new name")
     assert node.names() == {"site.example.test", "b.example.test", "route.example.test"}
     remarks = " ".join(node.agent._status.desired.remarks)  # noqa: SLF001
-    assert "nothing is removed until these kinds were read: ingressroutes.traefik.io" in remarks
+    assert "ingressroutes.traefik.io" in remarks
     node.api.faults.remove(down)
     node.turn_until(node.has("b.example.test", "route.example.test"), "what is read to count")

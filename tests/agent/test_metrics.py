@@ -1,5 +1,3 @@
-"""What a scrape shows after something happened."""
-
 import time
 
 from nodeagent import __version__
@@ -29,22 +27,15 @@ def scrape(metrics: AgentMetrics) -> Scrape:
     return read(metrics.exposition())
 
 
-def test_series_with_known_labels_are_0_before_anything_happened() -> None:
+def test_series_with_known_labels_are_0_before_anything_happened_and_no_others_come() -> None:
     """Otherwise a rate would miss the first event."""
-    families = scrape(new_metrics()).families
-    assert {
-        metric for metric, family in families.items() if not family.samples
-    } == OF_DECISIONS_THE_API_AND_THE_RELAY
+    families, later = scrape(new_metrics()).families, scrape(everything()).families
+    empty = {metric for metric, family in families.items() if not family.samples}
+    assert empty == OF_DECISIONS_THE_API_AND_THE_RELAY
     for metric, family in families.items():
         if not metric.startswith(("process_", "nodeagent_build_info")):
             assert set(family.samples.values()) <= {0}
-
-
-def test_events_add_no_series_but_those_of_decisions_the_api_and_the_relay() -> None:
-    """All other label sets are known from the start."""
-    before = {key for family in scrape(new_metrics()).families.values() for key in family.samples}
-    after = {key for family in scrape(everything()).families.values() for key in family.samples}
-
+    before, after = ({key for one in each.values() for key in one.samples} for each in (families, later))
     assert before < after
     assert {sample for sample, _ in after - before} == OF_DECISIONS_THE_API_AND_THE_RELAY
 
@@ -123,14 +114,12 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
 def test_of_a_relay_that_does_not_answer_and_of_none_nothing_is_known() -> None:
     """Not reported is not the same as down; with relay.kind: service an alert on HAProxy must not fire."""
     metrics = everything()
-    metrics.statistics = lambda: Unreachable("/run/nodeagent/relay.sock", Silence.REFUSED)
-    found = scrape(metrics)
-    assert found.value("nodeagent_relay_up") == 0
-    assert found.families["nodeagent_relay_upstream_up"].samples == {}
-    metrics.statistics = None
-    found = scrape(metrics)
-    assert found.families["nodeagent_relay_up"].samples == {}
-    assert found.families["nodeagent_relay_upstream_up"].samples == {}
+    silent = Unreachable("/run/nodeagent/relay.sock", Silence.REFUSED)
+    for statistics, up in ((lambda: silent, 0), (None, None)):
+        metrics.statistics = statistics
+        found = scrape(metrics)
+        assert found.value("nodeagent_relay_up") == up
+        assert found.families["nodeagent_relay_upstream_up"].samples == {}
 
 
 def test_the_process_and_the_build_are_reported() -> None:

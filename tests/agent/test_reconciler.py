@@ -1,104 +1,34 @@
 """What a pass leaves alone and for how long, and what counts as a repair."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.wake_up import Pace
-from nodeagent.components.component import COMPONENTS, Component
+from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath, DnsName
 from nodeagent.config.options import Config, HostsOptions, LoadBalancerOptions, ProxyService, RelayOptions
-from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, HostsLine
-from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
+from nodeagent.model.desired import DecisionStatus, Desired, HostsLine
+from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.balancers.capacity import allocate
 from nodeagent.plan.planner import Planner
 from nodeagent.sources import node
 from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.node import KubeProxy, read_facts, with_hosts_file
+from tests.components.fake import Lines, Part
 from tests.plan.made_up import point, service
 
 _ADDRESS = "203.0.113.10"
 _FACTS = Facts("node1")
 _LINES = (HostsLine(ip_address("169.254.66.7"), "site.example.test"),)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The state of a component that is a tuple of lines, and the difference from another."""
-
-    lines: object = ()
-    after: object = ()
-    notes: tuple[str, ...] = ()
-    unreadable = text = how = problem = ""
-    displaced = False
-    repairs = True
-    # What the planner and the table ask of the states.
-    user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
-    own_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
-    ours = addresses = listeners = ()
-    leftover = None
-    rules = DnatRules()
-
-    def __bool__(self) -> bool:
-        return self.lines != self.after
-
-    def __str__(self) -> str:
-        return f"wrote {self.after}" if self else ""
-
-
-class Part(Component[Lines, Lines]):
-    """A component in memory. What other programs do to it rings, as the kernel's notifications do."""
-
-    def __init__(self, part: Callable[[Desired], object]) -> None:
-        self.part = part
-        self.lines: object = ()
-        self.failure = ""
-        self.applied = 0
-        self.reads = 0
-        self._rung = ""
-        # What the facts ask of the relay.
-        self.port_holders = Mock(return_value={})
-
-    def read(self) -> Lines:
-        """See `component.Component`."""
-        self.reads += 1
-        return Lines(self.lines)
-
-    def diff(self, actual: Lines, desired: Desired, *, keep: bool = False) -> Lines:  # noqa: ARG002
-        """See `component.Component`."""
-        return Lines(actual.lines, self.part(desired))
-
-    def apply(self, diff: Lines) -> str:
-        """See `component.Component`."""
-        self.applied += 1
-        if self.failure:
-            raise ApplyError(self.failure)
-        self.lines = diff.after
-        return ""
-
-    def revert(self, lines: object = ("another program's",)) -> None:
-        """Change it, as another program does."""
-        self.lines = lines
-        self._rung = "it was written"
-
-    def watch(self) -> Mock:
-        """See `component.Component`."""
-
-        def drain() -> str:
-            rung, self._rung = self._rung, ""
-            return rung
-
-        return Mock(seconds=600.0, fileno=lambda: -1, drain=drain)
 
 
 class Passes:
@@ -129,14 +59,12 @@ class Passes:
         self.reconciler.start_watching()
 
     def make(self, after: float = 0.0, snapshot: Snapshot = Snapshot()) -> NodePass:  # noqa: B008 - frozen
-        """One pass, so many seconds later."""
         self.now += after
         return self.reconciler.reconcile(snapshot)
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
-    """A reconciler that has made its first pass."""
     made = Passes(monkeypatch)
     result = made.make()
     assert [component for component, _ in result.changes] == ["hosts"]
@@ -276,7 +204,6 @@ def test_an_address_that_the_api_servers_publish_is_not_redirected(monkeypatch: 
 
 
 def _on_disk(folder: Path, relay: RelayOptions) -> tuple[Config, ActualState]:
-    """Return a node with a hosts file of its own."""
     (folder / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
     config = Config(relay=relay, hosts=HostsOptions(file=AbsolutePath(folder / "hosts")))
     return config, ActualState(build_components(config, adopt=False))

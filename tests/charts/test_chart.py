@@ -78,7 +78,6 @@ def test_everything_has_least_privilege_and_means_something(name: str, namespace
 
 
 def _at(objects: list[Object], where: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """What is in an object (KIND/NAME) at a path, as cases.yaml has both."""
     kind, _, name = where.partition("/")
     found: Any = the(objects, kind, name)
     if path.startswith(("pod.", "container.")):

@@ -1,7 +1,6 @@
 """Helm itself uninstalls a release from the simulated API: nodes and CoreDNS are cleaned up first.
 
-The objects in the API decide who may do what, at each moment. The test takes the part of the controllers: it
-runs the Job's command, lets the workloads' pods end, and completes the Job.
+The test takes the part of the controllers: it runs the Job's command, lets pods end, and completes the Job.
 """
 
 import subprocess
@@ -107,7 +106,6 @@ class Cluster:
         self.api.store.patch(plural, name, NAMESPACE, {"metadata": {"finalizers": None}})
 
     def finish_job(self, condition: str) -> None:
-        """Set the Job's condition, as its controller does."""
         status = {"conditions": [{"type": condition, "status": "True"}]}
         self.api.store.patch("jobs", "nodeagent-uninstall", NAMESPACE, {"status": status})
 

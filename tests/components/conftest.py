@@ -1,5 +1,3 @@
-"""A namespace without anything in it."""
-
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -10,6 +8,5 @@ from tests.components.dnat.network import Namespace
 
 @pytest.fixture
 def node(as_root: None) -> Iterator[Namespace]:
-    """A bare namespace that the test's thread is in."""
     with closing(Namespace()) as namespace, namespace.inside():
         yield namespace

@@ -11,24 +11,20 @@ from tests.testbed.waiting import wait_until
 
 
 def add(component: Component[StateT, DiffT], desired: Desired) -> Applied:
-    """Add and keep the rest, as the first part of a pass does."""
     return CachedState(component).apply(desired, keep=True)
 
 
 def remove(component: Component[StateT, DiffT], desired: Desired) -> Applied:
-    """Do the rest."""
     return CachedState(component).apply(desired)
 
 
 def converge(component: Component[StateT, DiffT], desired: Desired) -> str:
-    """Apply both; return what was not applied and why."""
     added, removed = add(component, desired), remove(component, desired)
     return added.failure or removed.failure
 
 
 @contextmanager
 def watching(component: Component[StateT, DiffT]) -> Iterator[CachedState[StateT, DiffT]]:
-    """Keep the component's state and watch it during the block."""
     cached = CachedState(component)
     cached.start_watching()
     assert cached.notice() == "found by a first look"
@@ -50,7 +46,6 @@ def seen(watch: Watch) -> str:
 
 
 def first_said(look: Callable[[], str]) -> str:
-    """Look until something is said; return that."""
     said = [""]
 
     def says() -> bool:

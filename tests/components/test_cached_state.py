@@ -4,157 +4,108 @@ import math
 import subprocess
 from collections.abc import Iterator
 from ipaddress import ip_address
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from nodeagent.components.addresses import AddressDiff, Addresses
 from nodeagent.components.component import Component, DiffT, StateT
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.hosts.component import HostsState
 from nodeagent.components.node import CachedState
 from nodeagent.errors import ApplyError
-from nodeagent.linux.inotify import FileEvents
 from nodeagent.model.desired import Desired
+from tests.clock import Clock
 from tests.components.addresses.node import FOUR, RANGES, SIX, desired, held
-from tests.components.converging import first_said, watching
+from tests.components.converging import watching
 from tests.components.dnat.world import guarded
-from tests.components.hosts.samples import USER, KeptHosts, hosts_file
+from tests.components.fake import Lines, Part
 
 FOREIGN = "169.254.66.9"
 
 
-class _Watched(KeptHosts):
-    """A hosts file whose state is kept, at a time of the test's choosing; counts how often it is read."""
+class _Kept:
+    """The state of a component in memory, at a time of the test's choosing."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.now = 1_000_000.0
-        self.reads = 0
-        self.cached = CachedState(self, lambda: self.now)
-        self.cached.start_watching()
-
-    def read(self) -> HostsState:
-        self.reads += 1
-        return super().read()
+    def __init__(self) -> None:
+        self.part = Part(lambda _: ())
+        self.clock = Clock()
+        self.state = CachedState[Lines, Lines](self.part, self.clock)
+        self.state.start_watching()
 
     def reads_in_passes(self, count: int) -> int:
         """How often it is read in so many passes in which nothing is noticed."""
-        before = self.reads
+        before = self.part.reads
         for _ in range(count):
-            assert self.cached.notice() == ""
-            self.cached.diff(Desired())
-        return self.reads - before
-
-    def next_seen(self) -> str:
-        """What is noticed next; the reader of the kernel's events is another thread."""
-        return first_said(self.cached.notice)
+            assert self.state.notice() == ""
+            self.state.diff(Desired())
+        return self.part.reads - before
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A hosts file."""
-    return hosts_file(tmp_path)
-
-
-@pytest.fixture
-def hosts(path: Path) -> Iterator[_Watched]:
-    """It is not looked at yet."""
-    made = _Watched(path)
+def kept() -> Iterator[_Kept]:
+    made = _Kept()
+    assert made.state.notice() == "found by a first look"
+    made.state.state()
     yield made
-    made.cached.stop_watching()
+    made.state.stop_watching()
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Put another file in its place, which is one event."""
-    new = path.parent.with_name("new")
-    new.write_bytes(content)
-    new.rename(path)
+def test_a_state_is_read_once_and_holds_until_another_program_changes_it(kept: _Kept) -> None:
+    for lines in (("edited",), ()):
+        kept.part.revert(lines)
+        assert kept.state.notice() == "it was written"
+        assert kept.reads_in_passes(3) == 1
+        assert kept.state.state().lines == lines
+    kept.state.stop_watching()
+    assert (kept.state.fileno(), kept.state.due_at()) == (-1, math.inf)
+    assert kept.reads_in_passes(3) == 3, "nothing reports a change"
 
 
-def test_a_state_is_read_once_and_holds_until_another_program_changes_it(path: Path, hosts: _Watched) -> None:
-    assert hosts.cached.notice() == "found by a first look"
-    for content in (USER + b"10.1.1.1 edited\n", USER):
-        _replace(path, content)
-        assert hosts.next_seen() == f"{path} was changed by another program"
-        assert hosts.reads_in_passes(3) == 1
-        assert hosts.cached.state().content == content
-    hosts.cached.stop_watching()
-    assert (hosts.cached.fileno(), hosts.cached.due_at()) == (-1, math.inf)
-    assert hosts.reads_in_passes(3) == 3, "nothing reports a change"
+def test_a_state_holds_for_ten_minutes_at_most(kept: _Kept) -> None:
+    kept.clock.now = kept.state.due_at() - 0.1
+    assert kept.state.notice() == ""
+    kept.clock.now += 0.1
+    assert kept.state.notice() == "found by a regular look"
+    assert kept.reads_in_passes(2) == 1
 
 
-def test_a_state_holds_for_ten_minutes_at_most(hosts: _Watched) -> None:
-    hosts.cached.notice()
-    hosts.cached.state()
-    hosts.now = hosts.cached.due_at() - 0.1
-    assert hosts.cached.notice() == ""
-    hosts.now += 0.1
-    assert hosts.cached.notice() == "found by a regular look"
-    assert hosts.reads_in_passes(2) == 1
-
-
-def test_one_that_can_not_be_read_is_not_looked_at_all_the_time(path: Path, hosts: _Watched) -> None:
-    hosts.cached.notice()
-    link = path.parent.with_name("link")
-    link.symlink_to("other")
-    link.rename(path)
-    hosts.next_seen()
-    with pytest.raises(ApplyError, match="symbolic link"):
-        hosts.cached.state()
-    assert hosts.cached.notice() == ""
-    assert hosts.cached.due_at() == hosts.now + 600
-
-
-def test_what_can_not_be_watched_is_read_in_each_pass_and_every_ten_seconds(
-    path: Path, hosts: _Watched
+def test_one_that_can_not_be_read_is_not_looked_at_all_the_time(
+    kept: _Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = path.parent.rename(path.parent.with_name("away"))
-    for _ in range(2):
-        assert hosts.cached.notice() == "found by a regular look"
-        assert "No such file or directory" in hosts.cached.error
-        assert (hosts.cached.fileno(), hosts.cached.due_at()) == (-1, hosts.now + 10)
-        assert hosts.reads_in_passes(3) == 3
-        hosts.now += 10
-    away.rename(path.parent)
-    assert hosts.cached.notice().startswith("it could not be watched (")
-    assert hosts.cached.error == ""
-    assert hosts.reads_in_passes(3) == 1
-    assert hosts.cached.state().content == USER
+    monkeypatch.setattr(kept.part, "read", Mock(side_effect=ApplyError("a link")))
+    kept.part.revert()
+    assert kept.state.notice()
+    with pytest.raises(ApplyError, match="a link"):
+        kept.state.state()
+    assert kept.state.notice() == ""
+    assert kept.state.due_at() == kept.clock() + 600
 
 
-def test_a_watch_that_is_interrupted_begins_again(path: Path, hosts: _Watched) -> None:
-    """At once, unless it had begun just before."""
-    hosts.cached.notice()
-    hosts.cached.state()
-    hosts.now += 10
-    path.parent.rename(path.parent.with_name("away"))
-    assert hosts.next_seen().startswith("the watch was interrupted: ")
-    assert (error := hosts.cached.error).endswith("No such file or directory")
-    hosts_file(path.parent.parent, b"new\n")
-    assert hosts.cached.due_at() <= hosts.now
-    assert hosts.cached.notice() == f"it could not be watched ({error})"
-    assert hosts.cached.error == ""
-    assert hosts.cached.state().content == b"new\n"
-    path.unlink()
-    assert hosts.next_seen()
-
-
-def test_a_watch_that_fails_for_any_reason_costs_no_more_than_readings(
-    hosts: _Watched, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [FileNotFoundError("an odd message"), KeyError("an odd message")])
+def test_a_watch_that_is_interrupted_begins_again_and_until_then_each_pass_reads(
+    kept: _Kept, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A message that can't be decoded, over and over: it ends neither the agent nor the readings."""
-
-    def drain(_: object) -> str:
-        raise KeyError("an odd message")
-
-    monkeypatch.setattr(FileEvents, "drain", drain)
-    assert hosts.cached.notice() == "found by a first look"
-    assert hosts.cached.notice() == "the watch was interrupted: KeyError: 'an odd message'"
-    assert hosts.cached.notice() == ""
-    assert hosts.cached.due_at() == hosts.now + 10
-    assert hosts.cached.error == "KeyError: 'an odd message'"
-    assert hosts.reads_in_passes(3) == 3
+    """At once, unless it had begun just before: then after ten seconds, as one that can't begin."""
+    broken = Mock(seconds=600.0, fileno=lambda: -1, drain=Mock(side_effect=error))
+    opened = Mock(side_effect=[broken, error, broken, kept.part.watch()])
+    monkeypatch.setattr(kept.part, "watch", opened)
+    kept.state.stop_watching()
+    kept.state.start_watching()
+    assert kept.state.notice() == "found by a first look"
+    for seen in ("the watch was interrupted: ", "found by a regular look"):
+        assert kept.state.notice().startswith(seen)
+        assert "an odd message" in kept.state.error
+        assert (kept.state.fileno(), kept.state.due_at()) == (-1, kept.clock() + 10)
+        assert kept.reads_in_passes(3) == 3
+        kept.clock.now += 10
+    told = kept.state.error
+    assert kept.state.notice() == f"it could not be watched ({told})"
+    assert kept.state.error == ""
+    kept.clock.now += 10
+    assert kept.state.notice() == f"the watch was interrupted: {told}"
+    assert kept.state.due_at() <= kept.clock()
+    assert kept.state.notice() == f"it could not be watched ({told})"
+    assert kept.reads_in_passes(3) == 1
 
 
 @pytest.mark.parametrize(

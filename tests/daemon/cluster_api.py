@@ -18,12 +18,7 @@ WHERE_IT_LISTENS = {"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT
 
 
 class ClusterApi(ApiServer):
-    """An API server that listens in a host's network and knows what the testbed's manifests contain.
-
-    Args:
-        host: Where it listens.
-        directory: For its certificate and the kubeconfig.
-    """
+    """An API server that listens in a host's network and knows what the testbed's manifests contain."""
 
     def __init__(self, host: Host, directory: Path) -> None:
         tls = self_signed(directory, str(LB))
@@ -42,13 +37,9 @@ class ClusterApi(ApiServer):
         self.close()
 
     def give_account(self, node: Host) -> dict[str, str]:
-        """Put a ServiceAccount's files on a node where kubelet mounts them in a pod.
+        """Put a ServiceAccount's files where a kubelet mounts them; returns a pod's variables of the server.
 
-        An agent that finds the API server in this way starts as quickly as in a pod: it does not import the
-        `kubernetes` package, which takes half a second.
-
-        Returns:
-            The variables by which a pod knows the API server's address.
+        An agent that finds it in this way starts as quickly as in a pod: without the `kubernetes` package.
         """
         account = Path(f"/proc/{node.pid}/root/{ACCOUNT.resolve().relative_to('/')}")
         account.mkdir(parents=True, exist_ok=True)
@@ -58,7 +49,6 @@ class ClusterApi(ApiServer):
         return WHERE_IT_LISTENS
 
     def start_listening(self) -> None:
-        """Listen in the host's network."""
         with inside(self._host):
             super().start_listening()
         self._listens = True

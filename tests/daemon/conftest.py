@@ -1,5 +1,3 @@
-"""Fixtures: a world a module; its API and agents on its first node for each test."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +10,6 @@ from tests.testbed.world import World
 
 @pytest.fixture(scope="module")
 def world(as_root: None) -> Iterator[World]:
-    """One world a test module; the shape of kube-proxy's rules makes no difference here."""
     with World(kube_proxy="nftables") as standing:
         for node in standing.nodes:
             # Nothing answers behind the Services that tests make up; kube-proxy refuses such at once, too.
@@ -22,14 +19,12 @@ def world(as_root: None) -> Iterator[World]:
 
 @pytest.fixture
 def api(world: World) -> Iterator[ClusterApi]:
-    """The world's API server, as the manifests describe the world."""
     with ClusterApi(world.lb, world.tmp) as served:
         yield served
 
 
 @pytest.fixture
 def agents(world: World, api: ClusterApi) -> Iterator[Agents]:
-    """Starts agents on node1 for one test, which leaves nothing of them behind."""
     config = write_config(world.tmp / "nodeagent.yaml")
     with Agents(world.node1, api, config) as started:
         yield started

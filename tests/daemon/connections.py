@@ -37,30 +37,17 @@ class OpenConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def check(self) -> None:
-        """Send one more request; it must be answered, to node1."""
-        body = self.ask()
-        assert body.startswith(f"client={NODE1} "), body
-
-    def ask(self) -> str:
-        """Send one more request; returns the page."""
-        self.http.request("GET", "/")
-        return self.http.getresponse().read().decode()
-
-    def close(self) -> None:
-        """Close it."""
         self.http.close()
+
+    def check(self, client: str = f"{NODE1} ") -> None:
+        """Send one more request; it must be answered, to this client."""
+        self.http.request("GET", "/")
+        body = self.http.getresponse().read().decode()
+        assert body.startswith(f"client={client}"), body
 
 
 class SlowDownload:
-    """A layer that a host reads from the registry bit by bit: the server waits for the reader.
-
-    Args:
-        host: Who reads.
-        image: The image whose layer it is; larger than all buffers on the way.
-    """
+    """An image's layer, larger than all buffers on the way, that a host reads bit by bit."""
 
     def __init__(self, host: Host, image: Image) -> None:
         self._image = image
@@ -94,7 +81,6 @@ class SlowDownload:
         assert (self._digest.hexdigest(), self._size) == (self._image.layer.digest, self._image.layer.size)
 
     def close(self) -> None:
-        """Close it, wherever it is."""
         self._connection.close()
 
     def _take(self, size: int) -> bool:
@@ -112,12 +98,10 @@ class NewConnections:
 
     @property
     def answered(self) -> int:
-        """How many got the page."""
         return sum(int(line.split()[1]) for line in self._lines() if line.startswith("answered "))
 
     @property
     def failures(self) -> list[str]:
-        """What became of the others."""
         return [line for line in self._lines() if not line.startswith(("answered ", "late "))]
 
     @property
@@ -127,11 +111,9 @@ class NewConnections:
 
     @property
     def longest_seconds(self) -> float:
-        """The longest time that one took."""
         return max(float(line.split()[3]) for line in self._lines() if line.startswith("answered "))
 
     def await_more(self, more: int) -> None:
-        """Wait until so many more were answered."""
         wanted = self.answered + more
         wait_until(lambda: self.answered >= wanted, f"{more} more connections")
 

@@ -5,12 +5,10 @@ from tests.testbed.namespaces import Host
 
 
 def legacy_rules(node: Host) -> str:
-    """Return the table nat, as iptables-legacy-save prints it."""
     return node.run(["iptables-legacy-save", "-t", "nat"]).stdout
 
 
 def restore_legacy(node: Host, lines: str) -> None:
-    """Restore lines of the table nat, and leave the others."""
     command = ["iptables-legacy-restore", "--wait", "5", "--noflush"]
     node.run(command, stdin=f"*nat\n{lines}COMMIT\n")
 
@@ -22,7 +20,6 @@ def push_down(node: Host) -> None:
 
 
 def is_on_top(node: Host) -> bool:
-    """Say whether nodeagent's jumps come first."""
     lines = legacy_rules(node).splitlines()
     return all(
         next(line for line in lines if line.startswith(f"-A {chain} ")).endswith(f"-j NODEAGENT-{chain}")

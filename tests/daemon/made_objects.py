@@ -25,7 +25,6 @@ MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
 
 
 def ingress(name: str, hosts: Sequence[str], address: str = str(LOAD_BALANCER_IP)) -> Object:
-    """Build an Ingress in the namespace default, behind the load balancer of an address."""
     return objects.ingress(name, hosts=hosts, addresses=[address])
 
 
@@ -58,7 +57,6 @@ def change_cluster(store: Store, dice: random.Random) -> None:
 
 
 def made_address(number: int) -> str:
-    """Return the address of such a Service's load balancer."""
     return f"203.0.113.{100 + number}"
 
 

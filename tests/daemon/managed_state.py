@@ -27,7 +27,6 @@ class ManagedState:
 
 
 def read_managed_state(node: Host) -> ManagedState:
-    """Read all of it."""
     return ManagedState(redirects(node), names(node), relay_addresses(node))
 
 
@@ -48,13 +47,11 @@ def structure(node: Host) -> str:
 
 
 def names(node: Host) -> dict[str, str]:
-    """Return the names of the managed block, each with its address."""
     block = hosts_lines(node.read_hosts())[1]
     return {name: address for address, _, name in (line.partition("\t") for line in block)}
 
 
 def user_lines(node: Host) -> list[str]:
-    """List the hosts file's lines outside of the managed block, in their order."""
     return hosts_lines(node.read_hosts())[0]
 
 
@@ -72,7 +69,6 @@ def metadata_of(node: Host, path: str) -> str:
 
 
 def relay_addresses(node: Host) -> frozenset[str]:
-    """List the node's own addresses in the relay's range."""
     with inside(node):
         done = subprocess.run(["ip", "-json", "address"], capture_output=True, text=True, check=True)
     return frozenset(

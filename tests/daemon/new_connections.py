@@ -1,12 +1,10 @@
 """Makes new connections at an even rate and says what became of them: `new_connections ADDRESS PER_SECOND`.
 
-Each is one request for a page, with a connection of its own, which this end closes first. Otherwise, the
-ingress controllers would keep a TIME_WAIT for each, and kube-proxy's masquerading gives connections random
-source ports: at 400 a second, one in thirty meets an old one whose timestamps are newer, and some of these
-wait for a second.
+This end closes each first. Otherwise, the ingress controllers would keep a TIME_WAIT for each, and
+kube-proxy's masquerading gives connections random source ports: at 400 a second, one in thirty meets an old
+one whose timestamps are newer, and some of these wait for a second. No failure is tried again.
 
-Prints "answered N longest SECONDS" about four times a second, and a line for each that failed or was late. It
-never tries again: a failure is a user's failure.
+Prints "answered N longest SECONDS" about four times a second, and a line for each that failed or was late.
 """
 
 import re
@@ -25,7 +23,6 @@ _WHOLE = re.compile(rb".*?\r\nContent-Length: (\d+)(?=\r).*?\r\n\r\n(.*)", re.DO
 
 
 def main(address: str, per_second: int) -> None:
-    """Go on until killed."""
     answered, longest = 0, 0.0
     begin = reported = time.monotonic()
     number = 0

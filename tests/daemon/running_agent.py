@@ -3,10 +3,11 @@
 import json
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGKILL, SIGTERM
 from typing import Any, Self
 
 from tests.agent.scraping import Scrape, read
@@ -19,8 +20,7 @@ from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.waiting import wait_until
 
-_ROOT = Path(__file__).parents[2]
-_ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2])}
 _PROGRAM = (*PYTHON, "nodeagent")
 _PORT = 9467
 _SECONDS = 30.0
@@ -33,14 +33,7 @@ Line = dict[str, Any]
 
 
 class RunningAgent:
-    """One `nodeagent run`, which begins to start with this object.
-
-    Args:
-        node: Where it runs.
-        variables: By which it finds the API server.
-        config: Its configuration.
-        options: More of its options.
-    """
+    """One `nodeagent run`, which begins to start with this object; `variables` lead it to the API server."""
 
     def __init__(self, node: Host, variables: Mapping[str, str], config: Path, *options: str) -> None:
         self.node = node
@@ -60,8 +53,6 @@ class RunningAgent:
             forked=True,
         )
 
-    # What it says
-
     def lines(self, message: str = "", **fields: object) -> list[Line]:
         """List what it logged so far: lines whose message holds the words and that have these fields."""
         return [
@@ -73,35 +64,29 @@ class RunningAgent:
     def await_line(
         self, message: str, count: int = 1, *, seconds: float = _SECONDS, **fields: object
     ) -> Line:
-        """Wait until it has logged so many such lines; returns the last of them."""
         self.await_that(
             lambda: len(self.lines(message, **fields)) >= count, f"{message!r} {fields}", seconds=seconds
         )
         return self.lines(message, **fields)[-1]
 
     def page(self, path: str) -> tuple[int, str]:
-        """Ask for a page at this agent's own address.
-
-        Raises:
-            ConnectionRefusedError: It does not serve yet.
-        """
+        """Ask for a page; raises ConnectionRefusedError if it does not serve yet."""
+        http = HTTPConnection("localhost")
         with inside(self.node):
-            connection = socket.create_connection(self._listen, timeout=10)
-        with connection:
-            return _answer(connection, path)
+            http.sock = socket.create_connection(self._listen, timeout=10)
+        with closing(http):
+            http.request("GET", path)
+            answer = http.getresponse()
+            return answer.status, answer.read().decode()
 
     def metrics(self) -> Scrape:
-        """Scrape it."""
         return read(self.page("/metrics")[1].encode())
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the value of one series."""
         value = self.metrics().value(name, **labels)
         if value is None:
             raise WorldError(f"no such series: {name} {labels}")
         return value
-
-    # Waiting for it
 
     def await_that(self, condition: Any, what: str, *, seconds: float = _SECONDS) -> None:  # noqa: ANN401 - see wait_until
         """Wait for a condition as long as the agent runs; an error ends with the end of its log."""
@@ -126,39 +111,24 @@ class RunningAgent:
         """Wait until its first sync is applied."""
         self.await_page("/readyz", 200)
 
-    # What is done to it
-
-    def signal(self, number: Signals) -> None:
-        """Send it a signal."""
-        self.process.signal(number)
-
     def stop(self) -> int:
-        """End it by SIGTERM; returns its exit code."""
         return self.process.stop(SIGTERM)
 
     def kill(self) -> None:
-        """End it by SIGKILL, if it still runs."""
         self.process.stop(SIGKILL)
-
-    # Other commands, with the same configuration and the same API
 
     def plan(self, *options: str) -> Answer:
         """Run `nodeagent plan` against the same API: a fresh look by another process."""
         return self._run("plan", *options)
 
-    def in_sync(self) -> bool:
-        """Return whether a fresh plan finds nothing to do."""
-        return self.plan().exit_code == 0
-
-    def await_in_sync(self, *, seconds: float = _SECONDS) -> None:
+    def await_in_sync(self) -> None:
         """Wait until a fresh plan finds nothing to do; an error shows what it found."""
         try:
-            wait_until(self.in_sync, "the node in sync", seconds=seconds)
+            wait_until(lambda: self.plan().exit_code == 0, "the node in sync", seconds=_SECONDS)
         except WorldError as error:
             raise WorldError(f"{error}\n{self.plan()}{log_tail(self.process.log)}") from error
 
     def cleanup(self) -> Answer:
-        """Run `nodeagent cleanup`."""
         return self._run("cleanup")
 
     def _run(self, command: str, *options: str) -> Answer:
@@ -181,13 +151,7 @@ class RunningAgent:
 
 
 class Agents:
-    """Starts agents, and ends them: none of them may have made a mistake, nor anything be left of them.
-
-    Args:
-        node: Where they run.
-        api: Their API server, which they find as in a pod.
-        config: Their configuration.
-    """
+    """Starts agents, and ends them: none of them may have made a mistake, nor anything be left of them."""
 
     def __init__(self, node: Host, api: ClusterApi, config: Path) -> None:
         self.node = node
@@ -217,15 +181,6 @@ class Agents:
         return agent
 
     def start_ready(self, *options: str) -> RunningAgent:
-        """Start one and wait until its first sync is applied."""
         agent = self.start(*options)
         agent.await_ready()
         return agent
-
-
-def _answer(connection: socket.socket, path: str) -> tuple[int, str]:
-    http = HTTPConnection("localhost")
-    http.sock = connection
-    http.request("GET", path)
-    answer = http.getresponse()
-    return answer.status, answer.read().decode()

@@ -1,14 +1,10 @@
 """How an agent ends: the node is left as it is; daemonset/test_rehearsals.py has the uninstallation."""
 
 import time
-from contextlib import closing
 from pathlib import Path
 from signal import SIGTERM
 
-from tests.daemon.connections import OpenConnection, SlowDownload, new_connections
-from tests.daemon.managed_state import hosts_inode, read_managed_state, table
 from tests.daemon.running_agent import Agents, RunningAgent
-from tests.testbed import addresses
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -16,35 +12,6 @@ from tests.testbed.world import World
 _BOUND_SECONDS = 5.0
 _LAYER_MIB = 32
 _RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
-
-
-def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> None:
-    """Not an inode, a rule or a process: neither the end nor the next start writes anything.
-
-    Connections through the relay and new ones don't notice.
-    """
-    node = world.node1
-    agent = agents.start_ready()
-    before = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
-    assert before[0].names
-    with (
-        OpenConnection(world) as kept,
-        closing(SlowDownload(node, world.push_image(_LAYER_MIB))) as download,
-        new_connections(node),
-        new_connections(node, target=addresses.SITE),
-    ):
-        download.check()
-        assert _end(agent) < _BOUND_SECONDS
-        assert agent.lines("Stopping; the node is left as it is")
-        kept.check()
-        download.check()
-        started = agents.start_ready()
-        assert started.lines("Applied a change") == []
-        now = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
-        assert [line.split()[1:] for line in now[3]] == [line.split()[1:] for line in before[3]]
-        assert now[:3] == before[:3]
-        kept.check()
-        download.finish()
 
 
 def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, agents: Agents) -> None:
@@ -69,7 +36,7 @@ def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, ag
 def _end(agent: RunningAgent) -> float:
     """Send SIGTERM; returns the seconds until the end, which must be a good one."""
     began = time.monotonic()
-    agent.signal(SIGTERM)
+    agent.process.signal(SIGTERM)
     assert agent.process.wait(seconds=2 * _BOUND_SECONDS) == 0
     took = time.monotonic() - began
     print(f"ended within {took:.2f} s")

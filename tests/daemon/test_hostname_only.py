@@ -1,8 +1,4 @@
-"""A load balancer that publishes a hostname and no address, which its own targets can't reach.
-
-A real DNS server answers for that hostname, with several addresses and later with others; the node is served
-by its hosts file all the while.
-"""
+"""A load balancer that publishes a hostname and no address, which its own targets can't reach."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -62,7 +58,6 @@ def agent(world: World, api: ClusterApi, agents: Agents) -> Iterator[RunningAgen
 
 
 def claim(name: str, host: str) -> Object:
-    """An Ingress behind the load balancer."""
     return {**ingress(name, [host]), "status": _STATUS}
 
 

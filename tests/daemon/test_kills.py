@@ -149,7 +149,6 @@ def _accepts(node: Host, target: str) -> bool:
 
 
 def _converge(agents: Agents) -> None:
-    """The next start brings the node to what a fresh plan says."""
     agent = agents.start_ready()
     agent.await_in_sync()
     agent.kill()

@@ -27,7 +27,6 @@ _GENERATION = "KUBE-GENERATION"
 
 @pytest.fixture(scope="module")
 def world(as_root: None) -> Iterator[World]:
-    """A world whose kube-proxy writes legacy rules."""
     with World(kube_proxy="iptables-legacy") as standing:
         yield standing
 
@@ -46,7 +45,6 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     kept: list[bool] = []
 
     def restore() -> None:
-        """Restore another mark, and see whether it is there then."""
         mark = f"generation {len(kept)}"
         rule = f'-A {_GENERATION} -m comment --comment "{mark}" -j RETURN'
         restore_legacy(node, f":{_GENERATION} - [0:0]\n{rule}\n")
@@ -74,5 +72,4 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
 
 
 def _entries(node: Host) -> list[str]:
-    """Our own rules in our own chains."""
     return [line for line in legacy_rules(node).splitlines() if line.startswith("-A NODEAGENT")]

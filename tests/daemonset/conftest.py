@@ -1,5 +1,3 @@
-"""Fixtures: the image, a world, and the DaemonSet in it."""
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,14 +12,12 @@ from tests.testbed.world import World
 
 @pytest.fixture(scope="session")
 def image(as_root: None) -> Iterator[ImageRoot]:
-    """The image; built once, also where several processes share the tests."""
     with image_root.built() as built:
         yield built
 
 
 @pytest.fixture(scope="package")
 def world(as_root: None) -> Iterator[World]:
-    """One world for all of them; the shape of kube-proxy's rules makes no difference here."""
     with World(kube_proxy="nftables") as standing:
         yield standing
 
@@ -37,5 +33,4 @@ def deploy(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deploy]:
 
 @pytest.fixture
 def deployment(deploy: Deploy) -> Deployment:
-    """The base."""
     return deploy()

@@ -78,7 +78,7 @@ class Deployment:
         for pod in self._pods:
             pod.remove()
             # Shown with a test that failed.
-            print(*(log_tail(container.process.log) for container in pod.containers.values()))
+            print(log_tail(pod.container.process.log))
         self.api.close()
         # What a test left that ended early, or that is about what stays.
         for node in {self.node, *(pod.node for pod in self._pods)}:
@@ -94,7 +94,7 @@ class Deployment:
         self.api.store.delete("daemonsets", "nodeagent", NAMESPACE)
 
     def pod(self, template: Object | None = None, node: Host | None = None) -> Pod:
-        """Make a pod, not started; of another template, or on another node than node1, if one is given."""
+        """Start a pod; of another template, or on another node than node1, if one is given."""
         pod = Pod(
             node or self.node,
             template or self.template,
@@ -110,26 +110,22 @@ class Deployment:
             },
             variables=WHERE_IT_LISTENS,
         )
+        pod.start()
         self._pods.append(pod)
         return pod
 
-    def relay_pod(self, node: Host | None = None, template: Object | None = None) -> Pod:
-        made = template or pod_template(workload(self._objects, "nodeagent-relay"))
-        pod = self.pod(made, node)
-        pod.start()
+    def relay_pod(self, template: Object | None = None) -> Pod:
+        pod = self.pod(template or pod_template(workload(self._objects, "nodeagent-relay")))
         self.relays.append(pod)
         return pod
 
-    def ready_pod(self, node: Host | None = None) -> Pod:
+    def ready_pod(self) -> Pod:
         """Start an agent's pod, and the relay's if there is none; returns the agent's, with both ready."""
-        node = node or self.node
-        if not any(each.node is node for each in self.relays):
-            self.relay_pod(node)
-        pod = self.pod(node=node)
-        pod.start()
-        pod.await_ready()
-        for relay in self.relays:
-            relay.await_ready()
+        if not self.relays:
+            self.relay_pod()
+        pod = self.pod()
+        for each in (pod, *self.relays):
+            each.await_ready()
         return pod
 
     def _config(self) -> str:

@@ -1,5 +1,3 @@
-"""Each Kubernetes version's published schema, against which objects are validated strictly."""
-
 from functools import cache
 
 import kubernetes_validate
@@ -17,5 +15,4 @@ utils.schema_contents = cache(utils.schema_contents)
 
 
 def validate(found: Object, version: str) -> None:
-    """Raise kubernetes_validate.ValidationError for a field that this version would drop or reject."""
     kubernetes_validate.validate(found, version, strict=True)

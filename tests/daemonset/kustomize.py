@@ -1,8 +1,6 @@
 """Renders the kustomizations in daemonset/: the few features of kustomize that are used there, and no others.
 
-No package of a Debian or Python brings kustomize, and the rendered file must be made and compared everywhere.
-What this does not know is an error, never passed over. Where a `kubectl` with a kustomize of its own is at
-hand, test_manifests.py compares the two, object by object.
+What this does not know is an error. Where there is a `kubectl`, test_manifests.py compares the two.
 
     python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 """

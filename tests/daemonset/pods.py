@@ -1,9 +1,8 @@
 """A pod of the DaemonSet on a node of the testbed, as kubelet and container runtime would make it.
 
-Everything is taken from the pod's spec: users, capabilities, mounts, variables, commands, probes, the way to
-end. A container gets a root of its own, of which only its volumes can be written if it says so; namespaces of
-its own for mounts and processes; and the node's network. A feature that is not known here is an error. Not
-imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor (docs/development.md).
+Everything is taken from the pod's spec; a feature that is not known here is an error. A container gets a root
+and namespaces of its own, and the node's network. Not imitated: seccomp, AppArmor and SELinux profiles, and
+limits of memory and processor (docs/development.md).
 """
 
 import os
@@ -166,7 +165,7 @@ class Container:
 
 
 class Pod:
-    """A pod, as its DaemonSet's template describes it.
+    """A pod of one container, as its DaemonSet's template describes it.
 
     `image` is the image's root and variables, `contents` the files of its ConfigMap and projected volumes, by
     volume, `variables` what the kubelet adds to every container's.
@@ -194,50 +193,33 @@ class Pod:
         self._hosts = self._directory / "etc-hosts"
         self._mounted: list[Path] = []
         self._volumes: dict[str, str] = {}
-        self.containers: dict[str, Container] = {}
-
-    @property
-    def agent(self) -> Container:
-        return self.containers["agent"]
-
-    @property
-    def relay(self) -> Container:
-        return self.containers["relay"]
+        self.container: Container
 
     def start(self) -> None:
         self._directory.mkdir()
         # As the kubelet has it on the node's network: what the node's file says when the pod starts.
         self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
         self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
-        for spec in self.spec["containers"]:
-            self.containers[spec["name"]] = self._container(spec)
+        self.restart()
 
     def await_ready(self) -> None:
-        for container in self.containers.values():
-            for kind in ("startupProbe", "readinessProbe"):
-                if kind in container.spec:
-                    container.await_probe(kind)
+        for kind in ("startupProbe", "readinessProbe"):
+            if kind in self.container.spec:
+                self.container.await_probe(kind)
 
-    def restart(self, name: str) -> Container:
-        """Start a container that has ended: with the same volumes."""
-        spec = next(one for one in self.spec["containers"] if one["name"] == name)
-        self.containers[name] = self._container(spec)
-        return self.containers[name]
+    def restart(self) -> None:
+        """Start the container, or again when it has ended: with the same volumes."""
+        (spec,) = self.spec["containers"]
+        self.container = self._container(spec)
 
     def terminate(self) -> None:
-        """Ask all containers to end, as the kubelet does at once when the pod is deleted."""
-        for container in self.containers.values():
-            if container.running:
-                container.signal(SIGTERM)
-
-    def kill(self) -> None:
-        """Kill what still runs: the end of the grace period, or of the node."""
-        for container in self.containers.values():
-            container.kill()
+        """Ask it to end, as the kubelet does at once when the pod is deleted."""
+        if self.container.running:
+            self.container.signal(SIGTERM)
 
     def remove(self) -> None:
-        """Kill what still runs and take its volumes away; idempotent."""
-        self.kill()
+        """Kill what still runs (the end of the grace period, or of the node), and take its volumes away."""
+        self.container.kill()
         for mounted in reversed(self._mounted):
             self.node.run(["umount", mounted])
         self._mounted.clear()

@@ -8,7 +8,6 @@ from tests.daemon.managed_state import metadata_of, names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.kustomize import Object
 from tests.daemonset.manifests import deployed, workload, workloads
-from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.world import World
 
@@ -30,12 +29,12 @@ def test_each_capability_is_needed(world: World, deployment: Deployment, name: s
     _capabilities(template).remove(capability)
     lacking = name == "nodeagent-relay"
     relay = deployment.relay_pod(template=template if lacking else None)
-    pod = _started(deployment, deployment.template if lacking else template)
-    pod.agent.await_line(_WITHOUT[capability])
+    pod = deployment.pod(None if lacking else template)
+    pod.container.await_line(_WITHOUT[capability])
     if lacking:
-        assert "cannot bind socket (Permission denied) for [169.254.66." in relay.relay.log()
+        assert "cannot bind socket (Permission denied) for [169.254.66." in relay.container.log()
     # Nothing points at a relay that does not answer; the node is as it was without the agent.
-    assert pod.agent.probe("readinessProbe").exit_code != 0
+    assert pod.container.probe("readinessProbe").exit_code != 0
     assert read_managed_state(world.node1).names == {}
     assert read_managed_state(world.node1).redirects == {}
 
@@ -47,18 +46,18 @@ def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> N
     node.run(["chown", "1000:1000", "/etc/hosts"])
     try:
         deployment.relay_pod()
-        pod = _started(deployment, deployment.template)
-        pod.agent.await_line(
+        pod = deployment.pod()
+        pod.container.await_line(
             '"component": "hosts", "reason": "can\'t replace /host/etc/hosts: Operation not perm'
         )
-        assert re.search(r"the agent lacks a capability \(CAP_CHOWN, CAP_FOWNER", pod.agent.log())
+        assert re.search(r"the agent lacks a capability \(CAP_CHOWN, CAP_FOWNER", pod.container.log())
         assert node.read_hosts() == hosts
         assert node.curl(f"https://{SITE}/").ok
         pod.remove()
 
         template = deployment.template
         _capabilities(template).extend(["CHOWN", "FOWNER"])
-        pod = _started(deployment, template)
+        pod = deployment.pod(template)
         pod.await_ready()
         assert SITE in names(node)
         assert metadata_of(node, "/etc/hosts").startswith("644 1000:1000")
@@ -66,14 +65,7 @@ def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> N
         node.run(["chown", "0:0", "/etc/hosts"])
 
 
-def _started(deployment: Deployment, template: Object) -> Pod:
-    pod = deployment.pod(template)
-    pod.start()
-    return pod
-
-
 def _capabilities(template: Object) -> list[str]:
-    """Return the list of what the container of a template adds, to be changed."""
     (spec,) = template["spec"]["containers"]
     added: list[str] = spec["securityContext"]["capabilities"]["add"]
     return added

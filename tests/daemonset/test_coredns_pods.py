@@ -29,12 +29,9 @@ def component(deploy: Deploy) -> Deployment:
 
 
 def _start(component: Deployment, host: Host) -> Container:
-    """Start the controller in the network of one of the testbed's pods."""
     template = component.template
     template["spec"]["hostNetwork"] = True  # its host's: a pod's
-    pod = component.pod(template, host)
-    pod.start()
-    return pod.containers["controller"]
+    return component.pod(template, host).container
 
 
 def test_a_controller_that_is_to_end_while_it_starts_ends(world: World, component: Deployment) -> None:

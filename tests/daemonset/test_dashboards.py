@@ -27,7 +27,6 @@ _KUBE_STATE_METRICS = {
     "kube_deployment_status_replicas_unavailable": {"namespace", "deployment"},
 }
 """Of kubernetes/kube-state-metrics, docs/metrics/workload (all are stable there)."""
-_OURS = "nodeagent_"
 
 
 @cache
@@ -50,15 +49,10 @@ def _page(name: str) -> str:
     return (DAEMONSET.parent / "docs" / name).read_text("utf-8")
 
 
-def _dashboard() -> Object:
-    found: Object = json.loads((_MONITORING / "dashboard.json").read_text("utf-8"))
-    return found
-
-
 def _queries() -> Iterator[tuple[str, str]]:
     for rule in _rules():
         yield rule["alert"], rule["expr"]
-    for panel in _dashboard()["panels"]:
+    for panel in json.loads((_MONITORING / "dashboard.json").read_text("utf-8"))["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"].replace("$node", ".*")
     for block in re.findall(r"```yaml\n(groups:.*?)```", _page("gitops.md"), re.DOTALL):
@@ -78,7 +72,6 @@ def parts(expression: Expr) -> Iterator[Expr]:
 
 
 def selectors(expression: Expr) -> list[tuple[str, set[str]]]:
-    """Return the series that a query asks for, each with the labels by which it selects."""
     return [
         (str(one.name), {str(matcher.name) for matcher in one.matchers.matchers})
         for one in parts(expression)
@@ -148,7 +141,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert [
         name
         for name in families
-        if name.startswith(_OURS) and not shown & {name, f"{name}_bucket", f"{name}_count"}
+        if name.startswith("nodeagent_") and not shown & {name, f"{name}_bucket", f"{name}_count"}
     ] == []
 
 

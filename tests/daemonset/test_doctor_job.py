@@ -34,8 +34,7 @@ def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(world: World, 
     api.store.patch("services", INGRESS_SERVICE.name, INGRESS_SERVICE.namespace, _SENDS_PROXY)
     before, revision = read_state(world.node1), api.store.revision
     job = deployment.pod()
-    job.start()
-    doctor = job.containers["doctor"]
+    doctor = job.container
     assert doctor.wait(seconds=60) == 0
     report = doctor.log()
     assert "Traceback" not in report

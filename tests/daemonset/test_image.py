@@ -36,12 +36,7 @@ for name in found:
 from kubernetes import client, config
 print(len(found))
 """
-# ldd begins the list of each file with its name.
-_LIBRARIES = """
-find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -perm -100 \\) \
-    -exec ldd {} + 2>/dev/null |
-    awk '/^[^\t]/ { file = $0 } /not found/ { print file, $0 } END { exit NR == 0 }'
-"""
+_LIBRARIES = Path(__file__).with_name("libraries.sh").read_text("utf-8")
 
 Once = Callable[..., Answer]
 

@@ -23,7 +23,6 @@ _LEFT = f""":NODEAGENT-LB - [0:0]
 
 @pytest.fixture(scope="module")
 def world(as_root: None) -> Iterator[World]:
-    """A world whose kube-proxy writes legacy rules."""
     with World(kube_proxy="iptables-legacy") as standing:
         yield standing
 
@@ -39,8 +38,8 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, deploy:
     push_down(node)
     wait_until(lambda: is_on_top(node), "our jumps standing on top again")
     # It is logged after the repair.
-    pod.agent.await_line('"message": "Repaired drift", "component": "dnat"')
-    assert '"level": "ERROR"' not in pod.agent.log()
+    pod.container.await_line('"message": "Repaired drift", "component": "dnat"')
+    assert '"level": "ERROR"' not in pod.container.log()
 
 
 def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
@@ -50,8 +49,7 @@ def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
     restore_legacy(world.node1, _LEFT)
     deployment.relay_pod()
     pod = deployment.pod()
-    pod.start()
-    pod.agent.await_line(_NEEDS_RAW)
+    pod.container.await_line(_NEEDS_RAW)
     assert _is_redirected(world.node1)
     assert "inet nodeagent" not in world.node1.run(["nft", "list", "tables"]).stdout
     assert SITE in names(world.node1)

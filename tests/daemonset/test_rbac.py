@@ -110,7 +110,6 @@ def _of_single_requests(connection: Connection) -> Iterator[Right]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask once, and not for 20 seconds."""
     monkeypatch.setattr(single_requests, "GOING_SECONDS", 0.0)
 
 

@@ -2,14 +2,19 @@
 
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.daemon.connections import SlowDownload, new_connections
-from tests.daemon.managed_state import ManagedState, names, read_managed_state, relay_addresses
-from tests.daemonset.deployment import OPTIONS, Deployment
-from tests.daemonset.image_root import ImageRoot
+from tests.daemon.managed_state import (
+    ManagedState,
+    hosts_inode,
+    names,
+    read_managed_state,
+    relay_addresses,
+    table,
+)
+from tests.daemonset.deployment import OPTIONS, Deploy, Deployment
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
 from tests.testbed.namespaces import Host
@@ -47,18 +52,16 @@ def test_rollouts_lose_no_connection_and_no_download(
         began = time.monotonic()
         while rollouts == 0 or (soak and sum(load.answered for load in loads) < _CONNECTIONS_OF_A_SOAK):
             downloads = [SlowDownload(user, image) for user in users for _ in range(_DOWNLOADS)]
-            kept = living_processes(world.node1, "haproxy")
+            before = _standing(world.node1)
             for _ in range(3):
                 pod.terminate()
-                assert pod.agent.wait(seconds=20) == 0
+                assert pod.container.wait(seconds=20) == 0
                 pod.remove()
                 pod = deployment.ready_pod()
                 for download in downloads:
                     download.check()
-            assert '"message": "Applied a change"' not in pod.agent.log()
-            assert [line.split()[0] for line in living_processes(world.node1, "haproxy")] == [
-                line.split()[0] for line in kept
-            ]
+            assert '"message": "Applied a change"' not in pod.container.log()
+            assert _standing(world.node1) == before
             old, new = deployment.relays.pop(), deployment.relay_pod()
             new.await_ready()
             old.terminate()
@@ -66,11 +69,11 @@ def test_rollouts_lose_no_connection_and_no_download(
                 load.await_more(2 * _PER_SECOND)
             for download in downloads:
                 download.check()
-            assert old.relay.running
+            assert old.container.running
             for download in downloads:
                 download.finish()
             # That was within the grace period; nothing was killed.
-            assert old.relay.wait(seconds=60) == 0
+            assert old.container.wait(seconds=60) == 0
             old.remove()
             rollouts += 1
         for load in loads:
@@ -98,17 +101,17 @@ def test_a_new_relay_without_an_agent_is_not_ready_and_takes_nothing_away(
     """A rollout of relays waits for each node's agent."""
     pod = deployment.ready_pod()
     pod.terminate()
-    assert pod.agent.wait(seconds=20) == 0
+    assert pod.container.wait(seconds=20) == 0
     with new_connections(world.node1), new_connections(world.node1, target=SITE) as load:
         new = deployment.relay_pod()
-        new.relay.await_probe("livenessProbe")
+        new.container.await_probe("livenessProbe")
         load.await_more(20)
-        assert new.relay.probe("startupProbe").exit_code != 0
-        pod.restart("agent")
+        assert new.container.probe("startupProbe").exit_code != 0
+        pod.restart()
         new.await_ready()
         old = deployment.relays.pop(0)
         old.terminate()
-        assert old.relay.wait(seconds=20) == 0
+        assert old.container.wait(seconds=20) == 0
         load.await_more(20)
     _check_served(world)
 
@@ -121,7 +124,7 @@ def test_kubectl_delete_takes_the_agents_rights_first_and_leaves_nothing(
     deployment.api.access.allow_only([], "system:serviceaccount:nodeagent:nodeagent")
     for each in (pod, *deployment.relays):
         each.terminate()
-    assert pod.agent.wait(seconds=50) == 0
+    assert pod.container.wait(seconds=50) == 0
     _assert_nothing_leads_to_a_relay(world.node1)
 
 
@@ -138,10 +141,9 @@ def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixt
         seconds = time.monotonic() - began
         assert not request.ok
         deployment.relay_pod()
-        pod = deployment.pod()
         began = time.monotonic()
-        pod.start()
-        pod.agent.process.await_that(
+        pod = deployment.pod()
+        pod.container.process.await_that(
             lambda: node.curl(f"https://{SITE}/", timeout=5).ok,
             "serving the name again",
             seconds=30,
@@ -160,7 +162,7 @@ def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixt
 
 
 def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing(
-    world: World, image: ImageRoot, tmp_path: Path
+    world: World, deploy: Deploy
 ) -> None:
     """Also behind systemd-resolved, whose link and whose stub mean nothing to a container."""
     node = world.node1
@@ -173,20 +175,25 @@ def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing
     resolv_conf.unlink()
     resolv_conf.symlink_to("../run/systemd/resolve/stub-resolv.conf")
     options = {**OPTIONS, "hosts": {"verify": "dns"}}
-    deployment = Deployment(world, image, tmp_path / "deployment", options=options)
     try:
-        with deployment:
-            pod = deployment.ready_pod()
-            pod.agent.await_line("verified: DNS answers 203.0.113.10")
-            wait_until(lambda: SITE in names(node), "the name being written")
-            assert read_state(node).differences(before) != []
-            _uninstall(deployment, pod)
-            node.run(["rm", "-r", "/run/systemd"])
-            node.run(["rmdir", "/run/nodeagent"])
-            assert read_state(node).differences(before) == []
+        deployment = deploy(options=options)
+        pod = deployment.ready_pod()
+        pod.container.await_line("verified: DNS answers 203.0.113.10")
+        wait_until(lambda: SITE in names(node), "the name being written")
+        assert read_state(node).differences(before) != []
+        _uninstall(deployment, pod)
+        node.run(["rm", "-r", "/run/systemd"])
+        node.run(["rmdir", "/run/nodeagent"])
+        assert read_state(node).differences(before) == []
     finally:
         resolv_conf.unlink()
         resolv_conf.write_text(as_found, encoding="ascii")
+
+
+def _standing(node: Host) -> tuple[object, ...]:
+    """What no restart of an agent changes: not an inode, a rule or a process."""
+    processes = [line.split()[0] for line in living_processes(node, "haproxy")]
+    return processes, read_managed_state(node), table(node), hosts_inode(node)
 
 
 def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
@@ -215,17 +222,16 @@ def _check_served(world: World) -> None:
 
 
 def _uninstall(deployment: Deployment, pod: Pod) -> None:
-    """Delete the DaemonSet and let its pod end; nothing of it is left."""
     node = deployment.node
     deployment.delete()
     pod.terminate()
-    assert pod.agent.wait() == 0, pod.agent.log()
+    assert pod.container.wait() == 0, pod.container.log()
     for relay in deployment.relays:
         relay.terminate()
-        assert relay.relay.wait() == 0, relay.relay.log()
+        assert relay.container.wait() == 0, relay.container.log()
         relay.remove()
     pod.remove()
-    assert "Could not clean up a component" not in pod.agent.log()
+    assert "Could not clean up a component" not in pod.container.log()
     _assert_nothing_leads_to_a_relay(node)
     assert living_processes(node, "haproxy") == []
     # The next boot removes what the relay pods left.

@@ -26,7 +26,7 @@ def containers(
     """Those of both pods of a node, ready; work stealing may run some tests later, with others."""
     with Deployment(world, image, tmp_path_factory.mktemp("pods") / "deployment") as deployed:
         pod = deployed.ready_pod()
-        yield {"agent": pod.agent, "relay": deployed.relays[0].relay}
+        yield {"agent": pod.container, "relay": deployed.relays[0].container}
 
 
 def test_it_suffices_to_serve_and_to_repair(world: World, containers: Mapping[str, Container]) -> None:

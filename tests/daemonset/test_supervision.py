@@ -27,21 +27,20 @@ def _kubelet(*pods: Pod) -> Iterator[dict[str, int]]:
 
     At once: the first time a kubelet does so, later it backs off.
     """
-    restarts = {name: 0 for pod in pods for name in pod.containers}
+    restarts = {pod.container.name: 0 for pod in pods}
 
     def keep() -> None:
         for pod in pods:
-            for name, container in [*pod.containers.items()]:
-                if not container.running:
-                    pod.restart(name)
-                    restarts[name] += 1
+            if not pod.container.running:
+                pod.restart()
+                restarts[pod.container.name] += 1
 
     with meanwhile(keep, 0.05):
         yield restarts
 
 
 def _master(pod: Pod) -> int:
-    return next(each for each in children(pod.relay.pid) if _name(each) == "haproxy")
+    return next(each for each in children(pod.container.pid) if _name(each) == "haproxy")
 
 
 def _worker(pod: Pod) -> int:
@@ -53,8 +52,8 @@ def test_each_process_is_killed_and_comes_back(world: World, deployment: Deploym
     agent = deployment.ready_pod()
     (relay,) = deployment.relays
     hurt: Mapping[str, Callable[[], int]] = {
-        "agent": lambda: agent.agent.pid,
-        "relay's process 1": lambda: relay.relay.pid,
+        "agent": lambda: agent.container.pid,
+        "relay's process 1": lambda: relay.container.pid,
         "HAProxy's master": lambda: _master(relay),
         "HAProxy's worker": lambda: _worker(relay),
     }
@@ -72,7 +71,7 @@ def test_each_process_is_killed_and_comes_back(world: World, deployment: Deploym
 def test_one_that_hangs_fails_its_liveness_probe(deployment: Deployment) -> None:
     agent = deployment.ready_pod()
     (relay,) = deployment.relays
-    for container, stopped in ((relay.relay, _worker(relay)), (agent.agent, agent.agent.pid)):
+    for container, stopped in ((relay.container, _worker(relay)), (agent.container, agent.container.pid)):
         assert container.probe("livenessProbe").exit_code == 0
         os.kill(stopped, SIGSTOP)
         assert container.probe("livenessProbe").exit_code != 0
@@ -83,14 +82,10 @@ def test_one_that_hangs_fails_its_liveness_probe(deployment: Deployment) -> None
 @pytest.mark.parametrize("name", ["agent", "relay"])
 def test_a_container_that_is_to_end_while_it_starts_ends(deployment: Deployment, name: str) -> None:
     """The kernel drops one to process 1 that neither blocks nor handles it; the kubelet sends no other."""
+    container = (deployment.relay_pod() if name == "relay" else deployment.pod()).container
     if name == "relay":
-        relay = deployment.relay_pod().relay
-        relay.await_line("Loading success")
-        assert relay.end_early() == 0
-    else:
-        pod = deployment.pod()
-        pod.start()
-        assert pod.agent.end_early() == 0
+        container.await_line("Loading success")
+    assert container.end_early() == 0
 
 
 def test_a_killed_haproxy_is_back_at_once(
@@ -116,7 +111,7 @@ def test_a_killed_haproxy_is_back_at_once(
             # One that does not live for five seconds counts: ten in a row end the container.
             wait_until(partial(_is_older, _master(relay), 5.0), "a life of five seconds", seconds=20)
         assert restarts == {"agent": 0, "relay": 0}
-    assert relay.relay.log().count("starting it again") == kills
+    assert relay.container.log().count("starting it again") == kills
     with capsys.disabled():
         print("\nHAProxy killed: served again after", ", ".join(f"{1000 * each:.0f} ms" for each in lasted))
     # The promise, and what a busy machine may make of it once.
@@ -139,7 +134,6 @@ def _has_ended(pid: int) -> bool:
 
 
 def _is_well(agent: Pod) -> bool:
-    """Whether it has applied everything, and HAProxy listens."""
     page = agent.node.curl("http://127.0.0.1:9467/readyz", timeout=2)
     return page.ok and "failed" not in page.body
 

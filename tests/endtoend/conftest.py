@@ -1,5 +1,3 @@
-"""Fixtures: a world, and nodeagent on node1 with objects and a configuration that a test may change."""
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,7 +12,6 @@ from tests.testbed.world import World
 
 @pytest.fixture(scope="module")
 def combination(request: pytest.FixtureRequest) -> Combination:
-    """Over what the test runs; see matrix.py."""
     chosen: Combination = request.param
     return chosen
 
@@ -27,7 +24,6 @@ def world(as_root: None, combination: Combination) -> Iterator[World]:
 
 @pytest.fixture
 def agent(world: World, combination: Combination, tmp_path: Path) -> Iterator[Agent]:
-    """Nodeagent on node1; after the test it cleans up, and the node must be as it was before."""
     with _on_node1(world, combination, tmp_path) as made:
         yield made
 
@@ -36,7 +32,6 @@ def agent(world: World, combination: Combination, tmp_path: Path) -> Iterator[Ag
 def kept_agent(
     world: World, combination: Combination, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Agent]:
-    """The same for a module and combination: each test begins with what the one before has applied."""
     with _on_node1(world, combination, tmp_path_factory.mktemp("kept")) as made:
         yield made
 

@@ -24,7 +24,6 @@ _RELAYS: dict[Family, str] = {4: "169.254.66.", 6: "fd68:6169:7270::"}
 def _told_of_both(
     world: World, directory: Path, backend: Backend, cluster_ips: tuple[Address, ...] | None = None
 ) -> Agent:
-    """Nodeagent on node1, with a load balancer of both families."""
     made = agent_on(world.node1, world.manifests, directory, dnat={"backend": backend})
     write_manifests(made.manifests, (4, 6), cluster_ips)
     # What the cluster says of its nodes is what they support.

@@ -1,8 +1,4 @@
-"""A node whose connections are rewritten at connect(), before netfilter: what the overlay cilium is for.
-
-DNAT alone serves no program there. With the overlay's configuration hosts lines serve the node, and what the
-controllers give CoreDNS serves pods.
-"""
+"""A node whose connections are rewritten at connect(), before netfilter: what the overlay cilium is for."""
 
 import os
 import platform
@@ -34,13 +30,7 @@ from tests.testbed.services import ServiceRules
 from tests.testbed.world import World
 
 _SOURCE = Path(__file__).with_name("socket_balancer.c")
-# $1 is the program, $2 the control group. The pin ends with the mount namespace; the attachment stays.
-_ATTACH = """
-set -eu
-mount -t bpf bpf /sys/fs/bpf
-bpftool prog load "$1" /sys/fs/bpf/rewrite
-bpftool cgroup attach "$2" connect4 pinned /sys/fs/bpf/rewrite
-"""
+_ATTACH = Path(__file__).with_name("attach.sh").read_text("utf-8")
 
 
 @contextmanager

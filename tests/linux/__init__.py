@@ -1,1 +1,0 @@
-"""Files replaced whole."""

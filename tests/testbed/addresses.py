@@ -1,8 +1,4 @@
-"""The world's address plan: every address, name and port in it, each said once, in both families.
-
-A host holds a tuple of addresses and a tuple of routes, and each says its own family. A world has one family
-or both (`Stack`) and takes of the plan what is of its families: `within`.
-"""
+"""The world's address plan: every address, name and port in it, each said once, in both families."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

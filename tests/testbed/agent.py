@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,6 @@ class Agent:
         self.config = config
         self._forked = forked
 
-    def plan(self, *options: str) -> Answer:
-        return self.run("plan", *options)
-
-    def apply(self, *options: str, without: Sequence[str] = ()) -> Answer:
-        return self.run("apply", *options, without=without)
-
-    def status(self, *options: str) -> Answer:
-        return self.run("status", *options)
-
-    def cleanup(self) -> Answer:
-        return self.run("cleanup")
-
     def run(
         self, command: str, *options: str, without: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> Answer:
@@ -89,6 +78,11 @@ class Agent:
         if name != "cleanup":
             common += ["--manifests", self.manifests, "--node", self.host.name]
         return [*PYTHON, "nodeagent", name, *map(str, common)]
+
+    plan = partialmethod(run, "plan")
+    apply = partialmethod(run, "apply")
+    status = partialmethod(run, "status")
+    cleanup = partialmethod(run, "cleanup")
 
     @contextmanager
     def _hidden(self, programs: Sequence[str]) -> Iterator[None]:

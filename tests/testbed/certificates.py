@@ -33,7 +33,6 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
 def make_certificate(
     directory: Path, name: str, *extensions: str, by: tuple[Path, Path] | None = None, days: int = 2
 ) -> tuple[Path, Path]:
-    """Make a certificate and its key in a directory: signed by itself, or by an authority's files."""
     made, key = directory / f"{name}.crt", directory / f"{name}.key"
     options = [part for text in extensions for part in ("-addext", text)]
     if by is not None:

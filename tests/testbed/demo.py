@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from tests.endtoend.trying import NAMED
 from tests.isolation import missing_rights
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY, Agent, Answer
@@ -22,18 +23,13 @@ from tests.testbed.telling import FAILED, Screen, Step, end_as_by_ctrl_c, play, 
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import Node, World
 
-_IMAGE_MIB = 32
 _CONFIG = Path(__file__).with_name("demo.yaml")
-
-
 _WORLD = """\
 client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, sends the PROXY header
                 +-- node2 -- pod2    pods: nginx as the ingress controller, requires the header;
                                      a registry behind it
                                      nodes: containerd, and kube-proxy's rules"""
-URLS = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/", f"https://{addresses.SITE}:8443/")
 _PENDING = _AFFECTED = 2
-_EXCERPT = 100
 
 
 @dataclass(frozen=True)
@@ -47,38 +43,17 @@ class Scene:
     screen: Screen
 
 
-def outside_works(scene: Scene) -> None:
-    _served(scene, scene.world.client, addresses.CLIENT)
+def doctor(code: str, exit_code: int, told: str) -> Callable[[Scene], None]:
+    """The doctor connects as the node does, and names what it has measured."""
 
+    def play_it(scene: Scene) -> None:
+        verdict = lambda answer: answer.stdout.partition("\n\n")[0]  # noqa: E731
+        answer = _nodeagent(scene, "doctor", expected_code=exit_code, shown=verdict)
+        if f"[{code}]" not in answer.stdout:
+            raise NotObservedError(f"a doctor that finds {code}", answer.text)
+        scene.screen.observed(f"the doctor {told}")
 
-def inside_is_cut(scene: Scene) -> None:
-    """The node and its pod get nothing: kube-proxy takes them past the load balancer and its PROXY header."""
-    for host in (scene.world.node1, scene.world.pod1):
-        _cut(scene, host)
-
-
-def pull_is_cut(scene: Scene) -> None:
-    _pull_fails(scene, scene.world.node1)
-
-
-def doctor_finds(scene: Scene) -> None:
-    """The doctor connects as the node does: it says what is wrong, and how to fix it."""
-    answer = _nodeagent(scene, "doctor", expected_code=_AFFECTED, shown=_verdict)
-    if "[ShortCircuitedAndCut]" not in answer.stdout:
-        raise NotObservedError("a doctor that sees the connections cut", answer.text)
-    scene.screen.observed("the doctor names the cause: kube-proxy's short circuit")
-
-
-def doctor_is_content(scene: Scene) -> None:
-    """The doctor sees that connections arrive through the relay."""
-    answer = _nodeagent(scene, "doctor", expected_code=0, shown=_verdict)
-    if "[RemediedByDnat]" not in answer.stdout:
-        raise NotObservedError("a doctor that sees connections at the relay", answer.text)
-    scene.screen.observed("the doctor has measured that connections arrive at the relay by DNAT")
-
-
-def _verdict(answer: Answer) -> str:
-    return answer.stdout.partition("\n\n")[0]
+    return play_it
 
 
 def plan_shows(scene: Scene) -> None:
@@ -98,11 +73,6 @@ def apply_does(scene: Scene) -> None:
     scene.screen.observed("applied; the second time there is nothing to do")
 
 
-def inside_works(scene: Scene) -> None:
-    _served(scene, scene.world.node1, addresses.NODE1)
-    _served(scene, scene.world.pod1, addresses.POD1)
-
-
 def pull_works(scene: Scene) -> None:
     node = scene.world.node1
     scene.screen.command(node.name, f"ctr content fetch {scene.image.reference}")
@@ -115,7 +85,6 @@ def pull_works(scene: Scene) -> None:
 
 
 def others_still_fail(scene: Scene) -> None:
-    """A node without nodeagent is as badly off as before: what helped was nodeagent."""
     _cut(scene, scene.world.node2)
     _pull_fails(scene, scene.world.node2)
 
@@ -135,52 +104,69 @@ def node_is_as_before(scene: Scene) -> None:
     _cut(scene, scene.world.node1)
 
 
-STORY = (
-    Step("From outside, the site works", outside_works),
-    Step("From node1 and its pod it does not: no PROXY header reaches the ingress controller", inside_is_cut),
-    Step("containerd on node1 can't pull from the registry behind the same load balancer", pull_is_cut),
-    Step("nodeagent doctor: what is wrong on node1", doctor_finds),
+STORY: tuple[Step[Scene], ...] = (
+    Step("From outside, the site works", lambda scene: _served(scene, scene.world.client)),
+    Step(
+        "From node1 and its pod it does not: no PROXY header reaches the ingress controller",
+        lambda scene: _cut(scene, scene.world.node1, scene.world.pod1),
+    ),
+    Step(
+        "containerd on node1 can't pull from the registry behind the same load balancer",
+        lambda scene: _pull_fails(scene, scene.world.node1),
+    ),
+    Step(
+        "nodeagent doctor: what is wrong on node1",
+        doctor("ShortCircuitedAndCut", _AFFECTED, "names the cause: kube-proxy's short circuit"),
+    ),
     Step("nodeagent plan: what would change on node1, and why", plan_shows),
     Step("nodeagent apply: apply these changes", apply_does),
-    Step("Now node1 and its pod are served, and nginx sees their true addresses", inside_works),
+    Step(
+        "Now node1 and its pod are served, and nginx sees their true addresses",
+        lambda scene: _served(scene, scene.world.node1, scene.world.pod1),
+    ),
     Step("containerd on node1 pulls", pull_works),
-    Step("nodeagent doctor: node1 is healthy", doctor_is_content),
+    Step(
+        "nodeagent doctor: node1 is healthy",
+        doctor("RemediedByDnat", 0, "has measured that connections arrive at the relay by DNAT"),
+    ),
     Step("node2, without nodeagent, still fails", others_still_fail),
     Step("nodeagent cleanup: leave no trace", cleanup_removes),
     Step("node1 is as it was before", node_is_as_before),
 )
 
 
-def _served(scene: Scene, host: Host, address: addresses.Address) -> None:
-    for url in URLS:
-        answer = _curl(scene, host, url)
-        if not answer.ok or not answer.body.startswith(f"client={address} "):
-            raise NotObservedError(
-                f"200, and nginx naming the client {address}", _shown(answer), *_error_logs(scene)
-            )
-    scene.screen.observed(f"{host.name} is served; nginx sees its true address {address}")
+def _served(scene: Scene, *hosts: Host) -> None:
+    for host in hosts:
+        address = scene.world.address(host)
+        for url in NAMED:
+            answer = _curl(scene, host, url)
+            if not answer.ok or not answer.body.startswith(f"client={address} "):
+                expected = f"200, and nginx naming the client {address}"
+                raise NotObservedError(expected, _shown(answer), *_error_logs(scene))
+        scene.screen.observed(f"{host.name} is served; nginx sees its true address {address}")
 
 
-def _cut(scene: Scene, host: Host) -> None:
-    before = scene.world.broken_headers()
-    for url in URLS[:2]:
-        answer = _curl(scene, host, url)
-        if not answer.cut:
-            raise NotObservedError(
-                "the connection cut before any answer", _shown(answer), *_error_logs(scene)
-            )
-    what = "nginx logging `broken header`"
-    try:
-        wait_until(lambda: len(scene.world.broken_headers()) > len(before), what)
-    except WorldError as error:
-        raise NotObservedError(what, str(error), *_error_logs(scene)) from error
-    # A TLS greeting in a log is no pleasure to read: the line of the plain request is shown.
-    new = set(scene.world.broken_headers()) - set(before)
-    line = next((line for line in sorted(new) if 'broken header: "GET' in line), min(new))
-    # Time, level and process are before it, the rest of the request after it.
-    excerpt = line[line.index("broken header") :].encode("ascii", "backslashreplace").decode("ascii")
-    scene.screen.said(f"nginx: ... {excerpt[:_EXCERPT]} ...")
-    scene.screen.observed(f"{host.name} gets nothing; nginx logs `broken header`")
+def _cut(scene: Scene, *hosts: Host) -> None:
+    """kube-proxy takes them past the load balancer and its PROXY header."""
+    for host in hosts:
+        before = scene.world.broken_headers()
+        for url in NAMED[:2]:
+            answer = _curl(scene, host, url)
+            if not answer.cut:
+                expected = "the connection cut before any answer"
+                raise NotObservedError(expected, _shown(answer), *_error_logs(scene))
+        what = "nginx logging `broken header`"
+        try:
+            wait_until(lambda: len(scene.world.broken_headers()) > len(before), what)  # noqa: B023
+        except WorldError as error:
+            raise NotObservedError(what, str(error), *_error_logs(scene)) from error
+        # A TLS greeting in a log is no pleasure to read: the line of the plain request is shown.
+        new = set(scene.world.broken_headers()) - set(before)
+        line = next((line for line in sorted(new) if 'broken header: "GET' in line), min(new))
+        # Time, level and process are before it, the rest of the request after it.
+        excerpt = line[line.index("broken header") :].encode("ascii", "backslashreplace").decode("ascii")
+        scene.screen.said(f"nginx: ... {excerpt[:100]} ...")
+        scene.screen.observed(f"{host.name} gets nothing; nginx logs `broken header`")
 
 
 def _pull_fails(scene: Scene, node: Node) -> None:
@@ -254,7 +240,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -> int:
     screen.step("Create a testbed in network namespaces")
     with World(kube_proxy=kind) as world:
-        image = world.push_image(_IMAGE_MIB)
+        image = world.push_image(32)
         for line in _WORLD.splitlines():
             screen.note(line)
         screen.observed(f"it is ready; kube-proxy's rules are those of mode {kind}")

@@ -1,5 +1,3 @@
-"""What goes wrong in the testbed."""
-
 from pathlib import Path
 
 _TAIL_LINES = 25

@@ -1,10 +1,8 @@
 """Starts Python programs in a host without the time that their imports take.
 
 A start of `python -P -m nodeagent` needs 0.3 to 0.5 s of CPU time, most of it for imports. The fork server of
-the standard library has imported nodeagent. For each start it forks a process, which enters the host's
-namespaces as `nsenter` does and forks the program. `Host.run` and `Host.popen` do so if they are called with
-`forked=True`. These programs differ from real starts in /proc/PID/cmdline and environ, and in that modules
-are already imported.
+the standard library has imported nodeagent, and forks a process, which enters the host's namespaces and forks
+the program. It differs from a real start in /proc/PID/cmdline and environ.
 """
 
 import multiprocessing
@@ -68,14 +66,12 @@ class Forked:
         self.wait()
 
     def poll(self) -> int | None:
-        """Return the exit code, negative when a signal ended the program; None while it runs."""
         try:
             return self.wait(timeout=0)
         except subprocess.TimeoutExpired:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the program's end and return its exit code. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not self._reports.poll(timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)

@@ -1,5 +1,3 @@
-"""curl, and what it says."""
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus

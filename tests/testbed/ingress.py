@@ -1,7 +1,6 @@
 """The cloud's load balancer, which puts a PROXY header before each connection, and the ingress controller.
 
-That is an nginx in each pod, which accepts nothing without the header. Vagrant's virtual machines have the
-same configurations: to write them, Python's standard library is enough.
+Vagrant's virtual machines have the same configurations: Python's standard library is enough to write them.
 """
 
 from __future__ import annotations
@@ -22,15 +21,7 @@ if TYPE_CHECKING:
     from tests.testbed.processes import Process
     from tests.testbed.services import ServiceRules
 
-_HEAD = """\
-global
-    maxconn 4096
-defaults
-    mode tcp
-    timeout connect 3s
-    timeout client 60s
-    timeout server 60s
-"""
+_HEAD = Path(__file__).with_name("haproxy.cfg").read_text("utf-8")
 CHALLENGE = "/.well-known/acme-challenge/"
 """Where an ACME server, and cert-manager before it, looks for the key of the token that follows."""
 KEY_SUFFIX = ".key-of-the-testbed"
@@ -86,7 +77,6 @@ class IngressController:
         self.process = host.popen(["nginx", "-c", directory / "nginx.conf", "-e", self.error_log])
 
     def broken_headers(self) -> list[str]:
-        """List the error log's lines about connections that came without a PROXY header."""
         lines = self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if "broken header" in line]
 

@@ -1,7 +1,6 @@
 """kube-proxy of one node: what it does to packets, without the program itself, in the shape of 1.36.
 
-test_kube_proxy_models.py compares the rules with the real ones. In its iptables modes, they are those of its
-nat table: no other translates.
+test_kube_proxy_models.py compares the rules with the real ones; in iptables modes, those of the table nat.
 """
 
 import base64
@@ -25,15 +24,7 @@ JUMPS = (
     ("POSTROUTING", "kubernetes postrouting rules", "KUBE-POSTROUTING"),
 )
 """The jumps (from, comment, to) that kube-proxy puts at the top of the kernel's own chains."""
-_MARKS = (
-    "-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000",
-    "-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN",
-    "-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000",
-    (
-        '-A KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT"'
-        " -j MASQUERADE --random-fully"
-    ),
-)
+_MARKS = Path(__file__).with_name("kube_proxy.rules").read_text("utf-8").splitlines()
 _LAST = (
     '-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule'
     ' in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS'

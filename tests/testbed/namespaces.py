@@ -99,7 +99,6 @@ class Host:
 
     @property
     def pid(self) -> int:
-        """The process that holds the namespaces, as the machine sees it."""
         if self._holder is None:
             raise WorldError(f"{self.name}: not running")
         return self._holder.pid
@@ -204,7 +203,6 @@ class Host:
         process.await_that(lambda: port in self._listening_ports(protocol), f"listening on {port}/{protocol}")
 
     def _listening_ports(self, protocol: str) -> Iterator[int]:
-        """List the ports, of either family, on which something listens."""
         for table in (protocol, f"{protocol}6"):
             for line in Path(f"/proc/{self.pid}/net/{table}").read_text("ascii").splitlines()[1:]:
                 _, local, _, state, *_ = line.split()
@@ -220,10 +218,7 @@ class Host:
         timeout: float = _CURL_SECONDS,
         extra: Sequence[str] = (),
     ) -> CurlResult:
-        """Ask for a page, as a user of this host would; a failed request is a result, not an error.
-
-        With `resolve`, the name is not looked up; with `proxy_protocol`, curl itself sends the PROXY header.
-        """
+        """Ask for a page; with `proxy_protocol`, curl sends the header. A failed request is a result, too."""
         options = [*resolving(url, resolve), *(["--haproxy-protocol"] if proxy_protocol else []), *extra]
         return self.curl_all([(url, options)], timeout)[0]
 

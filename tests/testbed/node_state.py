@@ -3,31 +3,19 @@
 import json
 import re
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 
-_IPTABLES = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 # iptables-save prints the date, and counts the packets of each chain.
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
-# A legacy table that was asked for once is there for good, empty; so is the lock file of its programs.
+# A legacy table that was asked for once is there for good, empty.
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::\w+ ACCEPT .*\n)*COMMIT\n", re.MULTILINE)
-_LOCK = "xtables.lock"
 _END = "\x1f\n"
-# One start of a shell, whose programs' output it divides.
-_READ = "set -e\n" + "".join(
-    f"{commands}\nprintf '\\037\\n'\n"
-    for commands in (
-        "stat '--format=%A %u:%g %F' /etc/hosts",
-        "nft --stateless list ruleset",
-        "\n".join(f"{program}-save" for program in _IPTABLES),
-        "ip -json address",
-        "ip route show table all\nip -6 route show table all",
-        f"ls -A --ignore={_LOCK} /run",
-    )
-)
+_READ = Path(__file__).with_name("read_state.sh").read_text("utf-8")
 
 
 @dataclass(frozen=True)

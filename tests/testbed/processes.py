@@ -80,7 +80,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The program's process id, as the machine sees it."""
         self.check_running()
         return self._started.pid
 

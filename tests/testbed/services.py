@@ -50,7 +50,6 @@ class ServiceRules:
         return f"{self.namespace}/{self.name}"
 
     def within(self, families: Iterable[Family]) -> "ServiceRules":
-        """The same Service without the addresses that are of no such family."""
         wanted = tuple(families)
         return replace(
             self,

@@ -86,7 +86,6 @@ def _standing_namespaces() -> set[int]:
 
 
 def _machine() -> dict[str, object]:
-    """Read what a world must not touch."""
     links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
     rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
     return {

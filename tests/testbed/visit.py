@@ -19,7 +19,6 @@ _IMAGE_MIB = 8
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Bring a world up, say how it is entered, and keep it; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.testbed.visit", description=__doc__)
     parser.add_argument("--kube-proxy", choices=KUBE_PROXY_KINDS, default=KUBE_PROXY_KINDS[0])
     options = parser.parse_args(args)

@@ -1,8 +1,4 @@
-"""The testbed put together.
-
-with World(kube_proxy="nftables") as world:
-    world.client.curl("https://site.example.test/")
-"""
+"""The testbed put together: `with World() as world: world.client.curl("https://site.example.test/")`."""
 
 import os
 import re

@@ -1,1 +1,0 @@
-"""Relay addresses on the real kernel, in namespaces."""

@@ -1,6 +1,4 @@
-"""A node's namespace, with a link to a neighbour and a way out."""
-
-from collections.abc import Iterator
+"""A node's namespace, with a link to a neighbour and a way out, and the component in it."""
 
 import pytest
 
@@ -11,10 +9,8 @@ from tests.testbed.waiting import wait_until
 
 
 @pytest.fixture
-def node(as_root: None) -> Iterator[Namespace]:
-    """The namespace; the test's thread is in it."""
-    namespace = Namespace()
-    namespace.ip(
+def node(node: Namespace) -> Namespace:
+    node.ip(
         "link add eth0 type veth peer name eth0peer",
         "addr add 192.0.2.10/24 dev eth0",
         "addr add 2001:db8:2::10/64 dev eth0 nodad",
@@ -26,10 +22,8 @@ def node(as_root: None) -> Iterator[Namespace]:
         "route add default via 192.0.2.1",
         "route add default via 2001:db8:2::1",
     )
-    wait_until(lambda: namespace.output("ip -j link").count('"operstate":"UP"') == 2, "the link to be up")
-    with namespace.inside():
-        yield namespace
-    namespace.close()
+    wait_until(lambda: node.output("ip -j link").count('"operstate":"UP"') == 2, "the link to be up")
+    return node
 
 
 @pytest.fixture
@@ -44,7 +38,7 @@ def on_device() -> Addresses:
     return Addresses("hairpin0", RANGES, kind="ifb")
 
 
-@pytest.fixture(params=["lo", "hairpin0"])
-def component(request: pytest.FixtureRequest, on_lo: Addresses, on_device: Addresses) -> Addresses:
-    """Both of them in turn."""
-    return on_lo if request.param == "lo" else on_device
+@pytest.fixture(params=["on_lo", "on_device"])
+def component(request: pytest.FixtureRequest) -> Addresses:
+    made: Addresses = request.getfixturevalue(request.param)
+    return made

@@ -13,7 +13,6 @@ FOUR, SIX = "169.254.66.5", "fd68:6169:7270::5"
 
 
 def desired(*addresses: str) -> Desired:
-    """These relay addresses, all for one Service, and nothing else."""
     owner = ObjectRef("Service", "ingress-nginx", "controller")
     return Desired(addresses=tuple(RelayAddress(ip_address(address), owner) for address in addresses))
 
@@ -32,7 +31,6 @@ def difference(component: Addresses, *addresses: str) -> AddressDiff:
 
 
 def clean_up(component: Addresses) -> None:
-    """Remove all that is ours."""
     assert component.apply(difference(component)) == ""
 
 

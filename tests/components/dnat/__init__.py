@@ -1,1 +1,0 @@
-"""DNAT on the real kernel: judged by where packets arrive."""

@@ -1,5 +1,3 @@
-"""Namespaces, and the backend in the one that the test runs in."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from tests.components.dnat.world import World
 
 @pytest.fixture
 def world(as_root: None) -> Iterator[World]:
-    """A node, its pod, the outside; the test's own thread is on the node."""
     with World() as made, made.node.inside():
         yield made
 
@@ -28,6 +25,5 @@ def own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[NftablesBackend, IptablesBackend], ids=["nftables", "iptables"])
 def backend(request: pytest.FixtureRequest) -> DnatBackend:
-    """Each backend in turn; it acts in the namespace of the thread that calls it."""
     made: DnatBackend = request.param()
     return made

@@ -1,7 +1,6 @@
 """Network namespaces, servers and clients for tests, all inside this process.
 
-A namespace is held by a file descriptor and ends with it: nothing stays behind, even after a kill. Only the
-calling thread enters one, so the machine's own rules and interfaces are never touched.
+A namespace ends with its file descriptor, even after a kill; only the calling thread enters one.
 """
 
 import os
@@ -36,7 +35,6 @@ class Namespace:
         os.close(self.descriptor)
 
     def inside(self) -> AbstractContextManager[None]:
-        """Run the calling thread, and what it starts, in this namespace."""
         return in_network(self.descriptor)
 
     @property
@@ -50,12 +48,10 @@ class Namespace:
             _ip(*commands)
 
     def output(self, command: str) -> str:
-        """What a program prints."""
         with self.inside():
             return subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout
 
     def nft(self, script: str) -> None:
-        """Apply nftables commands."""
         with self.inside():
             subprocess.run(["nft", "-f", "-"], input=script, text=True, check=True)
 

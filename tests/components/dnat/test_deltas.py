@@ -1,5 +1,6 @@
 import json
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,19 +46,7 @@ DESIRED = st.builds(
     st.lists(NETWORKS, max_size=3).map(tuple),
 )
 GUARDED = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"))
-# Someone else's, in every table that is changed and at every place where nodeagent's are added.
-FOREIGN_CHAINS = """*nat
-:KUBE-SERVICES - [0:0]
-:NODEAGENTS - [0:0]
--A KUBE-SERVICES -p tcp -m comment --comment "somebody's" -m multiport --dports 1,2 -j RETURN
--A OUTPUT -j KUBE-SERVICES
--A PREROUTING -p udp -j NODEAGENTS
-COMMIT
-*mangle
-:KUBE-KUBELET-CANARY - [0:0]
--A PREROUTING -i eth7 -j ACCEPT
-COMMIT
-"""
+FOREIGN_CHAINS = Path(__file__).with_name("foreign.rules").read_text()
 IN_ONE_NAMESPACE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -68,7 +57,6 @@ def _matches(state: DnatRules) -> set[Endpoint]:
 
 
 def _meaning(state: DnatRules) -> tuple[object, ...]:
-    """Entries with their comments, and ranges."""
     entries = {(one.match, one.to, comment_of(one.load_balancer)) for one in state.redirects}
     return entries, set(state.pods), set(state.guarded), set(state.admitted)
 
@@ -122,15 +110,6 @@ def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend)
     apply(backend, both_families())
     apply(backend, DnatRules())
     assert node.rules() == before
-
-
-@pytest.mark.usefixtures("node")
-def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: DnatBackend) -> None:
-    """Ranges of pods alone make no table."""
-    transaction = difference(backend.read(), DnatRules((), both_families().pods))
-    assert (bool(transaction), backend.script(transaction), str(transaction)) == (False, "", "")
-    backend.run(transaction)
-    assert not backend.read().present
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What is sent to the relay reaches it, though others' rules take that port of every local address."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,22 +10,9 @@ from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded
 
-# A pod with hostPort 443, as the CNI plugin portmap writes it, and a NodePort 443 would look alike: both take
-# the port of every local address (plugins/meta/portmap: "-m addrtype --dst-type LOCAL").
-HOST_PORT = f"""*nat
-:CNI-HOSTPORT-DNAT - [0:0]
--A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
--A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
--A CNI-HOSTPORT-DNAT -p tcp -m tcp --dport 443 -j DNAT --to-destination {POD[4]}:8080
-COMMIT
-"""
-HOST_PORT_BY_NFTABLES = f"""
-table inet cni_hostport {{
-    chain output {{ type nat hook output priority -100; jump hostports; }}
-    chain prerouting {{ type nat hook prerouting priority -100; jump hostports; }}
-    chain hostports {{ fib daddr type local tcp dport 443 dnat ip to {POD[4]}:8080; }}
-}}
-"""
+_HERE = Path(__file__)
+HOST_PORT = _HERE.with_name("host_port.rules").read_text()
+HOST_PORT_BY_NFTABLES = _HERE.with_name("host_port.nft").read_text()
 
 
 RULES = pytest.mark.parametrize(

@@ -1,10 +1,16 @@
 """What a node lacks is said once and clearly, and the rest is served."""
 
-from collections.abc import Callable
+import ctypes
+import errno
+import platform
+import struct
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,16 +21,61 @@ from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, DnatRules
 from tests.components.dnat.network import Namespace
-from tests.components.dnat.refused_calls import (
-    NO_IP6TABLES,
-    NO_IPTABLES,
-    NO_IPV6,
-    NO_NF_TABLES,
-    Refusal,
-    refuse,
-)
 from tests.components.dnat.test_switching import locked
 from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, difference_of, guarded, run
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+# BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_NUMBERS: Final = {
+    "x86_64": {"socket": 41, "getsockopt": 55},
+    "aarch64": {"socket": 198, "getsockopt": 209},
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A system call whose arguments (by place) are these fails with an error number."""
+
+    call: str
+    arguments: dict[int, int]
+    error: int
+
+
+# Level and option (IPT_SO_GET_INFO) of libiptc's first question, and what kernels answer without the module.
+NO_IPTABLES = Refusal("getsockopt", {1: 0, 2: 64}, errno.ENOPROTOOPT)
+NO_IP6TABLES = Refusal("getsockopt", {1: 41, 2: 64}, errno.ENOENT)
+# AF_NETLINK, NETLINK_NETFILTER: without nfnetlink and nf_tables.
+NO_NF_TABLES = Refusal("socket", {0: 16, 2: 12}, errno.EPROTONOSUPPORT)
+# AF_INET6, on a kernel that was booted with ipv6.disable=1.
+NO_IPV6 = Refusal("socket", {0: 10}, errno.EAFNOSUPPORT)
+
+
+def refuse(*refusals: Refusal) -> None:
+    """Let these calls fail as on a kernel without some modules, in this process and its children for life."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = b"".join(struct.pack("=HBBI", *step) for step in _filter(refusals))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    for option, value, pointer in ((_PR_SET_NO_NEW_PRIVS, 1, None), (_PR_SET_SECCOMP, _MODE_FILTER, head)):
+        if libc.prctl(option, value, pointer, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _filter(refusals: Sequence[Refusal]) -> list[tuple[int, int, int, int]]:
+    """Steps: operation, jump if so, jump if not, value; the call is at 0 of the data, arguments from 16."""
+    numbers = _NUMBERS[platform.machine()]
+    steps: list[tuple[int, int, int, int]] = []
+    for refusal in refusals:
+        conditions = [(0, numbers[refusal.call])]
+        conditions += [(16 + 8 * place, value) for place, value in refusal.arguments.items()]
+        for number, (offset, value) in enumerate(conditions):
+            left = 2 * (len(conditions) - number - 1) + 1
+            steps += [(_LOAD, 0, 0, offset), (_IF_EQUAL, 0, left, value)]
+        steps.append((_RETURN, 0, 0, _ERRNO | refusal.error))
+    return [*steps, (_RETURN, 0, 0, _ALLOW)]
+
 
 Backend = Callable[[], DnatBackend | Dnat]
 
@@ -51,8 +102,8 @@ def _pass(choose_backend: Backend, desired: DnatRules) -> str:
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
     for _ in range(2):
         said = on_kernel_without((NO_IP6TABLES,), IptablesBackend, guarded())
-        assert "IPv6 is not redirected, the other family is. ip6tables: table mangle" in said
-        assert "load ip6_tables and ip6table_mangle on the host (modprobe)" in said
+        assert "IPv6 is not redirected" in said
+        assert "load ip6_tables and ip6table_mangle" in said
         assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
         assert world.node.answer(LB[6], 443) == f"lb {NODE[6]}"
         assert world.outside.answer(RELAY[4], 443, 0.7) == "nothing"
@@ -64,7 +115,7 @@ def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
 
 def test_an_ipv6_only_node_needs_no_iptables_for_ipv4(world: World) -> None:
     said = on_kernel_without((NO_IPTABLES,), IptablesBackend, guarded())
-    assert "IPv4 is not redirected, the other family is" in said
+    assert "IPv4 is not redirected" in said
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
 
 
@@ -97,19 +148,19 @@ def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> 
 @pytest.mark.usefixtures("node")
 def test_with_neither_auto_names_what_each_lacks() -> None:
     said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(Dnat, "auto"), guarded())
-    assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
-    assert "nftables: This kernel can't do DNAT" in said
-    assert "nf_tables, nft_chain_nat, nft_ct and nft_nat" in said
-    assert "iptables: the kernel has no legacy table nat of iptables" in said
-    assert "modprobe iptable_nat" in said
-    assert "modprobe ip6table_nat" in said
+    for words in (
+        "nf_tables, nft_chain_nat, nft_ct and nft_nat",
+        "modprobe iptable_nat",
+        "modprobe ip6table_nat",
+    ):
+        assert words in said
 
 
 def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) -> None:
     before = node.rules()
     said = on_kernel_without((NO_IPTABLES, NO_IP6TABLES), IptablesBackend, guarded())
-    assert "The kernel has no legacy iptables here: load ip_tables and iptable_mangle" in said
-    assert "The kernel has no legacy ip6tables here: load ip6_tables and ip6table_mangle" in said
+    for modules in ("ip_tables and iptable_mangle", "ip6_tables and ip6table_mangle"):
+        assert said.count(modules) == 1
     assert node.rules() == before
 
 

@@ -1,91 +1,56 @@
+"""What other programs do to nodeagent's table and chains is seen and repaired."""
+
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatState
 from nodeagent.components.node import UndoneError
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, DnatRules
 from tests.components.converging import add
 from tests.components.dnat.network import Namespace
-from tests.components.dnat.world import NODE, World, apply, guarded
+from tests.components.dnat.test_nft import many
+from tests.components.dnat.world import LB, NODE, RELAY, World, apply, guarded, redirect
 
 TABLE = "inet nodeagent"
-DAMAGE = {
-    "a flushed table": f"flush table {TABLE}",
-    "an extra rule": f"add rule {TABLE} output tcp dport 22 accept",
-    "an extra rule in front": f"insert rule {TABLE} output ip daddr 203.0.113.10 return",
-    "a guard that lets pass": f"insert rule {TABLE} guard accept",
-    "other rules with the same comments": f"flush chain {TABLE} output\n"
-    + "".join(f'add rule {TABLE} output accept comment "load balancer to relay"\n' for _ in range(4)),
-    "no mark": f"flush chain {TABLE} digest",
-    "a mark more": f"add rule {TABLE} digest accept",
-    "a missing chain": f"delete chain {TABLE} prerouting",
-    "a missing set": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
-    "a missing map": f"flush table {TABLE}\ndelete map {TABLE} lb6",
-    "an extra chain": f"add chain {TABLE} extra {{ type filter hook output priority 0; policy drop; }}",
-    "an extra set": f"add set {TABLE} extra {{ type ipv4_addr; }}",
-    "an extra map": f"add map {TABLE} extra {{ type ipv4_addr : verdict; }}",
-    "an extra counter": f"add counter {TABLE} extra",
-    "a dormant table": f"add table {TABLE} {{ flags dormant; }}",
-    "another policy": f"add chain {TABLE} output {{ policy drop; }}",
-    "a range as pods": f"add element {TABLE} pods4 {{ 10.9.0.1-10.9.0.6 }}",
-    "another hook and priority": f"delete chain {TABLE} users\n"
-    f"add chain {TABLE} users {{ type filter hook input priority -300; }}",
-    "another type of map": f"flush table {TABLE}\ndelete map {TABLE} lb4\n"
-    f"add map {TABLE} lb4 {{ type ipv4_addr : ipv4_addr; elements = {{ 203.0.113.10 : 169.254.66.9 }} }}",
-    "a set that forgets": f"flush table {TABLE}\ndelete set {TABLE} pods4\n"
-    f"add set {TABLE} pods4 {{ type ipv4_addr; flags interval, timeout; timeout 1h; }}",
-    "a map of limited size": f"add map {TABLE} lb6 "
-    "{ type ipv6_addr . inet_service : ipv6_addr . inet_service; size 2; }",
-}
-OF_ELEMENTS = {
-    "a deleted element": f"delete element {TABLE} lb4 {{ 203.0.113.10 . 443 }}",
-    "a flushed map": f"flush map {TABLE} lb4",
-    "a wrong value": f"delete element {TABLE} lb4 {{ 203.0.113.10 . 443 }}\n"
-    f"add element {TABLE} lb4 {{ 203.0.113.10 . 443 : 169.254.66.9 . 443 }}",
-    "a range no more guarded": f"delete element {TABLE} guarded4 {{ 169.254.66.0/24 }}",
-    "another address let through": f"add element {TABLE} balancers4 {{ 203.0.113.99 }}",
-    "an address no longer let through": f"delete element {TABLE} balancers4 {{ 203.0.113.10 }}",
-    "a stranger admitted": f"add element {TABLE} admitted4 {{ 192.0.2.0/24 }}",
-    "a foreign element": f"add element {TABLE} lb4 {{ 192.0.2.77 . 80 : 169.254.66.9 . 80 }}",
-    "a foreign comment": f"add element {TABLE} lb4 "
-    "{ 192.0.2.77 . 80 comment \"who: 'me' @ 50%\" : 1.1.1.1 . 8 }",
-    "a changed set": f"flush set {TABLE} pods4\nadd element {TABLE} pods4 {{ 10.0.0.0/8 }}",
-    "a single address as pods": f"add element {TABLE} pods4 {{ 10.9.0.1 }}",
-}
+DAMAGE = [
+    pytest.param(backend, action, damage, id=name)
+    for backend, by_action in yaml.safe_load(Path(__file__).with_name("damage.yaml").read_text()).items()
+    for action, damages in by_action.items()
+    for name, damage in damages.items()
+]
 
 
-ALL = [("repair", *one) for one in DAMAGE.items()] + [("alter", *one) for one in OF_ELEMENTS.items()]
-
-
-@pytest.fixture
-def backend() -> NftablesBackend:
-    """The backend whose table this is about."""
-    return NftablesBackend()
-
-
-@pytest.mark.parametrize(("action", "damage"), [(one[0], one[2]) for one in ALL], ids=[one[1] for one in ALL])
-def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, action: str, damage: str) -> None:
+@pytest.mark.parametrize(("name", "action", "damage"), DAMAGE)
+def test_what_others_change_is_seen_and_repaired(
+    node: Namespace, name: str, action: str, damage: str
+) -> None:
+    backend: DnatBackend = NftablesBackend() if name == "nftables" else IptablesBackend()
+    displaced = action == "displaced"
     apply(backend, guarded())
-    before, whole = backend.read(), node.output("nft list table inet nodeagent")
-    node.nft(damage)
-    repair = apply(backend, guarded())
-    assert bool(repair.before.damage) == (action != "alter")
-    assert repair.action == action
-    assert str(repair)
-    assert backend.read() == before
-    assert node.output("nft list table inet nodeagent") == whole
+    before, listed = backend.read(), _listed(node)
+    (node.nft if name == "nftables" else node.legacy)(f"{damage}\n")
+    change = apply(backend, guarded())
+    assert bool(change.before.damage) == (action != "alter")
+    assert change.action == ("repair" if displaced else action)
+    assert change.displaced == change.before.displaced == displaced
+    assert not displaced or "-j ACCEPT" in node.rules()
+    assert str(change)
+    assert (backend.read(), _listed(node)) == (before, listed)
     assert not apply(backend, guarded())
 
 
 @pytest.mark.parametrize("rule", ["accept", 'accept comment "this node and its pods only"'])
-def test_a_rule_that_is_replaced_in_its_place_is_seen(
-    node: Namespace, backend: DnatBackend, rule: str
-) -> None:
+def test_a_rule_that_is_replaced_in_its_place_is_seen(node: Namespace, rule: str) -> None:
     """Even with the words and the number that nodeagent's has."""
+    backend = NftablesBackend()
     apply(backend, guarded())
     listed = json.loads(node.output("nft -j list chain inet nodeagent guard"))["nftables"]
     number = next(item["rule"]["handle"] for item in listed if "rule" in item)
@@ -94,7 +59,8 @@ def test_a_rule_that_is_replaced_in_its_place_is_seen(
     assert not apply(backend, guarded())
 
 
-def test_rules_in_another_order_are_seen(node: Namespace, backend: DnatBackend) -> None:
+def test_rules_in_another_order_are_seen(node: Namespace) -> None:
+    backend = NftablesBackend()
     apply(backend, guarded())
     whole = node.output("nft list table inet nodeagent")
     rules = re.search(r"chain output \{\n.*?;.*?\n(.*?)\n\t\}", whole, re.DOTALL)
@@ -106,13 +72,14 @@ def test_rules_in_another_order_are_seen(node: Namespace, backend: DnatBackend) 
     assert node.output("nft list table inet nodeagent") == whole
 
 
-def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> None:
+def test_a_deleted_table_is_made_again(world: World) -> None:
+    backend = NftablesBackend()
     apply(backend, guarded())
     world.node.nft(f"delete table {TABLE}")
     assert backend.read() == DnatState()
-    assert world.node.answer("203.0.113.10", 443) == f"lb {NODE[4]}"
+    assert world.node.answer(LB[4], 443) == f"lb {NODE[4]}"
     assert apply(backend, guarded()).action == "create"
-    assert world.node.answer("203.0.113.10", 443) == f"relay {NODE[4]}"
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
 def test_rules_that_are_missing_afterwards_are_an_error(
@@ -130,3 +97,60 @@ def test_rules_that_are_missing_afterwards_are_an_error(
     monkeypatch.setattr(NftablesBackend, "execute", meddled)
     with pytest.raises(UndoneError, match="was added, altered or removed"):
         add(Dnat("nftables"), Desired(dnat=guarded()))
+
+
+def test_rules_of_others_among_several_jumps_stay(node: Namespace) -> None:
+    """Each jump is removed by its place, not the first one that looks like it."""
+    backend = IptablesBackend()
+    apply(backend, guarded())
+    others = [f"-A PREROUTING -s 10.9.9.{number}/32 -j ACCEPT" for number in range(4)]
+    jumps = ["-j NODEAGENT-PREROUTING", "-i eth7 -j NODEAGENT-PREROUTING", "-j NODEAGENT-PREROUTING"]
+    between = "\n".join(f"{other}\n-A PREROUTING {jump}" for other, jump in zip(others, jumps, strict=False))
+    node.legacy(f"*nat\n{between}\n{others[-1]}\nCOMMIT\n")
+    apply(backend, guarded())
+    listed = node.output("iptables-legacy -t nat -S PREROUTING").splitlines()
+    assert listed == ["-P PREROUTING ACCEPT", "-A PREROUTING -j NODEAGENT-PREROUTING", *others]
+
+
+def test_a_rule_inserted_before_nodeagents_loses_its_packets_again(world: World) -> None:
+    """What it is all for: a jump of kube-proxy's before ours sends the node to the pods, without the line."""
+    backend = IptablesBackend()
+    apply(backend, guarded())
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    world.node.legacy(
+        f"*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d {LB[4]}/32 -p tcp -m tcp --dport 443 -j DNAT "
+        f"--to-destination {RELAY[4]}:444\n-I OUTPUT -j KUBE-SERVICES\nCOMMIT\n"
+    )
+    assert world.node.answer(LB[4], 443) == "refused"
+    apply(backend, guarded())
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+
+
+def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace) -> None:
+    """The transaction's text and iptables-save agree, and a saved table is one that can be restored."""
+    backend = IptablesBackend()
+    more = (*guarded().redirects, *many(60).redirects, redirect("2001:db8::1", RELAY[6]))
+    desired = replace(guarded(), redirects=more, users=250)
+    text = backend.script(apply(backend, desired))
+    state, standing = backend.read(), _ours(node)
+    assert standing == _as_listed(text)
+    saved = {4: node.output("iptables-legacy-save"), 6: node.output("ip6tables-legacy-save")}
+    apply(backend, DnatRules())
+    for family in (4, 6):
+        node.legacy(saved[family], family=family)
+    assert backend.read() == state
+
+
+def _ours(node: Namespace) -> set[str]:
+    return {line for line in node.rules().splitlines() if line.startswith("-A") and "NODEAGENT" in line}
+
+
+def _as_listed(text: str) -> set[str]:
+    """The transaction's additions as iptables-save writes them: no jump's place, one mask of a host less."""
+    lines = [re.sub(r"^-I (\S+) \d+ ", r"-A \1 ", line) for line in text.splitlines()]
+    lines = [re.sub(r"(--ctorigdst \S+)/(32|128) ", r"\1 ", line) for line in lines]
+    return {line for line in lines if line.startswith("-A")}
+
+
+def _listed(node: Namespace) -> tuple[set[str], str]:
+    return _ours(node), node.output("nft list ruleset")

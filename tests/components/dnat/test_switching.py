@@ -15,7 +15,7 @@ from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.converging import add, converge
-from tests.components.dnat.test_program import fake_nft, only_path
+from tests.components.dnat.test_nft import fake_nft, only_path
 from tests.components.dnat.world import (
     KUBE_PROXY,
     LB,
@@ -32,62 +32,42 @@ BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables
 
 
 def standing() -> list[str]:
-    """Which backends' rules exist, as each reports itself."""
     backends: list[DnatBackend] = [NftablesBackend(), IptablesBackend()]
     return [backend.name for backend in backends if backend.read().present]
 
 
 @BOTH_WAYS
-def test_a_switch_removes_what_the_other_backend_left(world: World, before: Option, after: Option) -> None:
-    clean = world.node.rules()
-    apply(Dnat(before), guarded())
-    assert standing() == [before]
-    backend = Dnat(after)
-    removal = (
-        "\ndelete table inet nodeagent\n"
-        if before == "nftables"
-        else "# all chains NODEAGENT-* are deleted\n"
-    )
-    assert removal in difference_of(backend, guarded()).text
-    change = apply(backend, guarded())
-    assert f"- everything that the backend {before} left" in str(change)
-    assert standing() == [after]
-    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert not apply(Dnat(after), guarded())
-    apply(Dnat("none"), NO_RULES)
-    assert standing() == []
-    assert world.node.rules() == clean
-
-
-@BOTH_WAYS
-@pytest.mark.usefixtures("node")
-def test_none_and_a_cleanup_remove_whichever_rules_exist(before: Option, after: Option) -> None:
-    """Both at once too, as an agent leaves them that dies while it changes from one to the other."""
-    apply(Dnat(before), guarded())
-    apply(Dnat("none"), NO_RULES)
-    assert standing() == []
-    for backend in (NftablesBackend(), IptablesBackend()):
-        apply(backend, guarded())
-    change = apply(Dnat(after), NO_RULES)
-    assert f"- everything that the backend {before} left" in str(change)
-    assert standing() == []
-
-
-@BOTH_WAYS
-def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: Option) -> None:
+def test_a_switch_removes_what_the_other_backend_left_and_cuts_no_connection(
+    world: World, before: Option, after: Option
+) -> None:
     """No connection made meanwhile ends up with kube-proxy's pod, where the PROXY header is missing.
 
     kube-proxy's rules are in nftables, which existed before both.
     """
     world.node.nft(KUBE_PROXY)
     assert world.node.answer(LB[4], 443).startswith("pod ")
+    clean = world.node.rules()
     apply(Dnat(before), guarded())
+    assert standing() == [before]
+    removal = "delete table inet nodeagent" if before == "nftables" else "all chains NODEAGENT-* are deleted"
+    assert removal in difference_of(Dnat(after), guarded()).text
     with answers(world.node) as heard:
         for step in range(6):
-            apply(Dnat((after, before)[step % 2]), guarded())
-            assert standing() == [(after, before)[step % 2]]
+            old, new = (before, after) if step % 2 == 0 else (after, before)
+            change = apply(Dnat(new), guarded())
+            assert f"- everything that the backend {old} left" in str(change)
+            assert standing() == [new]
+            assert not apply(Dnat(new), guarded())
     assert len(heard) > 20
     assert set(heard) == {f"relay {NODE[4]}"}
+    for backend in (NftablesBackend(), IptablesBackend()):
+        apply(backend, guarded())
+    change = apply(Dnat(after), NO_RULES)
+    assert f"- everything that the backend {before} left" in str(change)
+    assert standing() == [], "both at once, as an agent leaves them that dies while it changes"
+    apply(Dnat(before), guarded())
+    apply(Dnat("none"), NO_RULES)
+    assert world.node.rules() == clean
 
 
 @BOTH_WAYS

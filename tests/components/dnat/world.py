@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Self
 
 from nodeagent.components.dnat.component import Dnat
@@ -15,7 +16,6 @@ from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.network import Namespace, Server
 
 LB = {4: "203.0.113.10", 6: "2001:db8:113::10"}
-LB_BEHIND_NODE = "203.0.113.20"
 RELAY_RANGE = {4: ip_network("169.254.66.0/24"), 6: ip_network("fd68:6169:7270::/112")}
 RELAY = {4: "169.254.66.5", 6: "fd68:6169:7270::5"}
 NODE = {4: "192.0.2.10", 6: "fd00:2::10"}
@@ -24,19 +24,7 @@ POD = {4: "10.244.1.5", 6: "fd00:244:1::5"}
 POD_RANGE = {4: ip_network("10.244.1.0/24"), 6: ip_network("fd00:244:1::/64")}
 WEB = ObjectRef("Service", "ingress-nginx", "controller")
 
-# kube-proxy's shape (pkg/proxy/nftables): base chains at -100, a verdict map, DNAT straight to a pod.
-KUBE_PROXY = f"""
-table ip kube-proxy {{
-    map service-ips {{
-        type ipv4_addr . inet_proto . inet_service : verdict
-        elements = {{ {LB[4]} . tcp . 443 : goto external, {LB_BEHIND_NODE} . tcp . 443 : goto external }}
-    }}
-    chain nat-output {{ type nat hook output priority -100; jump services; }}
-    chain nat-prerouting {{ type nat hook prerouting priority -100; jump services; }}
-    chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
-    chain external {{ meta l4proto tcp counter dnat to {POD[4]}:8080; }}
-}}
-"""
+KUBE_PROXY = Path(__file__).with_name("kube_proxy.nft").read_text()
 
 
 class World:
@@ -98,7 +86,6 @@ def redirect(match: str, to: str, owner: ObjectRef = WEB, port: int = 443) -> Re
 
 
 def both_families() -> DnatRules:
-    """The load balancer of the world to its relay, for node and pod, in both families."""
     redirects = tuple(redirect(LB[family], RELAY[family]) for family in (4, 6))
     return DnatRules(redirects, tuple(POD_RANGE.values()))
 
@@ -110,19 +97,16 @@ def guarded() -> DnatRules:
 
 
 def apply(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
-    """One whole pass; returns the transaction that ran."""
     change = difference_of(backend, desired)
     assert run(backend, change) == ""
     return change
 
 
 def run(backend: DnatBackend | Dnat, change: DnatChange) -> str:
-    """Apply a change; returns what the node lacks."""
     return backend.apply(change) if isinstance(backend, Dnat) else backend.run(change)
 
 
 def difference_of(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
-    """What is to be done, by what is there."""
     if isinstance(backend, Dnat):
         return backend.diff(backend.read(), Desired(dnat=desired))
     return difference(backend.read(), desired)

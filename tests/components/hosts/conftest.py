@@ -1,5 +1,3 @@
-"""The file that most tests are about."""
-
 from pathlib import Path
 
 import pytest

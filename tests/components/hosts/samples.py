@@ -15,7 +15,6 @@ USER = b"127.0.0.1 localhost\n::1 localhost ip6-localhost\n# caf\xe9 in Latin-1\
 
 
 def line(address: str, name: str) -> HostsLine:
-    """Make one line."""
     return HostsLine(ip_address(address), name)
 
 
@@ -28,7 +27,6 @@ ONE = (line("169.254.66.2", "www.example.com"),)
 
 
 def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
-    """Make `directory`/etc/hosts (not the file, when content is None) and give its path."""
     path = directory / "etc" / "hosts"
     path.parent.mkdir()
     if content is not None:
@@ -43,12 +41,10 @@ class KeptHosts(Hosts):
         super().__init__(path, NETWORKS, path.parent.parent / "run", adopt=False, enabled=enabled)
 
     def difference(self, wanted: Iterable[HostsLine]) -> HostsDiff:
-        """What makes the file hold these, as it is now."""
         return self.diff(self.read(), Desired(hosts=tuple(wanted)))
 
 
 def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
-    """Make the file hold these, as a pass does; returns the state that it left."""
     assert converge(subject, Desired(hosts=tuple(wanted))) == ""
     return subject.read()
 

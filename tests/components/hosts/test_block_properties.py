@@ -1,5 +1,3 @@
-"""Everything outside the block survives whatever happens: searched for counterexamples."""
-
 from collections.abc import Sequence
 
 from hypothesis import example, given, settings

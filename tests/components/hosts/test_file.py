@@ -179,25 +179,34 @@ def test_an_immutable_file_is_left_as_it_was(path: Path) -> None:
     assert left_beside(path) == []
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["its directory", "the file"])
 @isolated
-def test_a_read_only_directory_is_reported(path: Path) -> None:
-    bind(path.parent, path.parent, read_only=True)
-    with pytest.raises(ApplyError, match=r"EROFS.*left as it was.*hosts\.enabled: false"):
+def test_what_is_mounted_read_only_is_left_as_it_was(path: Path, alone: bool) -> None:  # noqa: FBT001
+    place = path if alone else path.parent
+    bind(place, place, read_only=True)
+    with pytest.raises(ApplyError, match=r"EROFS.*left as it was"):
         apply(path)
     assert path.read_bytes() == USER
-
-
-@isolated
-def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    mount("tmpfs", tmp_path / "etc", "tmpfs", options="size=64k")
-    path = tmp_path / "etc" / "hosts"
-    path.write_bytes(USER)
-    with pytest.raises(ApplyError, match=r"ENOSPC.*left as it was"):
-        apply(path, lines(10_000))
-    assert path.read_bytes() == USER
     assert left_beside(path) == []
-    apply(path)
+
+
+@pytest.mark.parametrize("mounted", [False, True], ids=["replaced", "written in place"])
+@isolated
+def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path, mounted: bool) -> None:  # noqa: FBT001
+    """In place, the kernel writes what fits before it says ENOSPC: that is undone."""
+    path = tmp_path / "etc" / "hosts"
+    path.parent.mkdir()
+    mount("tmpfs", path.parent, "tmpfs", options="size=64k")
+    path.write_bytes(USER)
+    if mounted:
+        bind(path, path)
+    apply(path, lines(20))
+    before = path.read_bytes()
+    with pytest.raises(ApplyError, match=r"ENOSPC.*left as it was"):
+        apply(path, lines(10_000, 9))
+    assert path.read_bytes() == before
+    assert left_beside(path) == []
+    apply(path, lines(21))
 
 
 @isolated

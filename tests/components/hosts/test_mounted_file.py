@@ -19,19 +19,32 @@ from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_fi
 from tests.isolation import MS_BIND, MS_REC, bind, isolated, mount
 
 
-def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
-    """Make a host's file and mount it by itself; give its path on the host and the mounted one."""
+def _mounted(directory: Path, content: bytes = USER, *, below: bool = False) -> tuple[Path, Path]:
+    """Make a host's file and mount it by itself; give its path on the host and the mounted one.
+
+    `below`: as in a pod of kind, whose node's /etc has /etc/hosts as a mount of its own, and all of which the
+    pod mounts.
+    """
     on_host = hosts_file(directory, content)
     mounted = directory / "a b\tc" / "etc" / "hosts"
     mounted.parent.mkdir(parents=True)
     mounted.touch()
     bind(on_host, mounted)
+    if below:
+        seen = directory / "host" / "etc"
+        seen.mkdir(parents=True)
+        mount(mounted.parent, seen, flags=MS_BIND | MS_REC)
+        mounted = seen / "hosts"
     return on_host, mounted
 
 
+@pytest.mark.parametrize("below", [False, True], ids=["alone", "in a pod of kind"])
 @isolated
-def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
-    on_host, path = _mounted(tmp_path, USER + b"no newline")
+def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(
+    tmp_path: Path,
+    below: bool,  # noqa: FBT001
+) -> None:
+    on_host, path = _mounted(tmp_path, USER + b"no newline", below=below)
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
     opened = len([*Path("/proc/self/fd").iterdir()])
@@ -40,34 +53,11 @@ def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: P
         apply(path, wanted)
         assert on_host.read_bytes().count(b"\t") == len(wanted)
         assert left_beside(path) == []
-    assert on_host.read_bytes() == USER + b"no newline"
+    assert on_host.read_bytes() == path.read_bytes() == USER + b"no newline"
     assert on_host.stat().st_ino == inode
     assert len([*Path("/proc/self/fd").iterdir()]) == opened
     assert stat.S_IMODE(on_host.stat().st_mode) == 0o640
     assert stat.S_IMODE((path.parent.parent / "run").stat().st_mode) == 0o700
-
-
-@isolated
-def test_in_a_pod_of_kind_lines_come_and_go(tmp_path: Path) -> None:
-    """Its node's /etc has /etc/hosts as a mount of its own, and the pod mounts that /etc with all in it.
-
-    What a crash leaves of a mounted file is in test_crash.py.
-    """
-    of_docker = hosts_file(tmp_path)
-    etc = tmp_path / "node" / "etc"
-    etc.mkdir(parents=True)
-    (etc / "hosts").touch()
-    bind(of_docker, etc / "hosts")
-    path = tmp_path / "host" / "etc" / "hosts"
-    path.parent.mkdir(parents=True)
-    mount(etc, path.parent, flags=MS_BIND | MS_REC)
-    assert KeptHosts(path).difference(ONE).before.how == "in place"
-    for wanted in (ONE, lines(3000), lines(10, 9)):
-        apply(path, wanted)
-        assert of_docker.read_bytes() == path.read_bytes() == (etc / "hosts").read_bytes()
-    apply(path, ())
-    assert of_docker.read_bytes() == USER
-    assert left_beside(path) == []
 
 
 @isolated
@@ -128,33 +118,6 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
     assert change.before.how == "rename"
     subject.apply(change)
     assert BEGIN in on_host.read_bytes()
-
-
-@isolated
-def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
-    """EROFS occurs when the file is opened for writing, before anything else is done."""
-    on_host = hosts_file(tmp_path)
-    bind(on_host, on_host, read_only=True)
-    with pytest.raises(ApplyError, match=r"EROFS.*left as it was"):
-        apply(on_host)
-    assert on_host.read_bytes() == USER
-    assert left_beside(on_host) == []
-
-
-@isolated
-def test_a_full_file_system_gets_its_old_content_back(path: Path, tmp_path: Path) -> None:
-    """The kernel writes what fits before it says ENOSPC: that is undone."""
-    (tmp_path / "small").mkdir()
-    mount("tmpfs", tmp_path / "small", "tmpfs", options="size=64k")
-    (tmp_path / "small" / "hosts").write_bytes(USER)
-    bind(tmp_path / "small" / "hosts", path)
-    apply(path, lines(20))
-    before = path.read_bytes()
-    with pytest.raises(ApplyError, match=r"ENOSPC.*left as it was"):
-        apply(path, lines(10_000, 9))
-    assert path.read_bytes() == before
-    assert left_beside(path) == []
-    apply(path, lines(21))
 
 
 @isolated

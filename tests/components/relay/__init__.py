@@ -1,1 +1,0 @@
-"""The relay, on a real HAProxy in namespaces of its own."""

@@ -1,5 +1,3 @@
-"""A socket in place of HAProxy's, with unusable answers."""
-
 import select
 import socket
 import threading
@@ -13,7 +11,6 @@ Answer = Callable[[socket.socket], None]
 
 
 def says(answer: bytes) -> Answer:
-    """Say that, and end the connection."""
     return lambda connection: connection.sendall(answer)
 
 
@@ -24,14 +21,12 @@ other_format = says(b'{"Pid": "none", "Version": 9}\nPid: none\n# pxname,new\na,
 
 
 def hangs(connection: socket.socket) -> None:
-    """Read, and say nothing."""
     while connection.recv(100):
         pass
     select.select([], [], [], 30)
 
 
 def endless(connection: socket.socket) -> None:
-    """Go on for ever."""
     try:
         while True:
             connection.sendall(b"Pid: x\n" * 1000)

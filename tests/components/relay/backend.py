@@ -1,14 +1,20 @@
-"""A server that requires the PROXY header, as an ingress controller does, and reports whom it names."""
+"""Servers that require the PROXY header, as an ingress controller does, and clients of them."""
 
 import hashlib
 import socket
 import socketserver
 import struct
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
 
 from nodeagent.model.addresses import Endpoint
 
@@ -63,7 +69,6 @@ class Greeter(socketserver.StreamRequestHandler):
     """Speaks first, as servers of mail do."""
 
     def handle(self) -> None:
-        """Greet, and wait for an answer."""
         self.wfile.write(b"220 hello\r\n")
         self.rfile.read(1)
 
@@ -93,7 +98,6 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def serving(endpoint: Endpoint, handler: type[socketserver.StreamRequestHandler]) -> Iterator[_Server]:
-    """Serve on the endpoint."""
     with _Server(endpoint, handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -118,7 +122,6 @@ def plain_backend(endpoint: Endpoint) -> Iterator[list[bytes]]:
 
 
 def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:
-    """A connection to the endpoint, from that source address."""
     return socket.create_connection(
         (str(endpoint.address), endpoint.port), timeout=10, source_address=(source, 0) if source else None
     )
@@ -190,3 +193,45 @@ def _pieces(size: int) -> Iterator[bytes]:
     for _ in range(size // len(_BLOCK)):
         yield _BLOCK
     yield _BLOCK[: size % len(_BLOCK)]
+
+
+SERVED = "HTTP/1.1 200"
+
+
+def start_site(server: Endpoint) -> None:
+    """A HAProxy that requires the PROXY header and answers each request."""
+    file = Path("/run/site.cfg")
+    file.write_text(
+        "defaults\n mode http\n timeout client 10s\n timeout http-request 10s\n"
+        f"frontend site\n bind {server} accept-proxy\n"
+        " http-request return status 200 content-type text/plain string served\n"
+    )
+    subprocess.run(["haproxy", "-D", "-f", str(file)], check=True)
+
+
+@contextmanager
+def load(endpoint: Endpoint, per_second: int) -> Iterator[list[str]]:
+    """Make so many a second while the block runs; after it, the list has each one's answer or error."""
+    fork = get_context("fork")
+    end, result = fork.Event(), fork.SimpleQueue()
+    process = fork.Process(target=_connect_until, args=(end, endpoint, per_second, result))
+    process.start()
+    answers: list[str] = []
+    yield answers
+    end.set()
+    answers += result.get()
+    process.join()
+
+
+def _connect_until(end: Event, endpoint: Endpoint, per_second: int, result: SimpleQueue[list[str]]) -> None:
+    """One after the other: on a loopback interface each takes a fraction of a millisecond."""
+    began = time.monotonic()
+    answers: list[str] = []
+    while not end.wait(max(0.0, began + len(answers) / per_second - time.monotonic())):
+        try:
+            with connect(endpoint) as connection:
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                answers.append(connection.recv(len(SERVED)).decode())
+        except OSError as error:
+            answers.append(f"{time.monotonic() - began:.3f} s: {error!r}")
+    result.put(answers)

@@ -1,5 +1,3 @@
-"""The relay that most tests are about."""
-
 import pytest
 
 from tests.components.relay.namespace import KeptRelay

@@ -75,7 +75,6 @@ A, B, C = listener(RELAY), listener(RELAY_2), listener(RELAY_6, server=SERVICE_6
 
 
 def pod_directory(uid: str) -> RunDirectory:
-    """The directory of a relay pod."""
     return RunDirectory(RUN / "relay" / uid, of_pod=True)
 
 
@@ -131,11 +130,9 @@ class KeptRelay(Relay):
         super().__init__(options, drain_seconds)
 
     def difference(self, listeners: Iterable[Listener]) -> RelayChange:
-        """What leads to these listeners, as read now."""
         return self.diff(self.read(), Desired(listeners=tuple(listeners)))
 
     def serve(self, listeners: Iterable[Listener]) -> None:
-        """Make HAProxy serve exactly these, as a pass does."""
         failure = self.serve_what_it_can(listeners)
         assert failure == "", failure
 
@@ -144,12 +141,10 @@ class KeptRelay(Relay):
         return converge(self, Desired(listeners=tuple(listeners)))
 
     def clean_up(self) -> None:
-        """Leave nothing of it."""
         remove(self, Desired())
         self.leave()
 
     def ready_of(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
-        """Those of the listeners that are ready now."""
         return frozenset(self.ready(self.read(), Desired(listeners=tuple(listeners))))
 
     def state(self) -> HaproxyState:

@@ -3,16 +3,31 @@ import shutil
 import signal
 import socket
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodeagent.components.relay import haproxy_config, process
+from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import Listener
+from nodeagent.model.desired import Desired, Listener
+from tests.components.converging import seen, watching
 from tests.components.relay.backend import backend, echo, echoes, ended, who
-from tests.components.relay.namespace import CONFIG, RELAY, RUN, A, C, KeptRelay, alive, isolated, listener
+from tests.components.relay.namespace import (
+    CONFIG,
+    RELAY,
+    RUN,
+    A,
+    B,
+    C,
+    KeptRelay,
+    alive,
+    isolated,
+    listener,
+    processes,
+)
 from tests.testbed.waiting import wait_until
 
 
@@ -158,3 +173,40 @@ def test_ready_has_only_haproxys_listeners_in_both_families(relays: KeptRelay) -
     with socket.create_server((RELAY, 9)):
         assert relays.ready_of([absent]) == frozenset()
     assert relays.ready_of([replace(A, load_balancer=replace(A.load_balancer, name="other"))]) == frozenset()
+
+
+def _stopped(watch: RelayWatch) -> None:
+    """Wait until it says so. Before, one that is ending may have let it connect once more."""
+    while (said := seen(watch)) != "HAProxy stopped":
+        assert said == "HAProxy stopped, or was reloaded"
+
+
+@pytest.mark.parametrize("victims", [("worker",), ("master",), ("master", "worker")])
+@isolated
+def test_its_end_and_its_return_are_seen(victims: tuple[str, ...]) -> None:
+    relay = KeptRelay(drain_seconds=0.1)
+    relay.serve([A])
+    with closing(relay.watch()) as watch:
+        found = processes()
+        pids = {"master": found.master, "worker": found.workers[0]}
+        for victim in victims:
+            os.kill(pids[victim], signal.SIGKILL)
+        _stopped(watch)
+        assert watch.drain() == ""
+        relay.serve([A])
+        assert watch.drain() == "HAProxy answers"
+        process.stop(CONFIG, 0.1)
+        _stopped(watch)
+
+
+@isolated
+def test_own_starts_reloads_and_stops_are_not_noticed(relays: KeptRelay) -> None:
+    with watching(relays) as cached:
+        for listeners in ((A,), (A, B), (B,), (), (A,), (A, B)) * 2:
+            for keep in (True, False):
+                cached.apply(Desired(listeners=listeners), keep=keep)
+                assert cached.notice() == ""
+            assert not cached.diff(Desired(listeners=listeners))
+        os.kill(processes().master, signal.SIGKILL)
+        wait_until(lambda: bool(cached.notice()), "its end being seen")
+        assert cached.diff(Desired(listeners=(A, B))).text == "start HAProxy: no HAProxy answers"

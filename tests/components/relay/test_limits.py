@@ -88,18 +88,6 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
 
 
 @isolated
-def test_seven_pods_that_take_all_they_can_leave_room_for_the_eighth() -> None:
-    relays = KeptRelay(RelayOptions(launch=True, max_connections=1600))
-    with backend(A.server), ExitStack() as held:
-        relays.serve([A])
-        left = [held.enter_context(_idle(A.bind, f"127.0.1.{number}", 1000)) for number in range(1, 8)]
-        assert left[0] == 155
-        assert sum(left) < 800
-        with _idle(A.bind, "127.0.1.8", 1000) as eighth:
-            assert eighth > 60
-
-
-@isolated
 def test_status_shows_what_was_rejected() -> None:
     options = RelayOptions(launch=True, max_connections_per_listener=540)
     components = build_components(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)

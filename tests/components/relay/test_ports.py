@@ -25,13 +25,11 @@ REST = "00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000
 
 
 def wildcards(sockets: Iterable[PortSocket]) -> set[tuple[int, int]]:
-    """Family and port of what is taken on every address."""
     found = port_holders(sockets, os.geteuid())
     return {(each.address.version, each.port) for each in found if each.address.is_unspecified}
 
 
 def row(local: str, state: str = "0A", remote: str = "00000000:0000") -> str:
-    """A line of /proc/net/tcp."""
     return f"   0: {local} {remote} {state} {REST}\n"
 
 

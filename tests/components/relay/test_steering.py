@@ -20,8 +20,7 @@ from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from tests.components.relay.answering import Answer, answering, closes, garbage, hangs, says
-from tests.components.relay.backend import backend, connect, plain_backend, who
-from tests.components.relay.load import SERVED, load, start_site
+from tests.components.relay.backend import SERVED, backend, connect, load, plain_backend, start_site, who
 from tests.components.relay.namespace import (
     NODE,
     POD,
@@ -44,7 +43,6 @@ _DEFAULTS = RelayOptions()
 
 
 def _haproxy(name: str, *listeners: Listener, options: RelayOptions = _DEFAULTS) -> KeptRelay:
-    """A HAProxy with a directory of its own, as each pod has one."""
     relay = KeptRelay(replaced(options, launch=True, run_dir=AbsolutePath(f"/run/{name}")))
     relay.serve(listeners or ALL)
     assert relay.ready_of(listeners or ALL) == {each.bind for each in listeners or ALL}
@@ -68,13 +66,11 @@ def _steer(name: str, *listeners: Listener) -> frozenset[Endpoint]:
 
 
 def _counted(relay: KeptRelay) -> int:
-    """The connections that HAProxy has, and those that it rejected."""
     server = relay.servers()[A.bind]
     return server.connections + server.rejected
 
 
 def _listening_here() -> set[Endpoint]:
-    """Where this process itself listens."""
     found = set()
     for number in Path("/proc/self/fd").iterdir():
         try:
@@ -185,17 +181,11 @@ def test_when_one_of_them_dies_the_other_serves() -> None:
         assert who(A.bind) == f"v1 {NODE}"
         assert _steer("new", A) == {A.bind}
         assert _all_arrive_at(new, A)
-
-
-@isolated
-def test_an_index_that_an_agent_left_without_verifying_it_is_replaced() -> None:
-    with backend(A.server):
-        _haproxy("old", A)
-        _haproxy("middle", A)
-        new = _haproxy("new", A)
+        # Nor does the index matter that an agent left without verifying it.
+        third = _haproxy("third", A)
         assert _steer("old", A) == {A.bind}
-        assert _steer("new", A) == {A.bind}
-        assert _all_arrive_at(new, A)
+        assert _steer("third", A) == {A.bind}
+        assert _all_arrive_at(third, A)
 
 
 @isolated

@@ -1,7 +1,6 @@
 """The cloud's controller, as far as the testbed needs one: it gives out the load balancer's address.
 
-It runs in a pod, with Python's standard library alone. Every Service of type LoadBalancer gets it, so
-that kube-proxy takes connections to it the short way; and every Ingress, as from an ingress controller.
+It runs in a pod, with Python's standard library alone. Every LoadBalancer Service and every Ingress gets it.
 """
 
 import argparse
