@@ -195,12 +195,8 @@ def _state(pod: Object) -> Object:
 def run_on_node(template: str, node: str, command: Sequence[str], seconds: float) -> CompletedProcess[str]:
     """Run a command on a node as root; raises a WorldError if it is not reached, or if that took too long.
 
-    Args:
-        template: A command line. `{node}` is the node's name. The command's words follow the last word, or
-            replace `{command}` as one string for a shell that is to take it apart, as ssh's does.
-        node: The node.
-        command: The command; it must not exit with more than 123.
-        seconds: How long it may take; the node ends it then, so that nothing is left running there.
+    In the template, `{node}` is the node's name. The command's words follow the last word, or replace
+    `{command}` as one string for a shell, as ssh's, that takes it apart. It must not exit with more than 123.
     """
     seconds *= PATIENCE
     whole = ["timeout", f"{seconds:g}", *command]

@@ -40,10 +40,7 @@ class ImageRoot:
 
 @contextmanager
 def built() -> Iterator[ImageRoot]:
-    """Build the image, unless it was built of the same sources already, and keep it as long as this lasts.
-
-    Any number of processes can do so at the same time: one builds, the others wait.
-    """
+    """Build the image, unless it was built of the same sources already; of several processes, one does."""
     cache = REPOSITORY / ".cache" / "image"
     cache.mkdir(parents=True, exist_ok=True)
     directory = cache / _digest_of_sources()

@@ -90,10 +90,7 @@ class Container:
         return self.process.running
 
     def execute(self, command: Sequence[str]) -> Answer:
-        """Run a command in it as `kubectl exec` does: with its user, capabilities and variables.
-
-        A failed one is an answer, too.
-        """
+        """Run a command in it as `kubectl exec` does: with its user, capabilities and variables."""
         into = ("--mount", "--pid", "--net", "--uts", "--root", "--wdns=/")
         entered = ("nsenter", f"--target={self.pid}", *into)
         done = subprocess.run(
@@ -147,8 +144,7 @@ class Container:
     def kill(self) -> None:
         """Kill it and return when none of its processes is left, as a runtime does; idempotent.
 
-        Process 1 of its process namespace is killed, not the `unshare` before it: that ends when process 1 is
-        buried, which is when everything in the namespace has ended.
+        That is when the `unshare` before process 1 ends.
         """
         if self.running:
             for first in children(self.process.pid) or [self.process.pid]:

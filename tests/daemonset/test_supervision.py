@@ -23,10 +23,7 @@ from tests.testbed.world import World
 
 @contextmanager
 def _kubelet(*pods: Pod) -> Iterator[dict[str, int]]:
-    """Start containers again that have ended, as long as this lasts; yields how often, by name.
-
-    At once: the first time a kubelet does so, later it backs off.
-    """
+    """Start containers that have ended again, as a kubelet does the first time; yields how often, by name."""
     restarts = {pod.container.name: 0 for pod in pods}
 
     def keep() -> None:

@@ -35,10 +35,9 @@ _ATTACH = Path(__file__).with_name("attach.sh").read_text("utf-8")
 
 @contextmanager
 def socket_balancer(node: Host, service: ServiceRules, directory: Path) -> Iterator[None]:
-    """Rewrite connect() to a Service's IPv4 addresses, for what this process starts as long as this lasts.
+    """Rewrite connect() to a Service's IPv4 addresses to its first pod, for what this process starts.
 
-    Its ClusterIP and its load balancer's address lead to its first pod. The node gets Cilium's recognizable
-    trace, its pins in /sys/fs/bpf.
+    The node gets Cilium's recognizable trace, its pins in /sys/fs/bpf.
     """
     program = directory / "socket_balancer.o"
     _run(

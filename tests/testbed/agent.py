@@ -63,10 +63,7 @@ class Agent:
     def run(
         self, command: str, *options: str, without: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> Answer:
-        """Run a command of nodeagent, which does not find the programs `without`.
-
-        A failed one is an answer, too.
-        """
+        """Run a command of nodeagent, which does not find the programs `without`."""
         args = [*self._command(command), *options]
         variables = {"PYTHONPATH": str(_ROOT)} | dict(env or {})
         with self._hidden(without):

@@ -9,10 +9,7 @@ _SEPARATOR, _END = "\x1e", "\x1f"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 CUT = frozenset({35, 52, 56})
-"""curl's exit codes if the ingress controller did not receive the PROXY header.
-
-The TLS handshake was cut, the connection was closed without an answer, or it was reset.
-"""
+"""curl's exit codes without the PROXY header: a TLS handshake was cut, no answer came, or a reset."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,9 @@ def resolving(url: str, address: Address | None) -> list[str]:
 
 
 def curl_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) -> list[str]:
-    """Return the command line of one curl that asks for pages, each by a connection of its own.
+    """Return the command line of one curl that asks for pages of different families, schemes, names or ports.
 
-    curl keeps connections, but uses none again for another address family, scheme, name or port.
+    So each has a connection of its own.
     """
     said = _SEPARATOR.join(("", "%{http_code}", "%{exitcode}", "%{errormsg}")) + _END
     options = ["--silent", "--max-time", f"{timeout:g}", "--write-out", said]

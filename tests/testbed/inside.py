@@ -56,10 +56,7 @@ def inside(host: Host) -> Iterator[None]:
 
 
 def run_ip(host: Host, lines: Sequence[str]) -> None:
-    """Run lines of `ip -batch` in a host's network, but with the machine's process ids.
-
-    The far end of a cable is named by a process of its host, which a host's own process namespace hides.
-    """
+    """Run lines of `ip -batch` in a host's network, with the machine's process ids, which name the cables."""
     with inside(host):
         done = subprocess.run(
             ["ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False

@@ -34,11 +34,7 @@ _BASE = Path(__file__).with_name("kube_proxy.nft").read_text("utf-8")
 
 
 class KubeProxy:
-    """One node's rules for Services, kept in the shape that kube-proxy of that kind gives them.
-
-    Each family has rules of its own: a Service without a ClusterIP in a family has none in it, whatever
-    addresses its load balancer has.
-    """
+    """One node's rules for Services; one without a ClusterIP in a family has none in that family."""
 
     def __init__(
         self,
@@ -92,12 +88,10 @@ class KubeProxy:
 
 
 def iptables_rules(services: Sequence[ServiceRules], cluster_cidr: Network, standing: str) -> str:
-    """Write the whole nat table of kube-proxy as one restore that leaves other people's chains alone.
+    """Write the whole nat table of a family as one restore that leaves other people's chains alone.
 
-    Args:
-        services: Every Service, with the addresses of one family: that of `cluster_cidr`.
-        cluster_cidr: Sources within it reach a ClusterIP with their own address.
-        standing: What `iptables-save -t nat` says, so that chains of deleted Services are removed too.
+    Sources in `cluster_cidr` reach a ClusterIP with their own address. `standing` is what `iptables-save -t
+    nat` says, so that chains of deleted Services are removed too.
     """
     chains = ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"]
     rules, portals, node_ports = [*_MARKS], list[str](), list[str]()
@@ -149,8 +143,7 @@ def _alone(address: Address) -> str:
 def nftables_rules(services: Sequence[ServiceRules], node_address: Address, cluster_cidr: Network) -> str:
     """Write the whole table of a family as one transaction that replaces whatever table existed before.
 
-    Sources in `cluster_cidr` reach a ClusterIP with their own address. NodePorts answer on `node_address`,
-    by which the node's own pods are known.
+    NodePorts answer on `node_address`, by which the node's own pods are known.
     """
     family = node_address.version
     ip, kind = ("ip", "ipv4_addr") if family == 4 else ("ip6", "ipv6_addr")

@@ -118,10 +118,9 @@ class Host:
         env: Mapping[str, str] | None = None,
         forked: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in this host until it ends, with variables on top of the host's few.
+        """Run a program in this host until it ends; if `forked`, the fork server starts it (forked.py).
 
-        If `forked`, the fork server starts it, and it reads nothing (forked.py). Raises a WorldError if it
-        takes longer than `timeout` seconds or, unless `check` is off, fails.
+        Raises a WorldError if it takes longer than `timeout` seconds or, unless `check` is off, fails.
         """
         with InterruptPutOff() as interrupt, self._start(args, env, forked=forked) as started:
             interrupt.kills(started)
@@ -196,10 +195,7 @@ class Host:
         return self._logs / f"{self.name}-{program}.log"
 
     def await_port(self, port: int, process: Process, *, protocol: str = "tcp") -> None:
-        """Wait until a program listens on a port.
-
-        The kernel's table is asked, not the port: a connection would leave traces in logs that tests read.
-        """
+        """Wait until a program listens on a port, without a connection: it would leave traces in logs."""
         process.await_that(lambda: port in self._listening_ports(protocol), f"listening on {port}/{protocol}")
 
     def _listening_ports(self, protocol: str) -> Iterator[int]:

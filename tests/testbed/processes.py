@@ -17,11 +17,7 @@ from tests.testbed.waiting import wait_until
 _BURIAL_SECONDS = 5.0
 
 HEARS_CTRL_C = ("env", "--default-signal=INT")
-"""Put before a command that is to end by SIGINT.
-
-A shell without job control starts background jobs with SIGINT ignored. Programs inherit that, and Python
-leaves it so.
-"""
+"""Put before a command that is to end by SIGINT, which background jobs of a shell inherit as ignored."""
 
 Started: TypeAlias = "subprocess.Popen[str] | Forked"
 """A program that the test process or its fork server has started; it keeps its id until it is waited for."""

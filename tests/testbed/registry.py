@@ -122,7 +122,6 @@ def _descriptor(kind: str, blob: Blob) -> dict[str, object]:
 
 
 def registry_configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
-    """Return the registry's configuration: plain HTTP on that address, and its files in the directory."""
     return {
         "version": "0.1",
         "log": {"level": "info"},

@@ -31,10 +31,7 @@ while True:
 
 
 def command(address: str, port: int, *options: str) -> list[str]:
-    """What runs as that user, with these socket options set.
-
-    It writes `bound` once it has the port, and a line for each connection.
-    """
+    """What runs as that user; it writes `bound` once it has the port, and a line for each connection."""
     user = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
     return [*user, "/usr/bin/python3", "-c", SCRIPT, address, str(port), *options]
 

@@ -87,10 +87,7 @@ def test_the_written_rules_are_the_real_ones(compared: tuple[World, Peer]) -> No
 
 
 def test_ipvs(compared: tuple[World, Peer]) -> None:
-    """No rules of this mode are written here: what nodeagent reads, and does, is seen on the real one's.
-
-    Another namespace's Service with the load balancer's address in `externalIPs` changes nothing.
-    """
+    """Another namespace's Service with the load balancer's address in `externalIPs` changes nothing."""
     world, api = compared
     if world.kind != KUBE_PROXY_KINDS[0]:
         pytest.skip("once is enough")

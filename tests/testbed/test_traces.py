@@ -71,11 +71,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _standing_namespaces() -> set[int]:
-    """List the network namespaces of the machine's processes.
-
-    Of a process that root may not look into (a container's process 1 can be one) nothing is known; a world's
-    are none of these.
-    """
+    """List the network namespaces of the machine's processes that root may look into, as a world's."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/ns/net"):
         try:

@@ -182,8 +182,7 @@ class World:
     def client_through(self, node: Node) -> Iterator[None]:
         """Let the client's traffic to the load balancer's address arrive at a node, unproxied.
 
-        Some load balancers (direct server return) hand packets on without changing their destination. As
-        long as this lasts the client is such a one: it must send the PROXY header itself.
+        As from load balancers with direct server return: the client must send the PROXY header itself.
         """
         routes = [
             [f"{ip}/{ip.max_prefixlen}", "via", str(self.address(node, ip.version)), "dev", "eth0", "onlink"]
@@ -295,10 +294,7 @@ def _add_address(address: object, device: str) -> str:
 def write_manifests(
     directory: Path, families: Sequence[Family], cluster_ips: Sequence[Address] | None = None
 ) -> None:
-    """Write the objects of manifests/ with the addresses of these families.
-
-    A Service may have ClusterIPs of one family where its load balancer has two.
-    """
+    """Write the objects of manifests/ with the addresses of these families, or other ClusterIPs."""
     directory.mkdir(exist_ok=True)
     for source in MANIFESTS.glob("*.yaml"):
         objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
