@@ -7,7 +7,7 @@ import ssl
 import struct
 import sys
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, cast
@@ -222,10 +222,17 @@ def _planned(fault: Answer) -> Reply:
     return Reply(fault.code, body, fault.content_type, (*wait, *fault.headers))
 
 
-def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
-    """Return ports of 127.0.0.1 on which no process listens now."""
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that no process has now, neither of TCP nor of UDP."""
+    found: list[int] = []
     with ExitStack() as stack:
-        free = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for _ in range(count)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in free]
+        while len(found) < count:
+            tcp, udp = (
+                stack.enter_context(socket.socket(socket.AF_INET, kind))
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+            )
+            tcp.bind(("127.0.0.1", 0))
+            with suppress(OSError):
+                udp.bind(tcp.getsockname())
+                found.append(tcp.getsockname()[1])
+    return found

@@ -1,7 +1,6 @@
 """A real CoreDNS, where `COREDNS=/path/to/coredns` says that there is one: started, and asked."""
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,7 +68,7 @@ def answer_of(corefile: str, name: str, folder: Path) -> str:
     """
     if not COREDNS:
         return model_answer(corefile, name)
-    (port,) = free_ports(1, socket.SOCK_DGRAM)
+    (port,) = free_ports(1)
     assert ".:53 {" in corefile
     own = corefile.replace(".:53 {", f".:{port} {{\n    bind 127.0.0.1", 1)
     with serving(own, folder, port, name):

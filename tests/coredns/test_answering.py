@@ -1,6 +1,5 @@
 """What a pod is answered: the names that are ours, and none of their neighbours."""
 
-import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import ip_address
@@ -55,7 +54,7 @@ def answer_to(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], str]]:
     """Ask the model, and a real CoreDNS: `COREDNS=/path/to/coredns make test`; no package brings one."""
-    port, other = free_ports(2, socket.SOCK_DGRAM)
+    port, other = free_ports(2)
     corefile = with_blocks(USER.format(port=port, other_port=other), by_templates(ANSWERS))
     if request.param == "model":
         yield partial(model_answer, corefile)

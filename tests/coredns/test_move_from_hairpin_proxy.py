@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import socket
 import subprocess
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def test_the_command_deletes_hairpin_proxys_lines_and_no_other() -> None:
 )
 def test_pods_find_the_site_in_the_pages_order(tmp_path: Path, there: set[str], answer: str) -> None:
     corefile = corpus.corefile("hairpin-proxy")
-    port, other, nothing = free_ports(3, socket.SOCK_DGRAM)
+    port, other, nothing = free_ports(3)
     ours = corefile if "lines" in there else _with_lines_deleted(corefile)
     # No API server is asked for Services here: the other server has the only one.
     ours = re.sub(r"\n    (kubernetes .*|health)", "", ours).replace("/etc/resolv.conf", f"127.0.0.1:{other}")
