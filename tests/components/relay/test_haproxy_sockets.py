@@ -1,3 +1,6 @@
+"""HAProxy's sockets and the configuration, in a directory that the relay's container can write to."""
+
+import os
 import socket
 import time
 import tracemalloc
@@ -16,6 +19,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_worker,
     reload_haproxy,
 )
+from nodeagent.components.relay.run_directory import RunDirectory
 from tests.components.relay.answering import ANSWERS, Answer, answering, says
 
 PROCESSES = Path(__file__).with_name("processes.txt").read_text()
@@ -120,3 +124,49 @@ def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:
         (tmp_path / ("x" * 200), Silence.IMPOSSIBLE),
     ):
         assert read_processes(path) == Unreachable(str(path), why)
+
+
+def _link(path: Path) -> None:
+    secret = path.with_name("secret")
+    secret.write_text("of the node")
+    path.symlink_to(secret)
+
+
+def _without_end(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+@pytest.mark.parametrize("intruder", [_link, os.mkfifo, _without_end, _socket])
+def test_what_an_intruder_puts_in_its_place_is_neither_read_nor_waited_for(
+    tmp_path: Path, intruder: Callable[[Path], None]
+) -> None:
+    tmp_path.chmod(0o700)
+    directory = RunDirectory(tmp_path)
+    assert directory.read() is None
+    directory.config.mkdir()
+    assert directory.read() is None
+    directory.config.rmdir()
+    intruder(directory.config)
+    assert directory.read() is None
+    directory.install("global\n")
+    assert directory.read() == "global\n"
+    assert directory.config.is_file()
+    assert not directory.config.is_symlink()
+    assert [each.read_text() for each in tmp_path.glob("secret")] in ([], ["of the node"])
+
+
+def test_no_descriptor_stays_open_for_what_is_no_file(tmp_path: Path) -> None:
+    """Otherwise an intruder could use up those of the agent, which looks a few times a second."""
+    directory = RunDirectory(tmp_path, of_pod=True)
+    directory.config.mkdir()
+    (tmp_path / "lock").mkdir()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    assert directory.read() is None
+    assert not directory.is_gone()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
