@@ -128,8 +128,10 @@ class Hostnames:
         if not reply.outcome.tells:
             failing_since = now if before is None or before.failing_since is None else before.failing_since
         answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
-        at = (before.moved_at, before.changed_at) if before and not moved else (now, now)
-        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, *at)
+        # The first answer is no move: what follows a failure is not held back.
+        moved_at = now if moved else before.moved_at if before else -math.inf
+        changed_at = before.changed_at if before and not moved else now
+        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, moved_at, changed_at)
         if moved:
             self.queue.hasten(set() if question.every else self._own, now)
             self._suspect_others(name, now)
@@ -143,7 +145,7 @@ class Hostnames:
             self.news = self.news or not same
         failing = 0.0 if failing_since is None else now - failing_since
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self.queue.sharing(name))
+        unchanged, names = (0.0, 1) if question.every else (now - changed_at, self.queue.sharing(name))
         self.queue.asked(name, now + pause_after(reply, self.recheck_seconds, unchanged, failing, names))
 
     def count_changes(self) -> float:

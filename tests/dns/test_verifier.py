@@ -293,6 +293,15 @@ def test_of_two_moves_the_later_one_does_not_hold_back_the_first() -> None:
     assert noted.known("b") == ("198.51.100.4",)
 
 
+def test_the_first_answer_after_failures_is_not_held_back() -> None:
+    """Nothing has moved: the load balancer's own hostname, with a long TTL, is not asked after it."""
+    noted = Noted(www=MATTERS, lb=LB)
+    noted.note("lb", told("192.0.2.1", ttl=3600), 1)
+    noted.note("www", AWAY, 5)
+    noted.note("www", told("192.0.2.1", ttl=300), 7)
+    assert noted.known("www") == ("192.0.2.1",)
+
+
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
     """The same answer makes no pause longer: hostnames that moved are compared with it."""
     noted = Noted(lb=LB)
