@@ -94,10 +94,11 @@ class Connection:
     """
 
     def __init__(self, load: Callable[[], ApiClient], *, once: bool = False) -> None:
-        self._until = time.monotonic() + _PATIENCE_SECONDS if once else inf
         self._load = load
         self._lock = threading.Lock()
         self._client = load()
+        # From now on: a plugin may have waited for a login.
+        self._until = time.monotonic() + _PATIENCE_SECONDS if once else inf
         self.bytes_read = 0
 
     def __enter__(self) -> Self:

@@ -1,14 +1,18 @@
 import gzip
 import socket
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from kubernetes.client import ApiClient
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import connection as connection_module
 from nodeagent.sources.kubernetes import errors, listing
 from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.credentials import kubeconfig
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait
 from tests.apiserver import ApiServer, faults, objects
 
@@ -63,6 +67,22 @@ def test_a_command_that_reads_once_waits_for_an_answer_and_for_all_of_them_no_lo
         monkeypatch.setattr(connection_module, "_PATIENCE_SECONDS", patience)
         with connect(api.write_kubeconfig(tmp_path / "config"), once=True) as connection:
             refused(connection, errors.UnreachableError, words)
+
+
+def test_the_time_of_a_plugin_that_waits_for_a_login_does_not_count(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Mock(wraps=time)
+    monkeypatch.setattr(connection_module, "time", clock)
+    file = api.write_kubeconfig(tmp_path / "config")
+
+    def logged_in() -> ApiClient:
+        now = time.monotonic() + 120
+        clock.monotonic.side_effect = lambda: now
+        return kubeconfig(str(file))
+
+    with Connection(logged_in, once=True) as connection:
+        assert kinds(connection) == LIST
 
 
 def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connection) -> None:
