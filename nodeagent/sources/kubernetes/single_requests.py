@@ -148,9 +148,9 @@ def read_cluster(
     Raises:
         SourceError: a list that every decision needs is not available; the text says what to do.
     """
-    served = discover(connection, hostnames=hostnames)
     rows = resources.watched(node_name, relay, hostnames=hostnames)
     read = {row.name: _read_once(connection, row) for row in rows}
+    served = discover(connection, hostnames=hostnames)
     read |= {name: _read_once(connection, row) for name, row in served.items()}
     failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
     pending = {

@@ -13,7 +13,7 @@ from nodeagent.sources.kubernetes import connection as connection_module
 from nodeagent.sources.kubernetes import errors, listing
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import kubeconfig
-from nodeagent.sources.kubernetes.single_requests import delete_and_wait
+from nodeagent.sources.kubernetes.single_requests import delete_and_wait, read_cluster
 from tests.apiserver import ApiServer, faults, objects
 
 SERVICES = "/api/v1/services"
@@ -120,6 +120,15 @@ def test_each_failure_has_its_error(
     refused(connection, kind, words)
     api.faults.clear()
     assert kinds(connection) == LIST
+
+
+def test_a_server_that_can_not_be_reached_is_asked_once() -> None:
+    """A person waits ten seconds for each attempt."""
+    connection = Mock(spec=Connection)
+    connection.get_json.side_effect = errors.NoConnectionError("no route")
+    with pytest.raises(errors.NoConnectionError):
+        read_cluster(connection, "n1")
+    connection.get_json.assert_called_once()
 
 
 def test_a_server_that_does_not_answer(api: ApiServer, connection: Connection) -> None:
