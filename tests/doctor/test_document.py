@@ -13,6 +13,7 @@ from nodeagent.cli.doctor import GROUPS, DoctorDocument
 from nodeagent.cli.main import run
 from nodeagent.doctor.findings import Code
 from release.schemas import schema_of
+from tests.cases import cases_of
 from tests.cli.command_line import ADDRESS, CommandLine, service
 
 _SCHEMA = schema_of(DoctorDocument)
@@ -57,15 +58,7 @@ def test_an_object_that_hides_no_others_is_skipped_and_named(command_line: Comma
 
 
 @pytest.mark.parametrize(
-    ("terminal", "variables", "coloured"),
-    [
-        (True, {}, True),
-        (True, {"NO_COLOR": "1"}, False),
-        (True, {"NO_COLOR": ""}, True),
-        (False, {}, False),
-        (False, {"FORCE_COLOR": "1"}, True),
-        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
-    ],
+    ("terminal", "variables", "coloured"), cases_of(__file__, "verdicts.yaml")["coloured"]
 )
 def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
     command_line: CommandLine,

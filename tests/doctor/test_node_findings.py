@@ -17,38 +17,24 @@ from nodeagent.doctor.node_findings import (
 )
 from nodeagent.model.facts import DnsOutcome, DnsReply, UserHostsLine
 from nodeagent.sources.node import Environment, KubeProxy
+from tests.cases import cases_of
 from tests.plan.made_up import FACTS, config, desired, ingress, service
 
+_CASES: dict[str, Any] = cases_of(__file__, "verdicts.yaml")
 BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))
-NOTHING = DnsReply(DnsOutcome.NXDOMAIN)
-SILENT = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
-THERE = DnsReply(DnsOutcome.ADDRESSES, (BALANCER,))
-FOUND = NameObservation(
-    "site.example.com", (BALANCER,), THERE, THERE, "", frozenset({BALANCER}), frozenset({RELAY})
-)
+_AT = {"balancer": BALANCER, "relay": RELAY, "elsewhere": ELSEWHERE}
+_SAID = {name: DnsReply(DnsOutcome.ADDRESSES, (address,)) for name, address in _AT.items()}
+_SAID["nothing"] = DnsReply(DnsOutcome.NXDOMAIN)
+_SAID["silent"] = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
 
 
-@pytest.mark.parametrize(
-    ("seen", "code"),
-    [
-        (FOUND, Code.NameAtLoadBalancer),
-        (replace(FOUND, upstream=SILENT), Code.NameAtLoadBalancer),
-        (replace(FOUND, host=(RELAY,)), Code.NameAtRelay),
-        (replace(FOUND, host=(ELSEWHERE,)), Code.NameDiffers),
-        (
-            replace(FOUND, host=(ELSEWHERE,), upstream=DnsReply(DnsOutcome.ADDRESSES, (ELSEWHERE,))),
-            Code.NameElsewhere,
-        ),
-        (replace(FOUND, host=(ELSEWHERE,), upstream=SILENT), Code.NameElsewhere),
-        (replace(FOUND, host=(BALANCER, ELSEWHERE), upstream=NOTHING), Code.NameDiffers),
-        (replace(FOUND, host=()), Code.NameDiffers),
-        (replace(FOUND, host=(), upstream=NOTHING), Code.NameElsewhere),
-        (replace(FOUND, host=(), upstream=NOTHING, behind_proxy=True), Code.NameUnknown),
-        (replace(FOUND, host=(), upstream=SILENT), Code.NameUnclear),
-    ],
-)
-def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
-    assert name_finding(seen).code == code
+@pytest.mark.parametrize(("host", "upstream", "behind_proxy", "code"), _CASES["names"])
+def test_where_a_name_leads(host: list[str], upstream: str, *, behind_proxy: bool, code: str) -> None:
+    found, coredns = tuple(_AT[each] for each in host), _SAID["balancer"]
+    known = NameObservation(
+        "site.example.com", found, _SAID[upstream], coredns, "", frozenset({BALANCER}), frozenset({RELAY})
+    )
+    assert name_finding(replace(known, behind_proxy=behind_proxy)).code == Code[code]
 
 
 def test_a_line_that_leads_a_load_balancers_hostname_elsewhere_is_named_and_no_other() -> None:
@@ -71,52 +57,26 @@ def test_a_line_that_leads_a_load_balancers_hostname_elsewhere_is_named_and_no_o
     }
 
 
-@pytest.mark.parametrize(
-    ("order", "codes"),
-    [
-        (("files", "dns"), []),
-        (("mymachines", "resolve", "files"), []),
-        ((), []),
-        (("dns", "files"), [Code.FilesNotFirst]),
-        (("dns",), [Code.FilesNotFirst]),
-    ],
-)
-def test_hosts_lines_need_files_before_dns(order: tuple[str, ...], codes: list[Code]) -> None:
-    assert [finding.code for finding in name_order_findings(order)] == codes
+@pytest.mark.parametrize(("order", "codes"), _CASES["orders"])
+def test_hosts_lines_need_files_before_dns(order: list[str], codes: list[str]) -> None:
+    assert [finding.code for finding in name_order_findings(tuple(order))] == [Code[each] for each in codes]
 
 
-RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
 UNREAD = KubeProxy(unreadable="root alone")
 NODE = Environment(cni=(), socket_balancer="", name_order=())
-UNSEEN = replace(NODE, socket_balancer=None)
 CILIUM = Environment((("Cilium", "/sys/class/net/cilium_host"),), "/sys/fs/bpf/cilium/socketlb", ())
+_RULES = {"nftables": KubeProxy((("nftables", "table kube-proxy in nftables"),)), "none": KubeProxy()}
+_RULES["unread"] = UNREAD
+_NODES = {"plain": NODE, "unseen": replace(NODE, socket_balancer=None), "cilium": CILIUM}
 
 
-@pytest.mark.parametrize(
-    ("rules", "node", "bypassed", "hosts_written", "code"),
-    [
-        (RULES, NODE, None, False, Code.DataPlaneKnown),
-        (RULES, UNSEEN, None, False, Code.DataPlaneUnclear),
-        (KubeProxy(), NODE, None, False, Code.DataPlaneUnclear),
-        (UNREAD, NODE, None, False, Code.DataPlaneUnclear),
-        (KubeProxy(), CILIUM, None, False, Code.SocketBalancer),
-        (KubeProxy(), CILIUM, None, True, Code.DataPlaneKnown),
-        # What was measured counts more than a sign.
-        *((RULES, node, True, False, Code.SocketBalancer) for node in (NODE, UNSEEN, CILIUM)),
-        *((RULES, node, False, False, Code.DataPlaneKnown) for node in (NODE, UNSEEN, CILIUM)),
-        (UNREAD, UNSEEN, False, False, Code.DataPlaneKnown),
-    ],
-)
+@pytest.mark.parametrize(("rules", "node", "bypassed", "hosts_written", "code"), _CASES["data_plane"])
 def test_what_handles_services(
-    rules: KubeProxy,
-    node: Environment,
-    bypassed: bool | None,  # noqa: FBT001 - three answers
-    hosts_written: bool,  # noqa: FBT001 - one more observation
-    code: Code,
+    rules: str, node: str, *, bypassed: bool | None, hosts_written: bool, code: str
 ) -> None:
-    finding = data_plane_finding(rules, node, bypassed=bypassed, hosts_written=hosts_written)
-    assert finding.code == code
-    assert bool(finding.remedy) is (code is Code.SocketBalancer or (rules is UNREAD and bypassed is None))
+    finding = data_plane_finding(_RULES[rules], _NODES[node], bypassed=bypassed, hosts_written=hosts_written)
+    assert finding.code == Code[code]
+    assert bool(finding.remedy) is (code == "SocketBalancer" or (rules == "unread" and bypassed is None))
 
 
 def test_who_it_is_and_by_what_sign_is_told() -> None:
@@ -127,34 +87,14 @@ def test_who_it_is_and_by_what_sign_is_told() -> None:
     assert "kube-proxy's rules: root alone" in unread.evidence
 
 
-_SERVED: dict[str, Any] = {
-    "redirected": True,
-    "bypassed": False,
-    "by_kube_proxy": True,
-    "by_coredns": None,
-    "said": False,
-}
+_SERVED: dict[str, Any] = _CASES["served"]
 
 
-@pytest.mark.parametrize(
-    ("seen", "code"),
-    [
-        (_SERVED, Code.PodsServed),
-        (_SERVED | {"redirected": False}, Code.PodsNotServed),
-        (_SERVED | {"bypassed": True}, Code.PodsNotServed),
-        (_SERVED | {"bypassed": None}, Code.PodsUnclear),
-        (_SERVED | {"by_kube_proxy": False}, Code.PodsUnclear),
-        (_SERVED | {"by_kube_proxy": False, "by_coredns": True}, Code.PodsServed),
-        (_SERVED | {"bypassed": True, "by_coredns": True}, Code.PodsServed),
-        (_SERVED | {"bypassed": True, "by_coredns": False, "said": True}, Code.PodsNotServed),
-        # It was said, and not seen.
-        (_SERVED | {"redirected": False, "said": True}, Code.PodsUnclear),
-    ],
-)
-def test_who_serves_pods(seen: dict[str, Any], code: Code) -> None:
-    finding = pods_finding(**seen)
-    assert finding.code == code
-    assert bool(finding.remedy) is (code is not Code.PodsServed)
+@pytest.mark.parametrize(("differing", "code"), _CASES["pods"])
+def test_who_serves_pods(differing: dict[str, Any], code: str) -> None:
+    finding = pods_finding(**_SERVED | differing)
+    assert finding.code == Code[code]
+    assert bool(finding.remedy) is (code != "PodsServed")
 
 
 def test_pods_without_help_affect_the_node_and_the_fix_is_named() -> None:

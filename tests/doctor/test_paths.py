@@ -13,33 +13,17 @@ from nodeagent.sources.connection_tests import Ending, ProbeOutcome
 from tests.cases import cases_of
 from tests.plan.made_up import point, service
 
+_VERDICTS: dict[str, Any] = cases_of(__file__, "verdicts.yaml")
 _ENDINGS = {
-    "ok": ProbeOutcome(Ending.STATUS, 200),
-    "not found": ProbeOutcome(Ending.STATUS, 404),
-    "bad request": ProbeOutcome(Ending.STATUS, 400),
-    "empty": ProbeOutcome(Ending.EMPTY_REPLY),
-    "reset": ProbeOutcome(Ending.RESET_IN_HANDSHAKE),
-    "refused": ProbeOutcome(Ending.REFUSED),
-    "too late": ProbeOutcome(Ending.NOT_ASKED),
-    "timeout": ProbeOutcome(Ending.CONNECT_TIMEOUT),
-    "unreachable": ProbeOutcome(Ending.UNREACHABLE),
-    "not TLS": ProbeOutcome(Ending.NOT_TLS),
-    "unasked": None,
-}
-_ANSWERS = {
-    "header": ("reset", "ok", "ok"),
-    "plain": ("ok", "not TLS", "not TLS"),
-    "either": ("ok", "ok", "ok"),
-    "down": ("refused", "refused", "timeout"),
-    "only v1": ("empty", "ok", "empty"),
-    "only v2": ("empty", "empty", "ok"),
+    each: ProbeOutcome(Ending[said[0]], *said[1:]) if said else None
+    for each, said in _VERDICTS["endings"].items()
 }
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 SERVER = Endpoint(ip_address("10.96.0.7"), 443)
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BLUE = service("blue")
 TARGET = Target(BLUE, BLUE.ports[0], BALANCER, "v1", vip=True, host="", tls=(True,), server=SERVER)
-_CASES: dict[str, list[dict[str, Any]]] = cases_of(__file__, "verdicts.yaml")["paths"]
+_CASES: dict[str, list[dict[str, Any]]] = _VERDICTS["paths"]
 
 
 def observed(**differing: Any) -> PathObservation:  # noqa: ANN401 - a case of verdicts.yaml
@@ -49,7 +33,7 @@ def observed(**differing: Any) -> PathObservation:  # noqa: ANN401 - a case of v
     target = {key: case.pop(key) for key in ("proxy", "vip", "service") if key in case}
     for asked in ("load_balancer", "controller"):
         said = case[asked]
-        ends = _ANSWERS.get(said, (said,) * 3) if isinstance(said, str) else said
+        ends = _VERDICTS["answers"].get(said, (said,) * 3) if isinstance(said, str) else said
         case[asked] = Answers(*(_ENDINGS[each] for each in ends))
     if "relay" in case:
         case["relay"] = (RELAY, _ENDINGS[case["relay"]])
@@ -71,19 +55,7 @@ def test_where_a_controller_does_not_read_the_header_what_works_here_says_nothin
     assert "loadBalancers.ignore" in "\n".join(working.remedy)
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ({"proxy": None}, "list ingress/blue in loadBalancers.services (v1)"),
-        (
-            {"proxy": None, "controller": "only v2", "load_balancer": "only v2"},
-            "loadBalancers.services (v2)",
-        ),
-        ({"controller": "only v2"}, "make the load balancer send PROXY v2"),
-        ({"controller": "plain"}, "loadBalancers.ignore"),
-        ({"controller": "down"}, "pods behind Service ingress/blue"),
-    ],
-)
+@pytest.mark.parametrize(("case", "words"), _VERDICTS["fixes"])
 def test_the_fix_names_what_to_change(case: dict[str, Any], words: str) -> None:
     assert words in "\n".join(path_finding(observed(**case)).remedy)
 
@@ -104,9 +76,7 @@ def _found(*codes: Code) -> list[Finding]:
     return [Finding.of(code, f"subject{number}", f"seen {code.value}") for number, code in enumerate(codes)]
 
 
-@pytest.mark.parametrize(
-    ("codes", "exit_code", "words"), cases_of(__file__, "verdicts.yaml")["sentences"], ids=str
-)
+@pytest.mark.parametrize(("codes", "exit_code", "words"), _VERDICTS["sentences"], ids=str)
 def test_the_sentence_and_the_exit_code(codes: list[str], exit_code: int, words: str) -> None:
     overall, sentence = summarize("node node1", _found(*(Code[each] for each in codes)))
     assert EXIT_CODES[overall] == exit_code

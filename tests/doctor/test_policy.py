@@ -24,6 +24,7 @@ from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Resource, faults, objects
+from tests.cases import cases_of
 from tests.cli.command_line import Ask
 from tests.daemonset.kubernetes_schemas import validate
 from tests.daemonset.kustomize import documents
@@ -169,17 +170,9 @@ def test_a_list_of_all_sorts_is_changed_where_it_must_be_and_nowhere_else() -> N
     ]
 
 
-@pytest.mark.parametrize(
-    "obj",
-    [
-        {"metadata": {"namespace": "ingress", "name": "blue"}},
-        {"metadata": {"namespace": "ingress", "name": "blue"}, "status": {}},
-        {"metadata": {"namespace": "ingress", "name": "blue"}, "status": {"loadBalancer": {}}},
-        _raw([]),
-        _raw([{"hostname": "lb.example.com"}]),
-    ],
-)
-def test_a_status_without_an_address_is_stored_as_it_comes(obj: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", cases_of(__file__, "verdicts.yaml")["without_an_address"])
+def test_a_status_without_an_address_is_stored_as_it_comes(more: dict[str, Any]) -> None:
+    obj = {"metadata": {"namespace": "ingress", "name": "blue"}, **more}
     assert Policy(policy_text([_target()], V1)).admit(obj) == obj
 
 
@@ -298,16 +291,7 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
     assert "503" in answers.why["policy_api"] or "unable to handle" in answers.why["policy_api"]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"annotations": {"metallb.universe.tf/ip-allocated-from-pool": "default"}},
-        {"annotations": {"metallb.io/ip-allocated-from-pool": "default"}},
-        {"annotations": {"kube-vip.io/loadbalancerIPs": "192.0.2.1"}},
-        {"load_balancer_class": "kube-vip.io/kube-vip-class"},
-        {"load_balancer_class": "metallb.io/metallb"},
-    ],
-)
+@pytest.mark.parametrize("fields", cases_of(__file__, "verdicts.yaml")["announced"])
 def test_an_address_that_depends_on_kube_proxys_rules_gets_no_policy(fields: dict[str, Any]) -> None:
     found = service("announced", **fields)
     identity = identify(found, config(proxies=["announced"]).load_balancers, "hcloud://1")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ from nodeagent.doctor.probing import (
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
 from nodeagent.plan.balancers.eligibility import AddressRules
+from tests.cases import cases_of
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
+CASES: dict[str, Any] = cases_of(__file__, "verdicts.yaml")
 _V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}
 _SILENT: dict[int, ProxyVersion] = {}
 _BALANCER = "lb.example.com"
@@ -48,13 +51,7 @@ def test_every_address_with_every_tcp_port() -> None:
     assert {target.proxy for target in found} == {"v1"}
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("127.0.0.1", "224.0.0.1", "0.0.0.0", "::1", "fe80::1"),
-        *("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.2.7"),
-    ],
-)
+@pytest.mark.parametrize("address", CASES["never_asked"])
 def test_what_can_be_no_load_balancers_is_never_connected_to(address: str) -> None:
     """Anyone who can write a status would have the doctor send requests to the cloud's metadata."""
     assert _targets(service(ips=(address,)), _V1) == ()
@@ -89,21 +86,11 @@ def test_whether_the_object_says_that_it_is_short_circuited() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("port", "tls"),
-    [
-        ("443", (True,)),
-        ("8443:extra", (True,)),
-        ("9000:https-admin", (True,)),
-        ("80", (False,)),
-        ("9000:http2", (False,)),
-        ("3306:mysql", (True, False)),
-    ],
-)
-def test_how_a_port_is_asked(port: str, tls: tuple[bool, ...]) -> None:
+@pytest.mark.parametrize(("port", "tls"), CASES["asked"])
+def test_how_a_port_is_asked(port: str, tls: list[bool]) -> None:
     number = int(port.partition(":")[0])
     (target,) = _targets(service(ports=(port,)), {number: "v2"})
-    assert target.tls == tls
+    assert list(target.tls) == tls
 
 
 def test_what_listens_behind_other_load_balancers_is_not_disturbed() -> None:

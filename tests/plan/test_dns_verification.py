@@ -13,6 +13,7 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply, Facts
 from nodeagent.model.objects import EXCLUDE, ObjectRef
+from tests.cases import cases_of
 from tests.plan.made_up import (
     FACTS,
     answered,
@@ -155,20 +156,12 @@ def moving(
     )
 
 
-@pytest.mark.parametrize(
-    ("reply", "old", "new"),
-    [
-        (told("192.0.2.1"), "Verified", "Conflict"),
-        (told("192.0.2.1", "192.0.2.2"), "Verified", "Conflict"),
-        (told("192.0.2.2"), "NotVerified", "Verified"),
-        (told("192.0.2.77"), "NotVerified", "Conflict"),
-    ],
-)
+@pytest.mark.parametrize(("addresses", "old", "new"), cases_of(__file__, "cases.yaml")["moving"])
 def test_a_younger_claim_takes_a_name_from_an_older_that_dns_does_not_confirm(
-    reply: DnsReply, old: str, new: str
+    addresses: list[str], old: str, new: str
 ) -> None:
     """A site moves to another controller: the old Ingress is still there. Both claims are asked for."""
-    found = moving(reply)
+    found = moving(told(*addresses))
     assert {each.claimed_by.name: each.code for each in found.names} == {"old": old, "new": new}
     relay = {"old": relay_of(found)[4], "new": relay_of(found, "green")[4]}
     assert hosts(found) == [

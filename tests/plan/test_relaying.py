@@ -8,6 +8,7 @@ from nodeagent.model.desired import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
+from tests.cases import cases_of
 from tests.plan.made_up import (
     FACTS,
     NODE,
@@ -20,19 +21,11 @@ from tests.plan.made_up import (
     service,
 )
 
-_NODE_PORTS = """
-22 53 111 179 2112 2375 2376 2379 2380 2381 2382 4240 4244 4245 4250 4251 5473 6443 6444 6641 6642
-6643 6644 6781 6782 6783 6784 7472 7473 7946 8132 8133 8134 8797 9091 9093 9098 9099 9100 9102 9103
-9121 9253 9258 9259 9310 9345 9353 9409 9410 9467 9468 9476 9537 9641 9642 9643 9644 9878 9879 9890
-9891 9893 9901 9962 9963 9964 9965 9977 9978 9979 10010 10248 10249 10250 10254 10255 10256 10257
-10258 10259 10260 10263 10349 10350 10351 10357 11443 17697 20244 20256 20257 22623 22624 29101
-29102 29103 50051 61678 61679
-"""
+CASES = cases_of(__file__, "cases.yaml")
 
 
 def test_the_ports_of_a_nodes_programs_are_these() -> None:
-    """Written twice: by program with its source there, in order here."""
-    assert sorted(NODE_PORTS) == [int(port) for port in _NODE_PORTS.split()]
+    assert sorted(NODE_PORTS) == CASES["node_ports"]
 
 
 def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
@@ -84,18 +77,7 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
         assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
 
 
-@pytest.mark.parametrize(
-    "ip",
-    [
-        *("127.0.0.1", "127.8.8.8", "0.0.0.0", "0.1.2.3", "224.0.0.1", "240.0.0.1", "255.255.255.255"),
-        *("169.254.169.254", "169.254.20.10", "169.254.66.9", "10.96.0.7", "10.244.1.9"),
-        *("::1", "::", "::192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::c000:201", "2002:c000:201::1"),
-        *("192.0.0.192", "100.100.100.200", "168.63.129.16", "fd00:42::42", "fd00:c1::a9fe:a9fe"),
-        *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:a9fe:a9fe::1", "fd00:100::100:200"),
-        *("::ffff:0:169.254.169.254", "fec0::1"),
-        *("fe80::1", "ff02::1", "fd68:6169:7270::9"),
-    ],
-)
+@pytest.mark.parametrize("ip", CASES["never"])
 def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     """A redirect of it would break the node itself."""
     planned = desired(service(ips=(ip,)))

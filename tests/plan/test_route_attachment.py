@@ -1,42 +1,25 @@
 """To which listeners Routes are attached, and so which names they ask for: those that both have in common."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import LabelRule
 from nodeagent.plan.names.route_claims import Parents, common_hostnames, selects
-from tests.plan.made_up import (
-    gateway,
-    listener,
-    parent,
-    route,
-)
+from tests.cases import cases_of
+from tests.plan.made_up import gateway, listener, parent, route
 
 NAME = "www.example.com"
-TRUSTED = LabelRule("team", "In", ("web", "shop"))
 
 
-@pytest.mark.parametrize(
-    ("rule", "labels", "selected"),
-    [
-        (LabelRule("a", "In", ("1", "2")), {"a": "2"}, True),
-        (LabelRule("a", "In", ("1", "2")), {"a": "3"}, False),
-        (LabelRule("a", "In", ("1",)), {}, False),
-        (LabelRule("a", "NotIn", ("1",)), {"a": "2"}, True),
-        (LabelRule("a", "NotIn", ("1",)), {"a": "1"}, False),
-        (LabelRule("a", "NotIn", ("1",)), {}, True),
-        (LabelRule("a", "Exists"), {"a": ""}, True),
-        (LabelRule("a", "Exists"), {"b": ""}, False),
-        (LabelRule("a", "DoesNotExist"), {"b": ""}, True),
-        (LabelRule("a", "DoesNotExist"), {"a": ""}, False),
-    ],
-)
-def test_label_rules_are_those_of_kubernetes(
-    rule: LabelRule, labels: dict[str, str], *, selected: bool
-) -> None:
-    assert selects([rule], labels) is selected
-    assert selects([rule, LabelRule("missing", "Exists")], labels) is False
+@pytest.mark.parametrize(("rule", "labels", "selected"), cases_of(__file__, "cases.yaml")["label_rules"])
+def test_label_rules_are_those_of_kubernetes(rule: Any, labels: dict[str, str], *, selected: bool) -> None:  # noqa: ANN401
+    key, operator, values = rule
+    of_case = LabelRule(key, operator, tuple(values))
+    assert selects([of_case], labels) is selected
+    assert selects([of_case, LabelRule("missing", "Exists")], labels) is False
 
 
 LABELS = ("a", "b", "example", "com")

@@ -93,15 +93,7 @@ def test_other_spellings_of_a_certificate(
     assert _identity(found, _own_cloud(_BY_NAME[name])).terminated == tuple(ports)
 
 
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        {HETZNER: "true", DIGITALOCEAN: "true"},
-        {HETZNER: "false", DIGITALOCEAN: "false"},
-        {HETZNER: "true", DIGITALOCEAN: "false"},
-        {HETZNER: "true", f"{BETA}/do-loadbalancer-certificate-id": "x"},
-    ],
-)
+@pytest.mark.parametrize("annotations", CASES["of_two"])
 def test_where_nothing_tells_two_providers_apart_none_is_named(annotations: Mapping[str, str]) -> None:
     """The first of them would be a guess, and its fix another cloud's."""
     found = service(annotations=annotations)
@@ -114,10 +106,7 @@ def test_where_nothing_tells_two_providers_apart_none_is_named(annotations: Mapp
     assert getattr(_identity(found, "hcloud://1").provider, "name", "") == "Hetzner"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [(DIGITALOCEAN, "false"), (DIGITALOCEAN, "nonsense"), (f"{BETA}/do-loadbalancer-certificate-id", "x")],
-)
+@pytest.mark.parametrize(("key", "value"), CASES["uncounted"])
 def test_whatever_does_not_count_is_quoted_once(key: str, value: str) -> None:
     for others in ({}, {HETZNER: "true"}):
         identity = _identity(service(annotations={key: value, **others}), "hcloud://1")
@@ -159,15 +148,7 @@ def test_a_port_on_which_tls_ends_is_never_relayed(name: str) -> None:
         assert _identity(alone, "gce://p/z/i").terminated == (), "another cloud's certificate"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "provider"),
-    [
-        (("hcloud://1", "hcloud://2"), "Hetzner"),
-        (("hcloud://1", "digitalocean://2"), None),
-        (("", "hcloud://2", "k3s://n3"), "Hetzner"),
-        ((), None),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "provider"), CASES["nodes"])
 def test_off_a_node_the_cloud_is_known_if_no_two_nodes_disagree(
     nodes: tuple[str, ...], provider: str | None
 ) -> None:
@@ -247,35 +228,14 @@ def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider_id", "code"),
-    [
-        *(
-            (other, "ForeignAnnotation")
-            for other in (
-                "hcloud://4711",
-                "aws:///eu-west-1a/i-0123",
-                "qcloud:///100003/ins-1",
-                "cn-hangzhou.i-1",
-                "ocid1.x",
-            )
-        ),
-        *((own, "Annotated") for own in ("", "digitalocean://4711", "k3s://node1", "kind://docker/c/n")),
-    ],
+    ("provider_id", "code"), [(each, code) for code, ids in CASES["provider_ids"].items() for each in ids]
 )
 def test_an_annotation_is_believed_unless_the_node_is_of_another_cloud(provider_id: str, code: str) -> None:
     """Many a node has no providerID, or one that names no cloud."""
     assert of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id)).code == code
 
 
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        {DIGITALOCEAN: "true"},
-        {DIGITALOCEAN: "true", SCALEWAY: "false"},
-        {DIGITALOCEAN: "true", SCALEWAY: "no"},
-        {SCALEWAY: "false"},
-    ],
-)
+@pytest.mark.parametrize("annotations", CASES["believed_by_some"])
 def test_on_nodes_of_all_clouds_the_relay_addresses_are_the_same(annotations: Mapping[str, str]) -> None:
     """Whatever a node believes: an author could choose annotations that move the addresses of others."""
     own = {PROXY_PROTOCOL: "v2"}
