@@ -37,6 +37,8 @@ _MOST_REMEMBERED: Final = 1024
 """Addresses of a load balancer's own hostname. If there are more, only the latest answer counts."""
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
+_DOUBT_SECONDS: Final = 0.5
+"""After which a hostname that seems to have moved is looked up again, if load balancers' own are."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
@@ -50,7 +52,7 @@ class _Known:
     `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it. The latest
     lookup began at `asked_at`. An answer last said something else at `moved_at`, and it, or the question,
-    last changed something at `changed_at`.
+    last changed something at `changed_at`. `doubted`: the next one may say something else, too.
     """
 
     answer: DnsAnswer
@@ -60,6 +62,7 @@ class _Known:
     asked_at: float
     moved_at: float
     changed_at: float
+    doubted: bool = False
 
 
 class Hostnames:
@@ -123,6 +126,10 @@ class Hostnames:
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
         told, meaning = before.answer.last_conclusive if before else None, _meaning(reply, question)
         moved = told and reply.outcome.tells and meaning != _meaning(told, question)
+        if before and moved and self._own and not question.every and not before.doubted:
+            before.doubted = True  # and forgotten: only the second answer counts
+            self.queue.asked(name, now + _DOUBT_SECONDS)
+            return
         same = before is not None and meaning == _meaning(before.answer.latest, question)
         failing_since = None
         if not reply.outcome.tells:

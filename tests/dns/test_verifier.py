@@ -268,10 +268,10 @@ def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_
     for name in noted.due(0):
         noted.note(name, told("192.0.2.1", ttl=300), 0)
     assert noted.due(10) == set()
-    for now in (10, 11):
+    for now, due in ((10, {"www"}), (11, {"lb"})):
         noted.note("www", told("198.51.100.4", ttl=300), now)
         assert noted.known("www") == ("192.0.2.1",)
-    assert noted.due(11) == {"lb"}
+        assert noted.due(now + 0.5) == due
     noted.note("lb", told("192.0.2.1", ttl=300), 11.5, began=9.0)  # before the move was seen
     noted.note("www", told("198.51.100.4", ttl=300), 12.0)
     assert noted.known("www") == ("192.0.2.1",)
@@ -285,12 +285,28 @@ def test_of_two_moves_the_later_one_does_not_hold_back_the_first() -> None:
     noted = Noted(a=MATTERS, b=MATTERS, lb=LB)
     for name in noted.due(0):
         noted.note(name, told("192.0.2.1", ttl=300), 0)
-    for name, now in (("a", 10), ("b", 12)):
+    for name, now in (("a", 9), ("a", 10), ("b", 11), ("b", 12)):
         noted.note(name, told("198.51.100.4", ttl=300), now)
     noted.note("lb", told("192.0.2.1", ttl=300), 13, began=11)
     assert (noted.known("a"), noted.known("b")) == (("198.51.100.4",), ("192.0.2.1",))
     noted.note("lb", told("192.0.2.1", ttl=300), 15)
     assert noted.known("b") == ("198.51.100.4",)
+
+
+@pytest.mark.parametrize("bad", [told("198.51.100.4"), DnsReply(DnsOutcome.NXDOMAIN)])
+@pytest.mark.parametrize("then", [told("192.0.2.1"), AWAY])
+def test_one_answer_is_no_move_where_load_balancers_have_hostnames(bad: DnsReply, then: DnsReply) -> None:
+    """A server that alternates moves nothing, nor does the last answer before DNS is unavailable."""
+    noted = Noted(www=MATTERS, lb=LB)
+    for name in noted.due(0):
+        noted.note(name, told("192.0.2.1"), 0)
+    for now in (10, 20, 30):
+        noted.note("www", bad, now)
+        noted.note("lb", told("192.0.2.1"), now + 0.1)
+        noted.note("www", then, now + 0.5)
+        conclusive = noted.hostnames.answers()["www"].last_conclusive
+        assert conclusive is not None
+        assert conclusive.addresses == (OWN,)
 
 
 def test_the_first_answer_after_failures_is_not_held_back() -> None:
