@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,9 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply
 from nodeagent.plan.memory import changed_keys
 from nodeagent.typed_values import intern
+
+if TYPE_CHECKING:
+    from nodeagent.dns.lookup import Resolver
 
 Ask = Callable[[str], DnsReply]
 """Looks up one hostname; may take seconds, and raises nothing for DNS failures."""
@@ -327,7 +330,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
     """Return the function that looks up one hostname; it determines the servers for each."""
 
     @cache
-    def resolver() -> Any:  # noqa: ANN401 - a Resolver, whose type is loaded with it
+    def resolver() -> "Resolver":
         # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
         from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415
 
