@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.addresses import Endpoint
 from nodeagent.sources import api_servers
 from nodeagent.sources.api_servers import ApiServers, ServerLookups, find_api_servers
+from tests.cases import cases_of
 from tests.plan.made_up import endpoint
 from tests.testbed.waiting import wait_until
+
+CASES = cases_of(__file__, "cases.yaml")
 
 
 @pytest.fixture(autouse=True)
@@ -25,18 +27,9 @@ def kubeconfig(directory: Path, *servers: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("https://192.0.2.10:6443", endpoint("192.0.2.10:6443")),
-        ("https://192.0.2.10", endpoint("192.0.2.10:443")),
-        ("https://192.0.2.10/k8s/clusters/c-1", endpoint("192.0.2.10:443")),
-        ("http://192.0.2.10", endpoint("192.0.2.10:80")),
-        ("https://[2001:db8::10]:6443", endpoint("[2001:db8::10]:6443")),
-    ],
-)
-def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected: Endpoint) -> None:
-    assert find_api_servers([kubeconfig(tmp_path, url)], {}) == ApiServers(frozenset({expected}))
+@pytest.mark.parametrize(("url", "expected"), CASES["servers"])
+def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected: str) -> None:
+    assert find_api_servers([kubeconfig(tmp_path, url)], {}) == ApiServers(frozenset({endpoint(expected)}))
 
 
 def test_every_cluster_of_kubelets_own_kubeconfig_counts(
@@ -49,15 +42,7 @@ def test_every_cluster_of_kubelets_own_kubeconfig_counts(
     assert find_api_servers((), {}).endpoints == servers
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, ["10.96.0.1:6443"]),
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, ["10.96.0.1:443"]),
-        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, ["[fd00::1]:443"]),
-        ({"KUBERNETES_SERVICE_HOST": ""}, []),
-    ],
-)
+@pytest.mark.parametrize(("environment", "expected"), CASES["environments"])
 def test_the_environment_of_a_pod_counts(environment: dict[str, str], expected: list[str]) -> None:
     assert find_api_servers((), environment).endpoints == set(map(endpoint, expected))
 
@@ -109,26 +94,10 @@ def test_a_kubeconfig_that_is_absent_or_may_not_be_read_is_passed_over(
     assert find_api_servers([tmp_path / "kubelet.conf"], {}) == ApiServers()
 
 
-@pytest.mark.parametrize(
-    ("content", "noted"),
-    [
-        (b"clusters: [", True),
-        (b"\xff\xfe", True),
-        (b'clusters: [{cluster: {server: "https://192.0.2.10:66666"}}]', True),
-        (b"", False),
-        (b"[]", False),
-        (b"text", False),
-        (b"clusters:", False),
-        (b"clusters: {}", False),
-        (b"clusters: [1]", False),
-        (b"clusters: [{cluster: }]", False),
-        (b"clusters: [{cluster: {server: }}]", False),
-    ],
-)
-def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: bytes, *, noted: bool) -> None:
-    """A note says that its API server is not protected; one that has no server says nothing."""
+@pytest.mark.parametrize(("content", "noted"), [*CASES["odd_kubeconfigs"], ("\xff\xfe", True)])
+def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: str, *, noted: bool) -> None:
     file = tmp_path / "kubeconfig"
-    file.write_bytes(content)
+    file.write_text(content, encoding="latin-1")
     found = find_api_servers([file], {})
     assert found.endpoints == frozenset()
     assert [note.startswith(f"{file}: ") for note in found.notes] == [True] * noted

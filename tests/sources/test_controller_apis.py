@@ -45,12 +45,8 @@ def test_a_virtual_service_asks_for_names_only_at_a_gateway(
     tmp_path: Path, gateways: str, *, asks: bool
 ) -> None:
     """Without one it is for the sidecars alone."""
-    found = read(
-        tmp_path,
-        "VirtualService",
-        "networking.istio.io/v1",
-        f"  gateways: {gateways}\n  hosts: [a.example.com]\n",
-    )
+    spec = f"  gateways: {gateways}\n  hosts: [a.example.com]\n"
+    found = read(tmp_path, "VirtualService", "networking.istio.io/v1", spec)
     assert [route.hosts for route in found] == ([("a.example.com",)] if asks else [])
 
 

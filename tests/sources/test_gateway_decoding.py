@@ -57,14 +57,7 @@ def test_an_invalid_address_is_reported_and_the_others_count(tmp_path: Path) -> 
     assert len(found.points) == 2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("from: All", "from: Some", "namespaces.from: 'Some' is not one of All, Same, Selector, None"),
-        ("operator: Exists", "operator: Maybe", "matchExpressions: 'Maybe' is not an operator"),
-        ("port: 443", "port: https", "spec.listeners[1].port: must be a whole number, not text"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "reason"), CASES["odd_gateways"])
 def test_an_invalid_gateway_is_reported_and_hides_no_other(
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
@@ -84,12 +77,7 @@ PARENTS = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "version"),
-    [
-        *(("HTTPRoute", version) for version in ("v1", "v1beta1")),
-        *(("GRPCRoute", version) for version in ("v1", "v1alpha2")),
-        *(("TLSRoute", version) for version in ("v1", "v1alpha3", "v1alpha2")),
-    ],
+    ("kind", "version"), [(kind, each) for kind, versions in CASES["routes"].items() for each in versions]
 )
 def test_a_route(tmp_path: Path, kind: str, version: str) -> None:
     assert read(tmp_path, ROUTE.format(kind=kind, version=version)).routes == (

@@ -13,6 +13,9 @@ from nodeagent.errors import SourceError
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver.objects import Port, service
+from tests.cases import cases_of
+
+CASES: dict[str, Any] = cases_of(__file__, "cases.yaml")
 
 
 def load_balancer(name: str = "controller", **spec: object) -> dict[str, Any]:
@@ -55,20 +58,7 @@ def test_every_document_of_a_file_is_read(tmp_path: Path) -> None:
     assert not snapshot.unreadable
 
 
-_BLOCK = """\
-kind: Service
-metadata:
-  name: one
-spec:
-  type: LoadBalancer
-  clusterIP: 10.96.0.7
-  ports:
-  - port: 80
----
-kind: Service
-metadata: {name: two}
-spec: {type: LoadBalancer}
-"""
+_BLOCK: str = CASES["block"]
 _ITEMS = [load_balancer("one"), load_balancer("two")]
 _WITHOUT_KIND = [{key: value for key, value in item.items() if key != "kind"} for item in _ITEMS]
 
@@ -148,36 +138,17 @@ def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) ->
     assert entry.reason.startswith("given twice")
 
 
-@pytest.mark.parametrize(
-    ("kind", "version", "counts"),
-    [
-        ("Ingress", "networking.k8s.io/v1", (1, 0, 0)),
-        ("Ingress", "", (1, 0, 0)),
-        *(("Ingress", other, (0, 0, 0)) for other in ("networking.internal.knative.dev/v1alpha1", "v1")),
-        ("Gateway", "gateway.networking.k8s.io/v1", (0, 1, 0)),
-        ("Gateway", "networking.istio.io/v1", (0, 0, 1)),
-        *(("Gateway", other, (0, 0, 0)) for other in ("example.com/v1", None)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "version", "counts"), CASES["kinds"])
 def test_a_kind_is_told_from_others_of_its_name_by_its_group(
-    tmp_path: Path, kind: str, version: str | None, counts: tuple[int, int, int]
+    tmp_path: Path, kind: str, version: str | None, counts: list[int]
 ) -> None:
     """A custom kind needs it: there are many Gateways."""
     found = read(tmp_path, json.dumps({**ingress(), "kind": kind, "apiVersion": version}))
-    assert (len(found.ingresses), len(found.gateways), len(found.controller_routes)) == counts
+    assert [len(found.ingresses), len(found.gateways), len(found.controller_routes)] == counts
     assert found.unreadable == ()
 
 
-@pytest.mark.parametrize(
-    ("spec", "at"),
-    [
-        ({"type": 7}, "spec.type"),
-        ({"clusterIPs": [1]}, "spec.clusterIPs[0]"),
-        ({"ports": "https"}, "spec.ports"),
-        ({"ports": [{"port": "443"}]}, "spec.ports[0].port"),
-        ({"ports": [{"port": True}]}, "spec.ports[0].port"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "at"), CASES["wrong_types"])
 def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, object], at: str) -> None:
     found = load_balancer()
     found["spec"] |= spec

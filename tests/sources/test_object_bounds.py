@@ -212,14 +212,8 @@ def _only(hint: Any) -> Any:  # noqa: ANN401 - a type, or a generic one
     return next(one for one in typing.get_args(hint) if one is not type(None)) if union else hint
 
 
-_VALID = {
-    "type": "LoadBalancer",
-    "origin": "Selector",
-    "operator": "In",
-    "value": "2001:db8::{:x}",
-    "name": "n{}",
-    "namespace": "n{}",
-}
+_VALID = {"type": "LoadBalancer", "origin": "Selector", "operator": "In", "value": "2001:db8::{:x}"}
+_VALID |= dict.fromkeys(("name", "namespace"), "n{}")
 _ADDRESSES = {"ip", "address", "addresses", "clusterIPs", "clusterIP", "externalIPs"}
 
 

@@ -10,6 +10,7 @@ from nodeagent.sources.kubernetes.listing import WatchEvent, read_event
 from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import Resource
 from tests.apiserver import ApiServer, Ending, faults, objects
+from tests.cases import cases_of
 
 from .watching import NODE, QUICK, Watched, until, watching
 
@@ -192,20 +193,12 @@ def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> 
         assert watched.state("services").restarts == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "relists"),
-    [
-        (b'{"type":"RENAMED","object":{"metadata":{"name":"a"}}}\n', 0),
-        (b"{]\n", 1),
-        (b'{"type":1}\n', 1),
-        (b'{"type":"BOOKMARK","object":{}}\n', 1),
-    ],
-)
+@pytest.mark.parametrize(("line", "relists"), cases_of(__file__, "cases.yaml")["odd_lines"])
 def test_an_unknown_event_is_ignored_and_a_line_that_is_none_asks_for_a_new_list(
-    api: ApiServer, connection: Connection, body: bytes, relists: int
+    api: ApiServer, connection: Connection, line: str, relists: int
 ) -> None:
     with watching(api, connection) as watched:
-        odd = api.faults.add(faults.Answer(200, body=body), path=INGRESSES, verbs={"watch"})
+        odd = api.faults.add(faults.Answer(200, body=f"{line}\n".encode()), path=INGRESSES, verbs={"watch"})
         api.end_watches()
         until(lambda: (odd.used, watched.state().relists) == (1, relists), "the line, and its consequence")
         api.store.create(objects.ingress("b"))

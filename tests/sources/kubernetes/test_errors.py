@@ -4,7 +4,9 @@ import pytest
 
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.errors import ApiRequest, missing_rule, refusal
+from tests.cases import cases_of
 
+CASES = cases_of(__file__, "cases.yaml")
 ASKED = ApiRequest("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
 
 
@@ -12,27 +14,13 @@ def status(**fields: object) -> bytes:
     return json.dumps({"kind": "Status", "status": "Failure", **fields}).encode()
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (401, errors.UnauthorizedError),
-        (403, errors.ForbiddenError),
-        (404, errors.NotFoundError),
-        (410, errors.GoneError),
-        (302, errors.ServerTroubleError),
-        (409, errors.ServerTroubleError),
-        (429, errors.ServerTroubleError),
-        (500, errors.ServerTroubleError),
-    ],
-)
+@pytest.mark.parametrize(("code", "error"), CASES["statuses"].items())
 @pytest.mark.parametrize("body", [status(message="the words"), b"<html>", b"", b"[]", b"null"])
-def test_each_status_has_its_error_whatever_the_body(
-    code: int, kind: type[errors.ApiError], body: bytes
-) -> None:
-    error = refusal(ASKED, code, body)
-    assert type(error) is kind
-    assert "list /apis/networking.k8s.io/v1/ingresses at 10.96.0.1:443" in str(error)
-    assert ("the words" in str(error)) == (b"words" in body and code != 401)
+def test_each_status_has_its_error_whatever_the_body(code: int, error: str, body: bytes) -> None:
+    found = refusal(ASKED, code, body)
+    assert type(found).__name__ == error
+    assert "list /apis/networking.k8s.io/v1/ingresses at 10.96.0.1:443" in str(found)
+    assert ("the words" in str(found)) == (b"words" in body and code != 401)
 
 
 def test_retry_after_comes_from_the_header_or_the_details() -> None:
@@ -51,17 +39,7 @@ def test_anonymous_is_a_matter_of_credentials_not_of_rights() -> None:
     assert type(refusal(ASKED, 403, status(message=words))) is errors.UnauthorizedError
 
 
-@pytest.mark.parametrize(
-    ("asked", "role", "group", "resource", "verbs"),
-    [
-        ("list /api/v1/services", "ClusterRole", "", "services", '"list", "watch"'),
-        (
-            "watch /apis/discovery.k8s.io/v1/namespaces/hp/endpointslices",
-            *("Role in namespace hp", "discovery.k8s.io", "endpointslices", '"list", "watch"'),
-        ),
-        ("create /api/v1/namespaces/default/events", "Role in namespace default", "", "events", '"create"'),
-    ],
-)
+@pytest.mark.parametrize(("asked", "role", "group", "resource", "verbs"), CASES["missing"])
 def test_a_forbidden_request_names_the_rule_that_is_missing(
     asked: str, role: str, group: str, resource: str, verbs: str
 ) -> None:

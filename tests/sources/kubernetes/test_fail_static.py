@@ -15,6 +15,7 @@ from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import watched as rows
 from nodeagent.sources.kubernetes.single_requests import read_cluster
 from tests.apiserver import GATEWAY_API, ApiServer, custom, faults, objects
+from tests.cases import cases_of
 
 from .watching import NODE, QUICK, Watched, until, watching
 
@@ -26,45 +27,30 @@ STEADY = replace(QUICK, lasting=LASTING)
 """As fast as the others, but with an agent's own patience about denial and absence."""
 
 
-def run(error: Exception | None, times: int, seconds: float) -> Answers:
-    """Return that many equal answers, spread over a time."""
-    answers = Answers()
-    for number in range(times):
-        answers = answers.then(error, number * seconds / max(1, times - 1))
-    return answers
+Row = tuple[str, int, int, int]
+_ERRORS: dict[str, Exception | None] = {"none": None, "away": UnreachableError("no answer")}
+_ERRORS |= {"denied": ForbiddenError("403"), "missing": NotFoundError("404")}
 
 
-DENIED, MISSING, AWAY = ForbiddenError("403"), NotFoundError("404"), UnreachableError("no answer")
+def answers(rows: list[Row] | None) -> Answers | None:
+    """Each so often, spread over a time from one second to another."""
+    if rows is None:
+        return None
+    found = Answers()
+    for error, times, begin, end in rows:
+        for number in range(times):
+            found = found.then(_ERRORS[error], begin + number * (end - begin) / max(1, times - 1))
+    return found
 
 
 @pytest.mark.parametrize(
-    ("collection", "discovery", "fresh", "later"),
-    [
-        (run(None, 1, 0), None, KindState.PENDING, KindState.KNOWN),
-        (run(AWAY, 100, 900), run(AWAY, 100, 900), KindState.PENDING, KindState.KNOWN),
-        (run(DENIED, 1, 0), None, KindState.PENDING, KindState.KNOWN),
-        (run(DENIED, 4, 900), None, KindState.PENDING, KindState.KNOWN),
-        (run(DENIED, 50, 59), None, KindState.PENDING, KindState.KNOWN),
-        (run(DENIED, 5, 60), None, KindState.DENIED, KindState.DENIED),
-        (None, run(DENIED, 5, 60), KindState.DENIED, KindState.DENIED),
-        (None, run(MISSING, 1, 0), KindState.PENDING, KindState.KNOWN),
-        (None, run(MISSING, 2, 5), KindState.ABSENT, KindState.ABSENT),
-        (run(MISSING, 9, 60), run(None, 1, 0), KindState.PENDING, KindState.KNOWN),
-        (run(None, 1, 0), run(MISSING, 9, 60), KindState.PENDING, KindState.KNOWN),
-        (run(MISSING, 2, 5), run(MISSING, 2, 15), KindState.ABSENT, KindState.ABSENT),
-        # What was believed stays so while the server says nothing.
-        (run(DENIED, 5, 60).then(AWAY, 61), None, KindState.DENIED, KindState.DENIED),
-        (None, run(MISSING, 2, 5).then(AWAY, 6), KindState.ABSENT, KindState.ABSENT),
-        (run(DENIED, 5, 60).then(None, 61), None, KindState.PENDING, KindState.KNOWN),
-        (None, run(MISSING, 2, 5).then(None, 6).then(AWAY, 7), KindState.PENDING, KindState.KNOWN),
-        (run(DENIED, 4, 59).then(AWAY, 60).then(DENIED, 61), None, KindState.PENDING, KindState.KNOWN),
-    ],
+    ("collection", "discovery", "fresh", "later"), cases_of(__file__, "cases.yaml")["known"]
 )
 def test_what_is_known_of_a_kind(
-    collection: Answers | None, discovery: Answers | None, fresh: KindState, later: KindState
+    collection: list[Row] | None, discovery: list[Row] | None, fresh: str, later: str
 ) -> None:
     for known, expected in ((False, fresh), (True, later)):
-        assert state_of(collection, discovery, known=known) is expected
+        assert state_of(answers(collection), answers(discovery), known=known) is KindState[expected]
 
 
 @pytest.fixture

@@ -14,9 +14,12 @@ from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import credentials, errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from tests.apiserver import ApiServer, Rule, Tls
+from tests.cases import cases_of
 from tests.sources.kubernetes.passage import Passage
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, interrupted, kinds, refused
 from tests.testbed.certificates import make_certificate
+
+CASES = cases_of(__file__, "cases.yaml")
 
 
 def changed(kubeconfig: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
@@ -121,28 +124,13 @@ def test_tls_with_a_ca_and_a_client_certificate(secure: tuple[ApiServer, Path]) 
         interrupted(api, connection)
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        {"tls-server-name": "kube.example"},
-        # Nothing is printed, either: the warning of a library would be one per request.
-        {"certificate-authority": None, "insecure-skip-tls-verify": True},
-    ],
-)
+@pytest.mark.parametrize("cluster", CASES["tls_works"])
 def test_tls_as_the_kubeconfig_wants_it(secure: tuple[ApiServer, Path], cluster: dict[str, Any]) -> None:
     with connect(changed(secure[1], cluster)) as connection:
         assert kinds(connection) == LIST
 
 
-@pytest.mark.parametrize(
-    ("cluster", "user", "words"),
-    [
-        ({}, {}, "at 127.0.0.1:"),
-        ({"certificate-authority": "stranger.crt"}, None, "(?i)certificate.verify.failed"),
-        ({"tls-server-name": "other.example"}, None, r"other\.example"),
-    ],
-    ids=["no-client-certificate", "no-trusted-authority", "other-name"],
-)
+@pytest.mark.parametrize(("cluster", "user", "words"), CASES["tls_fails"])
 def test_tls_that_fails(
     secure: tuple[ApiServer, Path],
     tmp_path: Path,
@@ -228,13 +216,7 @@ def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, written: str
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"auth-provider": {"name": "oidc", "config": {"client-secret": "s3cret"}}},
-        {"exec": {"command": "ls", "apiVersion": None, "env": [{"name": "PASSWORD", "value": "s3cret"}]}},
-    ],
-)
+@pytest.mark.parametrize("user", CASES["secrets"])
 def test_no_error_quotes_a_users_secrets(api: ApiServer, tmp_path: Path, user: dict[str, Any]) -> None:
     """The official client's errors quote the whole user."""
     file = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)

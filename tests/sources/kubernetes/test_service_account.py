@@ -11,6 +11,7 @@ from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.credentials import service_account
 from tests.apiserver import ApiServer, Tls, objects
+from tests.cases import cases_of
 from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds, refused
 from tests.sources.kubernetes.watching import until
 from tests.testbed.certificates import make_certificate
@@ -146,15 +147,7 @@ def test_proxies_of_the_environment_are_ignored(
     assert kinds(connection) == LIST
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        ("rm token", "token file does not exist"),
-        (": > token", "Token file exists but empty"),
-        ("rm ca.crt", "certification file does not exist"),
-        (": > ca.crt", "Cert file exists but empty"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "words"), cases_of(__file__, "cases.yaml")["damages"])
 def test_an_account_that_can_not_be_used_is_named(
     api: ApiServer, account: Path, damage: str, words: str
 ) -> None:
