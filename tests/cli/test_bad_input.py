@@ -12,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from tests.cases import cases_of
 from tests.cli.command_line import HOST, HOSTS_FILE, CommandLine, service
 
 _PENDING = 2
@@ -62,42 +63,15 @@ _MERGES = "a: &a {x: 1}\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        f"{_LAUGHS}kind: Ingress\nmetadata: {{name: l}}\nspec: {{rules: *k}}\n",
-        f"{_LAUGHS}kind: Service\napiVersion: *k\n",
-        "kind: Ingress\nmetadata: &m {name: c, annotations: *m}\nspec: &s {rules: [*s], tls: *s}\n",
-        "kind: List\nitems: &i [*i, {kind: List, items: *i}]\n",
-        "kind: Service\nmetadata: {name: n}\nspec: {ports: [{port: .nan}, {port: .inf}]}\n",
-        f"kind: Service\nmetadata: {{name: n}}\nspec: {{ports: [{{port: {'9' * 5000}}}]}}\n",
-        "kind: Ingress\nmetadata: {name: t, creationTimestamp: 9999-12-31T23:59:59-23:59}\n",
-        "? [a, b]\n: 1\n? {x: y}\n: 2\nkind: Ingress\nmetadata: {1: 2, null: 3, name: k}\n",
-        "kind: Ingress\nmetadata: !!python/object/apply:os.system [id]\n",
-        f"kind: Service\nmetadata: {{name: n}}\nspec: {{ports: [{{port: {'9:' * 200_000}9}}]}}\n",
-        f"kind: Service\nmetadata: {{name: n}}\nspec: {{ports: [{{port: {'9:' * 200_000}9.5}}]}}\n",
-        f"kind: Service\nmetadata: {{name: n}}\nspec: {{ports: [{{port: !!int {'9:' * 200_000}9}}]}}\n",
-        f"{_MERGES}kind: Service\nmetadata: {{name: n}}\n",
-    ],
-    ids=[
-        "deep",
-        "laughs",
-        "laughs as text",
-        "cyclic",
-        "cyclic list",
-        "nan",
-        "digits",
-        "year 9999",
-        "odd keys",
-        "tags",
-        "sexagesimal",
-        "sexagesimal fraction",
-        "sexagesimal tag",
-        "merges",
-    ],
-)
+_ATTACKS: dict[str, str] = cases_of(__file__, "cases.yaml")["attacks"]
+_LARGE = {"LAUGHS": _LAUGHS, "MERGES": _MERGES, "DEEP": "[" * 100_000}
+_LARGE |= {"DIGITS": "9" * 5000, "SIXTIES": "9:" * 200_000 + "9"}
+
+
+@pytest.mark.parametrize("text", _ATTACKS.values(), ids=_ATTACKS)
 def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, text: str) -> None:
+    for word, written in _LARGE.items():
+        text = text.replace(word, written)
     (command_line.manifests / "attack.yaml").write_text(text, encoding="ascii")
     began = time.process_time()
     reply = command_line("plan")

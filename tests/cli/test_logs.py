@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.cli.logs import LogFormat, LogLevel, configure, json_line, text_line
+from tests.cases import cases_of
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
@@ -60,22 +61,7 @@ def test_json_is_one_object_with_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        ("plain", "plain"),
-        ("fd00::1", "fd00::1"),
-        ("", '""'),
-        ("two words", '"two words"'),
-        ("a=b", '"a=b"'),
-        ('say "x"', '"say \\"x\\""'),
-        ("back\\slash", '"back\\\\slash"'),
-        ("line\nINFO  forged", '"line\\nINFO  forged"'),
-        ("\x1b[2J", '"\\x1b[2J"'),
-        ("\u2028", '"\\u2028"'),
-        ("\u202egnp", '"\\u202egnp"'),
-        ("\udc80", '"\\udc80"'),
-        ("b\u00fccher", "b\u00fccher"),
-    ],
+    ("value", "written"), [*cases_of(__file__, "cases.yaml")["values"], ("\udc80", '"\\udc80"')]
 )
 def test_a_value_with_anything_unusual_is_quoted_and_escaped(value: str, written: str) -> None:
     assert text_line(record(value=value)).endswith(f" value={written}")

@@ -15,38 +15,8 @@ from tests.coredns import corpus
 from tests.coredns.real import COREDNS, ask, serving
 from tests.coredns.resolving import PASSED_ON, model_answer
 
-ONE, TWO, SIX = (ip_address(text) for text in ("169.254.66.17", "169.254.66.42", "fd68:6169:7270::11"))
-ANSWERS = {
-    "app.example.com": (ONE,),
-    "example.com": (ONE,),
-    "both.example.com": (ONE, SIX),
-    "other.example.org": (TWO,),
-    "intranet": (TWO,),
-    "*.apps.example.com": (ONE,),
-    "pinned.apps.example.com": (TWO,),
-}
 CASES = cases_of(__file__, "cases.yaml")
-
-# What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
-# server block of its own: a `template` for every name would run before `hosts`, in any order.
-USER = """\
-.:{port} {{
-    bind 127.0.0.1
-    errors
-    hosts {{
-        192.0.2.99 unrelated.example.net
-        fallthrough
-    }}
-    forward . 127.0.0.1:{other_port}
-    reload
-}}
-.:{other_port} {{
-    bind 127.0.0.1
-    template IN ANY . {{
-        rcode NXDOMAIN
-    }}
-}}
-"""
+ANSWERS = {name: tuple(map(ip_address, at)) for name, at in CASES["block"].items()}
 
 
 @pytest.fixture(scope="module", params=["model", "real"])
@@ -55,7 +25,7 @@ def answer_to(
 ) -> Iterator[Callable[[str, str], str]]:
     """Ask the model, and a real CoreDNS: `COREDNS=/path/to/coredns make test`; no package brings one."""
     port, other = free_ports(2)
-    corefile = with_blocks(USER.format(port=port, other_port=other), by_templates(ANSWERS))
+    corefile = with_blocks(CASES["user"].format(port=port, other_port=other), by_templates(ANSWERS))
     if request.param == "model":
         yield partial(model_answer, corefile)
     elif not COREDNS:
@@ -86,7 +56,10 @@ def test_the_lines_do_not_depend_on_the_order_of_the_names(names: list[str]) -> 
 
 
 def test_five_thousand_names_stay_few_expressions_and_well_below_the_limit_of_a_config_map() -> None:
-    answers = {f"site-{number:04}.team{number % 10}.example.com": (ONE,) for number in range(5000)}
+    answers = {
+        f"site-{number:04}.team{number % 10}.example.com": (ip_address("169.254.66.17"),)
+        for number in range(5000)
+    }
     lines = by_templates(answers)
     text = with_blocks(corpus.corefile("kubeadm"), lines)
     assert len(text) < 300_000

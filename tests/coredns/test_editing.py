@@ -96,10 +96,7 @@ def test_from_the_corefile_to_the_import_the_block_moves() -> None:
     assert texts(back.pending)[MAIN, "Corefile"] == first.after
 
 
-@pytest.mark.parametrize(
-    ("name", "imported", "why"),
-    [("kubeadm", {}, "imports no directory"), ("k3s", None, "no such ConfigMap; create it: kubectl")],
-)
+@pytest.mark.parametrize(("name", "imported", "why"), cases_of(__file__, "cases.yaml")["lacks"])
 def test_mode_import_says_what_it_lacks(name: str, imported: Mapping[str, str] | None, why: str) -> None:
     with pytest.raises(CorefileError, match=why):
         decide(PLAN, standing(name, imported), with_mode("import"), adopt=False)
@@ -146,14 +143,7 @@ def test_a_wildcard_answers_neither_the_api_server_s_name_nor_the_cluster_s_doma
 
 
 @pytest.mark.parametrize(
-    ("namespace", "code", "second", "answer"),
-    [
-        (INGRESS.namespace, "NotVerified", 9, PASSED_ON),
-        ("older", "LoadBalancerNotServed", 4, PASSED_ON),
-        ("younger", "LoadBalancerNotServed", 6, RELAY),
-        ("older", "ExcludedByAnnotation", 4, RELAY),
-        ("unknown", "NotVerified", None, PASSED_ON),
-    ],
+    ("namespace", "code", "second", "answer"), cases_of(__file__, "cases.yaml")["wildcards"]
 )
 def test_a_claim_that_is_not_served_takes_a_wildcard_from_its_own_namespace_and_from_younger_ones(
     namespace: str, code: str, second: int | None, answer: str
@@ -221,16 +211,7 @@ def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     assert imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], "app.example.com") == RELAY
 
 
-@pytest.mark.parametrize(
-    ("text", "by_hand"),
-    [
-        ('IN A 169.254.66.17"', 'IN CNAME lb.example.net."'),
-        ('answer "{{ .Name }} 30 IN A 169.254.66.17"', 'answer ""'),
-        ("match ^app[.]example[.]com[.]$", "match"),
-        ("# END", "rewrite name a.example.com b.example.com\n    # END"),
-        ("    }\n    # END", "    # END"),
-    ],
-)
+@pytest.mark.parametrize(("text", "by_hand"), cases_of(__file__, "cases.yaml")["by_hand"])
 def test_an_edit_within_the_block_is_replaced_whatever_it_is(text: str, by_hand: str) -> None:
     plan = desired("app.example.com")
     (edit,) = decide(plan, standing("kubeadm"), CONFIG, adopt=False).pending

@@ -9,14 +9,8 @@ from nodeagent.coredns.parsing import CorefileError, lex, parse
 from tests.cases import cases_of
 from tests.coredns import corpus
 
-_WORDS = st.one_of(
-    st.sampled_from(
-        ["errors", "cache", "30", ".", "/etc/resolv.conf", ":9153", "{$PORT}", "import", "a#b", 'x"y', "\\"]
-    ),
-    st.sampled_from(
-        ['"a quoted word"', '"two\nlines"', '"# BEGIN nodeagent"', '"an \\" escape"', '""', '"{x}"']
-    ),
-)
+_CASES = cases_of(__file__, "cases.yaml")
+_WORDS = st.sampled_from(_CASES["tokens"]) | st.sampled_from(_CASES["quoted"])
 _SPACES = st.sampled_from([" ", "  ", "\t", " \r", "\u00a0"])
 _ENDS = st.sampled_from(["\n", "\r\n", "\n\n", ' # a comment { " }\n', "\n\t# another\n", "  \n"])
 
@@ -117,21 +111,14 @@ def test_line_ends_and_indent_are_the_file_s_own() -> None:
     assert f"\n\t{BEGIN}\n\ttemplate IN A com {{\n\t\tmatch " in tabs
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (f". {{\n{BEGIN}\nerrors\n}}\n", 2),
-        (f". {{\n{END}\nerrors\n}}\n", 2),
-        (f". {{\n{BEGIN}\n{BEGIN}\n{END}\nerrors\n}}\n", 2),
-        (f". {{\n{BEGIN}\n{END}\nerrors\n{END}\n}}\n", 5),
-    ],
-)
-def test_a_marker_without_its_twin_is_refused_with_its_line(text: str, line: int) -> None:
+@pytest.mark.parametrize(("lines", "line"), _CASES["unmatched"])
+def test_a_marker_without_its_twin_is_refused_with_its_line(lines: list[str], line: int) -> None:
+    marked = [{"BEGIN": BEGIN, "END": END}.get(each, each) for each in lines]
     with pytest.raises(CorefileError, match=f"^line {line}: unmatched marker"):
-        without_blocks(text)
+        without_blocks("\n".join([". {", *marked, "}\n"]))
 
 
-@pytest.mark.parametrize(("text", "why"), cases_of(__file__, "cases.yaml")["refused"])
+@pytest.mark.parametrize(("text", "why"), _CASES["refused"])
 def test_what_coredns_would_not_take_is_refused(text: str, why: str) -> None:
     with pytest.raises(CorefileError, match=why):
         with_blocks(text, LINES)

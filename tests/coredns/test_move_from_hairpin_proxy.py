@@ -10,31 +10,13 @@ import yaml
 
 from tests.apiserver import objects
 from tests.apiserver.listener import free_ports
+from tests.cases import cases_of
 from tests.coredns import corpus
 from tests.coredns.real import COREDNS, ask, serving
 from tests.coredns.resolving import PASSED_ON
 
 _PAGE = Path(__file__).parents[2] / "docs" / "install.md"
 _RELAY = "hairpin-proxy.hairpin-proxy.svc.cluster.local"
-# What hairpin-proxy's Corefile forwards to: the site's address in the world, the relay's Service as long as
-# its namespace is there, and nothing else.
-_WORLD = """
-.:{other} {{
-    bind 127.0.0.1
-    hosts {{
-        203.0.113.10 app.example.com www.example.com
-        {service}
-        fallthrough
-    }}
-    forward . 127.0.0.1:{nothing}
-}}
-.:{nothing} {{
-    bind 127.0.0.1
-    template IN ANY . {{
-        rcode NXDOMAIN
-    }}
-}}
-"""
 
 
 def _with_lines_deleted(corefile: str) -> str:
@@ -87,6 +69,6 @@ def test_pods_find_the_site_in_the_pages_order(tmp_path: Path, there: set[str], 
     ours = re.sub(r"\n    (kubernetes .*|health)", "", ours).replace("/etc/resolv.conf", f"127.0.0.1:{other}")
     ours = ours.replace(".:53 {", f".:{port} {{\n    bind 127.0.0.1", 1)
     service = f"10.96.0.30 {_RELAY}" if "namespace" in there else ""
-    world = _WORLD.format(other=other, nothing=nothing, service=service)
-    with serving(ours + world, tmp_path, port, "app.example.com"):
+    world = cases_of(__file__, "cases.yaml")["world"].format(other=other, nothing=nothing, service=service)
+    with serving(f"{ours}\n{world}", tmp_path, port, "app.example.com"):
         assert ask(port, "app.example.com", "A") == answer

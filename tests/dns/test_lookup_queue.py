@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nodeagent.dns.lookup_queue import LookupQueue, pause_after
 from nodeagent.model.facts import DnsOutcome, DnsReply
+from tests.cases import cases_of
 
 LEAST = 30.0
-SPREAD = LEAST / 0.8
 NOW = 0.0
 
 
@@ -161,44 +161,23 @@ def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[s
 
 
 @pytest.mark.parametrize(
-    ("reply", "unchanged", "failing", "seconds"),
-    [
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0, SPREAD),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 75, 0, 75),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=120), 0, 0, 120),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=100), 400, 0, 400),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=1), 7200, 0, 3600),
-        (DnsReply(DnsOutcome.ADDRESSES, ttl=86400), 0, 0, 3600),
-        (DnsReply(DnsOutcome.NXDOMAIN, ttl=5), 0, 0, SPREAD),
-        (DnsReply(DnsOutcome.NXDOMAIN, ttl=86400), 0, 0, 300),
-        (DnsReply(DnsOutcome.NO_ADDRESS, ttl=86400), 600, 0, 600),
-        (DnsReply(DnsOutcome.SERVFAIL), 0, 0, 2),
-        (DnsReply(DnsOutcome.TIMEOUT), 60, 8, 8),
-        (DnsReply(DnsOutcome.NO_SERVER), 3599, 3599, 60),
-    ],
+    ("outcome", "ttl", "unchanged", "failing", "seconds"), cases_of(__file__, "cases.yaml")["pauses"]
 )
 def test_a_name_is_asked_again_after_its_ttl_and_later_as_long_as_nothing_changes(
-    reply: DnsReply, unchanged: float, failing: float, seconds: float
+    outcome: str, ttl: int, unchanged: float, failing: float, seconds: float
 ) -> None:
     """An hour at the latest, with a fifth of jitter; in the first hour of failures, a minute."""
+    reply = DnsReply(DnsOutcome[outcome], ttl=ttl)
     pauses = [pause_after(reply, LEAST, unchanged, failing) for _ in range(50)]
     assert 0.8 * seconds <= min(pauses) < max(pauses) <= seconds
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        DnsReply(DnsOutcome.TIMEOUT),
-        DnsReply(DnsOutcome.SERVFAIL),
-        DnsReply(DnsOutcome.ADDRESSES, ttl=0),
-        DnsReply(DnsOutcome.NXDOMAIN, ttl=0),
-    ],
-)
+@pytest.mark.parametrize("outcome", ["TIMEOUT", "SERVFAIL", "ADDRESSES", "NXDOMAIN"])
 def test_a_name_whose_answers_change_nothing_is_asked_ever_more_rarely_whatever_they_are(
-    reply: DnsReply,
+    outcome: str,
 ) -> None:
     """After an hour, once an hour: thousands with a TTL of 0 were asked five a second without an end."""
-    now, asked = 0.0, []
+    reply, now, asked = DnsReply(DnsOutcome[outcome]), 0.0, []
     while now < 2 * 86400:
         now += pause_after(reply, LEAST, unchanged=now, failing=0.0 if reply.outcome.tells else now)
         asked.append(now)

@@ -4,6 +4,7 @@ import pytest
 
 from nodeagent.config.reading import parse_config
 from nodeagent.dns.lookup import Upstreams, find_upstreams
+from tests.cases import cases_of
 
 STUB = "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch example.org\n"
 CLUSTER = (
@@ -78,41 +79,17 @@ def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
     ]
 
 
-_RESOLVED = "run/systemd/resolve"
-_REAL = {f"{_RESOLVED}/resolv.conf": "nameserver 192.0.2.53\nnameserver 192.0.2.54\n"}
-_STUBBED = {**_REAL, f"{_RESOLVED}/stub-resolv.conf": STUB}
+_TEXTS = {"real": "nameserver 192.0.2.53\nnameserver 192.0.2.54\n", "stub": STUB}
+_TEXTS["other"] = "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"
+_CASES = cases_of(__file__, "cases.yaml")["upstreams"]
 
 
-@pytest.mark.parametrize(
-    ("link", "leads_to", "files"),
-    [
-        # Behind systemd-resolved, whose stub answers from /etc/hosts. A link means the node's /run.
-        ("etc/resolv.conf", f"../{_RESOLVED}/stub-resolv.conf", _STUBBED),
-        ("etc/resolv.conf", f"/{_RESOLVED}/stub-resolv.conf", _STUBBED),
-        # As image builders leave it. The other stub, 127.0.0.54, reads /etc/hosts as well.
-        ("", "", {**_REAL, "etc/resolv.conf": "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"}),
-        # As Flatcar and Container-Optimized OS have it.
-        ("etc/resolv.conf", f"/{_RESOLVED}/resolv.conf", _REAL),
-        # Out of sight: the container's own, which kubelet made from the node's (dnsPolicy: Default).
-        (
-            "etc/resolv.conf",
-            "/run/netconfig/resolv.conf",
-            {"container/etc/resolv.conf": _REAL[f"{_RESOLVED}/resolv.conf"]},
-        ),
-        # A plan made on a laptop with the DaemonSet's configuration, whose hosts file is not there.
-        (
-            "container/etc/resolv.conf",
-            f"../{_RESOLVED}/stub-resolv.conf",
-            {f"container/{path}": text for path, text in _STUBBED.items()},
-        ),
-    ],
-    ids=["stub", "stub from the root", "plain", "real", "out of sight", "laptop"],
-)
+@pytest.mark.parametrize(("link", "leads_to", "files"), _CASES.values(), ids=_CASES)
 def test_the_real_servers_are_asked_wherever_the_file_leads(
     node: NodeRoot, link: str, leads_to: str, files: dict[str, str]
 ) -> None:
     for path, text in files.items():
-        node.write(path, text)
+        node.write(path, _TEXTS[text])
     if link:
         (node.root / link).symlink_to(leads_to)
     assert node.servers() == ["192.0.2.53:53", "192.0.2.54:53"]
