@@ -282,8 +282,9 @@ _ZONES_AFTER: Mapping[str, int] = {"template": 3, "file": 2, "auto": 1, "seconda
 def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, OwnLine]:
     """Return the names that a zone or a `template` of a root server block answers.
 
-    CoreDNS would ask nodeagent's lines before a zone, and the first of all templates. A template without an
-    answer for the root (`rcode NXDOMAIN`) is the end of the block, and sets no name.
+    CoreDNS would ask nodeagent's lines before a zone, and the first of all templates. For the root, only a
+    template with an answer counts: one without (`rcode NXDOMAIN`) is the end of the block, and which names a
+    zone plugin has there (`auto` without zones; `file` with `fallthrough`), only its files show.
     """
     found: dict[str, OwnLine] = {}
     wanted = sorted(names)
@@ -294,7 +295,7 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
             continue
         zones = [canonical(zone) for zone in first[begin:]]
         matches = [regex for words in inner if words[0] == "match" for regex in words[1:]] or [""]
-        answers = plugin.name != "template" or any(words[0] == "answer" for words in inner)
+        answers = any(words[0] == "answer" for words in inner)
         line = OwnLine(f"line {plugin.tokens[0].line} of {where}", plugin.name)
         for name in wanted:
             below = covering(name, zones) or (answers and (not zones or "" in zones))
