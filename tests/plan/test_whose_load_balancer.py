@@ -176,6 +176,22 @@ def test_who_announces_an_address_sends_no_header(announcer: str, sign: Mapping[
         )
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "times"),
+    [
+        (f"{BETA}/linode-loadbalancer-port-8443", '{"proxy-protocol":"v2"}', 1),
+        (f"{BETA}/aws-load-balancer-target-group-attributes", "proxy_protocol_v2.placement=first", 1),
+        (PROXY_PROTOCOL, "proxy-protocol", 0),
+    ],
+)
+def test_a_key_that_switches_nothing_on_is_quoted_unless_it_decides(key: str, value: str, times: int) -> None:
+    identity = _identity(service(annotations={key: value}))
+    shown = " ".join((identity.reason, *identity.remarks))
+    said = f"{key}={value} does not count: it switches PROXY on for no port of this Service"
+    assert shown.count(said) == times
+    assert shown.count(key) == 1
+
+
 def test_a_sign_that_was_left_over_does_not_make_an_announcer_of_a_clouds_load_balancer() -> None:
     found = service(annotations={"metallb.universe.tf/address-pool": "p", HETZNER: "true"})
     assert _identity(found, "hcloud://1").announcer == ""

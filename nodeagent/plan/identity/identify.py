@@ -184,14 +184,14 @@ def _controller(service: Service, provider_id: str) -> _Controller:
         if key not in tls:
             said = f"annotation {key}={shown(service.annotations[key])}"
             notes.setdefault(said, f"{said} does not count: {why_not}")
-    told = {key for reading in read for key in reading.annotations}
+    told = {PROXY_PROTOCOL, *(key for reading in read for key in reading.annotations)}
     for key, value in sorted(service.annotations.items()):
-        is_read = key.startswith((PROXY_PROTOCOL, *_READ))
+        is_read = key.startswith(_READ)
         if key not in told and _ABOUT_PROXY.search(value if is_read else key):
             said = f"annotation {key}={shown(value)}"
             why = "nodeagent knows no controller that reads it"
             if is_read:
-                why = "it names no port of this Service"
+                why = "it switches PROXY on for no port of this Service"
             notes[said] = f"{said} does not count: {why}"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
