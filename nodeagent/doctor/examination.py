@@ -21,6 +21,7 @@ from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDeci
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.eligibility import AddressRules
+from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
 from nodeagent.plan.identity.identify import Identity, cloud_of, cloud_scheme, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
@@ -188,9 +189,15 @@ class Examination:
         nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = agent is not None and agent.code == Code.AgentInSync and self.served >= len(self._sending)
+        facts, decided = self.facts, self.desired.load_balancers
+        if self.elsewhere:
+            # The ports and addresses of this machine are not a node's.
+            facts = Facts(facts.node_name, api_servers=facts.api_servers)
+            planned = LoadBalancerPlanner(self.config).plan(self.snapshot, facts)
+            decided = tuple(each.decision for each in planned)
         refusals = {
-            each.load_balancer: (each.reason, *each.remarks)
-            for each in self.desired.load_balancers
+            each.load_balancer: (each.reason, *(note for note in each.remarks if note not in each.reason))
+            for each in decided
             if each.status is DecisionStatus.REFUSED
         }
         seen = (

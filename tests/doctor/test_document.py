@@ -5,16 +5,23 @@ import pty
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from nodeagent.cli import invocation
 from nodeagent.cli.doctor import GROUPS, DoctorDocument
 from nodeagent.cli.main import run
 from nodeagent.doctor.findings import Code
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.facts import Facts
+from nodeagent.sources.node import read_facts
 from release.schemas import schema_of
 from tests.cases import cases_of
-from tests.cli.command_line import ADDRESS, CommandLine, service
+from tests.cli.command_line import ADDRESS, PORT, CommandLine, service
 
 _SCHEMA = schema_of(DoctorDocument)
 
@@ -46,6 +53,20 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     (known,) = (finding for finding in document["findings"] if finding["subject"] == "ingress/controller")
     assert any(ADDRESS in line for line in known["evidence"])
     assert known["remedy"]
+
+
+def test_off_a_node_the_ports_of_this_machine_are_no_reason_to_leave_nodeagent_out(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {Endpoint(ip_address(anywhere), PORT): 1000 for anywhere in ("0.0.0.0", "::")}
+
+    def facts(*given: Any) -> Facts:  # noqa: ANN401 - read_facts' own
+        return replace(read_facts(*given), port_holders=held)
+
+    monkeypatch.setattr(invocation, "read_facts", facts)
+    found = {one["subject"]: one for one in command_line("doctor", "-o", "json").document["findings"]}
+    assert not any("can't serve it" in line for line in found["ingress/controller"]["evidence"])
+    assert any("install nodeagent" in step for step in found["ingress/controller"]["remedy"])
 
 
 def test_an_object_that_hides_no_others_is_skipped_and_named(command_line: CommandLine) -> None:
