@@ -103,11 +103,7 @@ def _words(command_line: CommandLine, folder: Path, group: str, case: str, comma
 
 
 def _shown(text: str, folder: Path, api: ApiServer) -> str:
-    for found, shown in (
-        (str(folder), "DIR"),
-        (f":{api.port}", ":PORT"),
-        (f"port={api.port}", "port=PORT"),
-    ):
+    for found, shown in ((str(folder), "DIR"), (f":{api.port}", ":PORT"), (f"port={api.port}", "port=PORT")):
         text = text.replace(found, shown)
     if "Not usable" in text:  # the rest is the plan
         unusable = " ".join(text[text.index("Not usable") :].partition("\n\n")[0].split())

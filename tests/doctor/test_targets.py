@@ -8,16 +8,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.doctor import probing
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.paths import Target, conclude, works
-from nodeagent.doctor.probing import (
-    Knowledge,
-    choose_hosts,
-    find_targets,
-    observe,
-    published_names,
-    relays_of,
-)
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
 from nodeagent.plan.balancers.eligibility import AddressRules
@@ -33,7 +26,7 @@ _BALANCER = "lb.example.com"
 def _targets(found: Service, versions: dict[int, ProxyVersion], facts: Facts = FACTS) -> tuple[Target, ...]:
     resolved = {_BALANCER: (ip_address("192.0.2.9"), ip_address("127.0.0.1"), ip_address("169.254.169.254"))}
     rules = AddressRules(Snapshot(), facts, config("loadBalancers: {refuse: [192.0.2.7]}"))
-    return find_targets([(found, versions)], {found.ref: "site.example.com"}, resolved, rules, facts)
+    return probing.find_targets([(found, versions)], {found.ref: "site.example.com"}, resolved, rules, facts)
 
 
 def _endpoints(found: tuple[Target, ...]) -> list[str]:
@@ -69,7 +62,7 @@ def test_a_load_balancer_has_a_limited_number_of_targets() -> None:
 
 def test_a_published_name_means_its_addresses() -> None:
     named = service(points=(point(hostname=_BALANCER), point(hostname="unknown.example.com")))
-    assert published_names([named]) == (_BALANCER, "unknown.example.com")
+    assert probing.published_names([named]) == (_BALANCER, "unknown.example.com")
     found = _targets(named, _V1)
     assert _endpoints(found) == ["192.0.2.9:80", "192.0.2.9:443"]
     assert not any(target.vip for target in found)
@@ -108,21 +101,21 @@ def test_the_name_that_is_asked_for() -> None:
         ingress("g.example.com", name="green", points=(point("192.0.2.2"),)),
     )
     both = [blue, green]
-    assert choose_hosts(planned, "", both) == {blue.ref: "a.example.com", green.ref: "g.example.com"}
-    assert choose_hosts(planned, "b.example.com", both) == {
+    assert probing.choose_hosts(planned, "", both) == {blue.ref: "a.example.com", green.ref: "g.example.com"}
+    assert probing.choose_hosts(planned, "b.example.com", both) == {
         blue.ref: "b.example.com",
         green.ref: "g.example.com",
     }
-    unknown = choose_hosts(planned, "x.example.com", both)
+    unknown = probing.choose_hosts(planned, "x.example.com", both)
     assert unknown == {blue.ref: "x.example.com", green.ref: "x.example.com"}
 
 
 def test_a_hostname_that_no_load_balancer_can_have_is_never_requested() -> None:
     blue = service("blue")
     impossible = ingress("a_bad!.example.com", "foo.cluster.local", "localhost")
-    assert choose_hosts(desired(blue, impossible), "", [blue]) == {}
+    assert probing.choose_hosts(desired(blue, impossible), "", [blue]) == {}
     both = desired(blue, impossible, ingress("z.example.com", name="good"))
-    assert choose_hosts(both, "", [blue]) == {blue.ref: "z.example.com"}
+    assert probing.choose_hosts(both, "", [blue]) == {blue.ref: "z.example.com"}
 
 
 def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
@@ -132,14 +125,14 @@ def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
         ingress("a.example.com", "z.example.com"),
         options=config("hosts: {verify: allow, allow: [z.example.com]}"),
     )
-    assert choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
+    assert probing.choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
 
 
 def test_the_oldest_claim_is_asked_and_not_a_tenants_new_site() -> None:
     blue = service("blue")
     old, new = ingress("site.example.com", created=1), ingress("a.example.com", name="a", created=2)
     planned = desired(blue, old, new)
-    assert choose_hosts(planned, "", [blue], [old.ref, new.ref]) == {blue.ref: "site.example.com"}
+    assert probing.choose_hosts(planned, "", [blue], [old.ref, new.ref]) == {blue.ref: "site.example.com"}
 
 
 def test_no_namespace_uses_up_all_targets() -> None:
@@ -147,7 +140,7 @@ def test_no_namespace_uses_up_all_targets() -> None:
     flood = [service(f"lb{number:02}", namespace="a", ips=addresses) for number in range(20)]
     honest = service("web", namespace="z")
     rules = AddressRules(Snapshot(), FACTS, config())
-    found = find_targets([(one, _V1) for one in (*flood, honest)], {}, {}, rules, FACTS)
+    found = probing.find_targets([(one, _V1) for one in (*flood, honest)], {}, {}, rules, FACTS)
     assert len([target for target in found if target.service.ref == honest.ref]) == 2
 
 
@@ -166,8 +159,8 @@ def test_a_port_443_that_is_not_tls_is_tested_as_what_it_is() -> None:
         here = endpoint(f"127.0.0.1:{server.server_port}")
         (port,) = service(ports=("443",)).ports
         target = Target(service(), port, here, "v1", vip=True, host="", tls=(True,), server=here)
-        knowledge = Knowledge({here: here}, frozenset({here}), None, {})
-        (seen,) = observe([target], knowledge)
+        knowledge = probing.Knowledge({here: here}, frozenset({here}), None, {})
+        (seen,) = probing.observe([target], knowledge)
         server.shutdown()
     assert conclude(seen) is not Code.RelayDown
     assert not seen.tls
@@ -176,11 +169,12 @@ def test_a_port_443_that_is_not_tls_is_tested_as_what_it_is() -> None:
 
 def test_where_this_node_relays_each_address_and_port() -> None:
     planned = desired(service())
-    relays = {str(match): str(relay) for match, relay in relays_of(planned, config()).items()}
+    relays = {str(match): str(relay) for match, relay in probing.relays_of(planned, config()).items()}
     (relay,) = {listener.bind.address for listener in planned.listeners}
     assert relays == {"192.0.2.1:80": f"{relay}:80", "192.0.2.1:443": f"{relay}:443"}
     without = config("dnat: {backend: none}")
     assert (
-        relays_of(desired(service(), options=without), without).keys() == relays_of(planned, config()).keys()
+        probing.relays_of(desired(service(), options=without), without).keys()
+        == probing.relays_of(planned, config()).keys()
     )
-    assert relays_of(planned, config("relay: {kind: service}")) == {}
+    assert probing.relays_of(planned, config("relay: {kind: service}")) == {}

@@ -10,33 +10,12 @@ from msgspec import structs
 
 from nodeagent.config.option_types import DnsName, PodNetwork, RelayRange4
 from nodeagent.config.options import ClassService, Config, DnatOptions, LimitOptions
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
-from nodeagent.model.objects import (
-    CLASS_ANNOTATION,
-    Gateway,
-    GatewayListener,
-    IngressClass,
-    LabelRule,
-    Namespace,
-    RelayEndpoint,
-    ServiceRange,
-    Snapshot,
-    Unreadable,
-)
+from tests.plan import tenant_worlds as worlds
 from tests.plan.made_up import standing_names
-from tests.plan.tenant_worlds import (
-    ABSURD_HOSTS,
-    ADDRESSES,
-    COLLECTIONS,
-    HOSTS,
-    NAMES,
-    OTHERS,
-    TENANT,
-    Maker,
-    make_world,
-)
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
@@ -50,7 +29,7 @@ _ON_INTERFACES = (InterfaceAddress(ip_address("198.51.100.1"), 24, "eth0"),)
 class Moment:
     """What a pass is given."""
 
-    snapshot: Snapshot
+    snapshot: model.Snapshot
     facts: Facts
     config: Config
 
@@ -64,11 +43,11 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)  # noqa: S311 - a test's
-        world = make_world(seed)
+        world = worlds.make_world(seed)
         self._snapshot = world.both
         self._facts = world.facts
         self._config = self._limited(world.config)
-        self._maker = Maker(self._chance, (*OTHERS, TENANT), -5, 9, greedy=False)
+        self._maker = worlds.Maker(self._chance, (*worlds.OTHERS, worlds.TENANT), -5, 9, greedy=False)
 
     def moments(self, count: int) -> Iterator[Moment]:
         """Yield the moments; between two, a few things change, or nothing does."""
@@ -91,7 +70,7 @@ class History:
 
     def _of_objects(self) -> None:
         """An object is created, deleted, changed, listed again as it was, or elsewhere in the list."""
-        name = self._chance.choice([*COLLECTIONS, "ingresses", "ingresses", "routes"])
+        name = self._chance.choice([*worlds.COLLECTIONS, "ingresses", "ingresses", "routes"])
         known = list(getattr(self._snapshot, name))
         what = self._chance.choice(["create", "delete", "change", "change", "same", "move", "twin"])
         at = self._chance.randrange(len(known)) if known else 0
@@ -120,9 +99,9 @@ class History:
             points = () if chance.random() < 0.4 else made.points
             annotations = dict(made.annotations)
             if chance.random() < 0.2:
-                annotations[CLASS_ANNOTATION] = chance.choice(["nginx", "internal"])
+                annotations[model.CLASS_ANNOTATION] = chance.choice(["nginx", "internal"])
             problems = ("status: odd",) if chance.random() < 0.1 else ()
-            odd = tuple(chance.sample(ABSURD_HOSTS, 2)) if chance.random() < 0.1 else ()
+            odd = tuple(chance.sample(worlds.ABSURD_HOSTS, 2)) if chance.random() < 0.1 else ()
             hosts = (*made.hosts, *odd)
             return replace(made, hosts=hosts, points=points, annotations=annotations, problems=problems)
         if name == "controller_routes":
@@ -131,71 +110,73 @@ class History:
             return self._gateway(maker.gateway())
         return {"services": maker.service, "listener_sets": maker.listener_set, "routes": maker.route}[name]()
 
-    def _gateway(self, made: Gateway) -> Gateway:
+    def _gateway(self, made: model.Gateway) -> model.Gateway:
         if self._chance.random() < 0.7:
             return made
-        rule = LabelRule("team", self._chance.choice(["In", "NotIn"]), ("blue",))
+        rule = model.LabelRule("team", self._chance.choice(["In", "NotIn"]), ("blue",))
         listener = made.listeners[0]
         allowed = replace(listener.namespaces, origin="Selector", selector=(rule,))
-        second = GatewayListener("tls", 8443, "TLS", self._chance.choice(HOSTS))
+        second = model.GatewayListener("tls", 8443, "TLS", self._chance.choice(worlds.HOSTS))
         return replace(made, listeners=(replace(listener, namespaces=allowed), second), problems=("odd",))
 
     def _of_cluster(self) -> None:
         chance, snapshot = self._chance, self._snapshot
         changes: dict[str, Any] = {
             "namespaces": tuple(
-                Namespace(name, {"team": chance.choice(["blue", "red"])})
-                for name in (*OTHERS, TENANT)
+                model.Namespace(name, {"team": chance.choice(["blue", "red"])})
+                for name in (*worlds.OTHERS, worlds.TENANT)
                 if chance.random() < 0.8
             ),
             "ingress_classes": tuple(
-                IngressClass(name, chance.choice([None, *_CONTROLLERS]), chance.random() < 0.3)
+                model.IngressClass(name, chance.choice([None, *_CONTROLLERS]), chance.random() < 0.3)
                 for name in ("nginx", "internal")
                 if chance.random() < 0.8
             ),
             "service_ranges": (
-                ServiceRange("kubernetes", (ip_network(chance.choice(["10.96.0.0/16", "192.0.2.2/31"])),)),
+                model.ServiceRange(
+                    "kubernetes", (ip_network(chance.choice(["10.96.0.0/16", "192.0.2.2/31"])),)
+                ),
             ),
             "relay_endpoints": tuple(
-                RelayEndpoint(ip_address(f"10.244.3.{last}"), "p443", 443, ready=chance.random() < 0.7)
+                model.RelayEndpoint(ip_address(f"10.244.3.{last}"), "p443", 443, ready=chance.random() < 0.7)
                 for last in range(chance.randint(0, 3))
             ),
-            "relay_service": None if snapshot.relay_service else make_world(0).cluster.relay_service,
+            "relay_service": None if snapshot.relay_service else worlds.make_world(0).cluster.relay_service,
             "node": None
             if snapshot.node is None or chance.random() < 0.2
             else replace(
                 snapshot.node,
-                names=tuple(chance.sample([*HOSTS[:4], "node1"], 1)),
+                names=tuple(chance.sample([*worlds.HOSTS[:4], "node1"], 1)),
                 provider_id=chance.choice(["", "hcloud://1", "aws:///eu-west-1a/i-1"]),
             ),
-            "unreadable": (Unreadable("a.yaml:1", "not YAML"),) if chance.random() < 0.5 else (),
+            "unreadable": (model.Unreadable("a.yaml:1", "not YAML"),) if chance.random() < 0.5 else (),
             "not_covered": ("gateways not covered: no",) if chance.random() < 0.5 else (),
         }
         name = chance.choice(list(changes))
         if name == "node" and changes[name] is None:
-            changes = {"node": make_world(chance.randrange(1000)).cluster.node}
+            changes = {"node": worlds.make_world(chance.randrange(1000)).cluster.node}
         self._snapshot = replace(snapshot, **{name: changes[name]})
 
     def _of_node(self) -> None:
         chance, facts = self._chance, self._facts
-        host = chance.choice(HOSTS)
+        host = chance.choice(worlds.HOSTS)
         line = UserHostsLine(chance.randint(1, 9), "203.0.113.9", chance.random() < 0.3)
-        lines = frozenset(chance.sample([_RELAY, *ADDRESSES[:2], ip_address("169.254.66.5")], 1))
+        lines = frozenset(chance.sample([_RELAY, *worlds.ADDRESSES[:2], ip_address("169.254.66.5")], 1))
         changes: list[Callable[[], Facts]] = [
             lambda: replace(facts, dns=self._changed(facts.dns, host, self._answer())),
             lambda: replace(facts, dns=self._changed(facts.dns, host, self._answer())),
             lambda: replace(facts, dns=dict(facts.dns)),
             lambda: replace(facts, user_names=self._changed(facts.user_names, host, line)),
             lambda: replace(facts, standing_names=self._changed(facts.standing_names, host, lines)),
-            lambda: replace(facts, node_names=frozenset({"node1", chance.choice(HOSTS)})),
-            lambda: replace(facts, api_server_names=frozenset({chance.choice(HOSTS)})),
+            lambda: replace(facts, node_names=frozenset({"node1", chance.choice(worlds.HOSTS)})),
+            lambda: replace(facts, api_server_names=frozenset({chance.choice(worlds.HOSTS)})),
             lambda: replace(facts, takes_wildcards=not facts.takes_wildcards),
             lambda: replace(facts, addresses=() if facts.addresses else _ON_INTERFACES),
-            lambda: replace(facts, api_servers=frozenset({Endpoint(chance.choice(ADDRESSES), 443)})),
+            lambda: replace(facts, api_servers=frozenset({Endpoint(chance.choice(worlds.ADDRESSES), 443)})),
             lambda: replace(facts, port_holders=self._changed(facts.port_holders, _TAKEN, 65534)),
             lambda: replace(facts, ipv6_off="" if facts.ipv6_off else "disable_ipv6"),
-            lambda: replace(facts, short_circuited=frozenset(chance.sample(ADDRESSES, 2))),
-            lambda: replace(facts, source_addresses=tuple(chance.sample(ADDRESSES, 1))),
+            lambda: replace(facts, short_circuited=frozenset(chance.sample(worlds.ADDRESSES, 2))),
+            lambda: replace(facts, source_addresses=tuple(chance.sample(worlds.ADDRESSES, 1))),
             lambda: replace(facts, notes=(f"note {chance.randint(0, 2)}",)),
             lambda: replace(facts, addresses=(*facts.addresses[:2], *self._on_interfaces())),
         ]
@@ -211,7 +192,7 @@ class History:
 
     def _answer(self) -> DnsAnswer:
         chance = self._chance
-        addresses: list[IPAddress] = chance.sample([*ADDRESSES, _RELAY], chance.randint(1, 2))
+        addresses: list[IPAddress] = chance.sample([*worlds.ADDRESSES, _RELAY], chance.randint(1, 2))
         told = DnsReply(DnsOutcome.ADDRESSES, tuple(addresses))
         if chance.random() < 0.3:
             return DnsAnswer(DnsReply(DnsOutcome.TIMEOUT, trouble="no answer"), chance.choice([None, told]))
@@ -226,7 +207,7 @@ class History:
         return changed
 
     def _of_config(self) -> None:
-        config = make_world(self._chance.randrange(1000)).config
+        config = worlds.make_world(self._chance.randrange(1000)).config
         self._config = self._limited(config)
 
     def _limited(self, config: Config) -> Config:
@@ -249,8 +230,8 @@ class History:
         options = structs.replace(options, detect=chance.random() < 0.9)
         classes = tuple(
             ClassService(
-                DnsName(chance.choice(OTHERS)),
-                DnsName(chance.choice(NAMES)),
+                DnsName(chance.choice(worlds.OTHERS)),
+                DnsName(chance.choice(worlds.NAMES)),
                 ingress_class=chance.choice(["nginx", "internal", _CONTROLLERS[1]]),
             )
             for _ in range(chance.choice([0, 0, 1]))

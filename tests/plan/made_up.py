@@ -8,40 +8,28 @@ from types import MappingProxyType
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
-from nodeagent.model.objects import (
-    GATEWAY_API,
-    AllowedNamespaces,
-    ControllerRoute,
-    Gateway,
-    GatewayListener,
-    Ingress,
-    IngressClass,
-    ListenerSet,
-    LoadBalancerPoint,
-    Namespace,
-    Node,
-    NodeAddresses,
-    ObjectRef,
-    ParentRef,
-    Route,
-    Service,
-    ServicePort,
-    ServiceRange,
-    Snapshot,
-)
 from nodeagent.plan.planner import plan
 
-Claiming = Ingress | Gateway | ListenerSet | Route | ControllerRoute
-Found = Service | IngressClass | Namespace | NodeAddresses | ServiceRange | IPAddress | Claiming
+Claiming = model.Ingress | model.Gateway | model.ListenerSet | model.Route | model.ControllerRoute
+Found = (
+    model.Service
+    | model.IngressClass
+    | model.Namespace
+    | model.NodeAddresses
+    | model.ServiceRange
+    | IPAddress
+    | Claiming
+)
 """What a cluster can be made up of; an address is the ClusterIP of another Service."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 FACTS = Facts(node_name="node1", node_names=frozenset({"node1"}))
-NODE = Node("node1", pod_cidrs=(ip_network("10.244.1.0/24"),), addresses=(ip_address("198.51.100.1"),))
+NODE = model.Node("node1", pod_cidrs=(ip_network("10.244.1.0/24"),), addresses=(ip_address("198.51.100.1"),))
 
 
 def at(second: int) -> datetime:
@@ -57,8 +45,8 @@ def endpoint(text: str) -> Endpoint:
 
 def point(
     ip: str | None = None, *, hostname: str | None = None, mode: str | None = None
-) -> LoadBalancerPoint:
-    return LoadBalancerPoint(ip_address(ip) if ip else None, hostname, mode)
+) -> model.LoadBalancerPoint:
+    return model.LoadBalancerPoint(ip_address(ip) if ip else None, hostname, mode)
 
 
 def service(  # noqa: PLR0913 - each test names the one or two that matter to it
@@ -66,7 +54,7 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     *,
     namespace: str = "ingress",
     ips: Iterable[str] = ("192.0.2.1",),
-    points: tuple[LoadBalancerPoint, ...] | None = None,
+    points: tuple[model.LoadBalancerPoint, ...] | None = None,
     ports: Iterable[str] = ("80", "443"),
     gateway: str | None = None,
     cluster_ips: Iterable[str] = ("10.96.0.7",),
@@ -74,10 +62,10 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
     load_balancer_class: str | None = None,
-) -> Service:
+) -> model.Service:
     """A Service of type LoadBalancer; a port is `443`, `443/UDP` or `443:https`."""
-    return Service(
-        ObjectRef("Service", namespace, name),
+    return model.Service(
+        model.ObjectRef("Service", namespace, name),
         created=None if created is None else at(created),
         cluster_ips=tuple(ip_address(text) for text in cluster_ips),
         ports=tuple(map(_service_port, ports)),
@@ -93,15 +81,15 @@ def ingress(  # noqa: PLR0913 - each test names the one or two that matter to it
     *hosts: str,
     name: str = "site",
     namespace: str = "web",
-    points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
+    points: Iterable[model.LoadBalancerPoint] = (point("192.0.2.1"),),
     created: int | None = 0,
     ingress_class: str | None = None,
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
-) -> Ingress:
+) -> model.Ingress:
     """An Ingress; its status names the first load balancer unless said otherwise."""
-    return Ingress(
-        ObjectRef("Ingress", namespace, name),
+    return model.Ingress(
+        model.ObjectRef("Ingress", namespace, name),
         created=None if created is None else at(created),
         class_name=ingress_class,
         hosts=hosts,
@@ -151,20 +139,20 @@ def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balanc
 
 
 def desired(
-    *found: Found, node: Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
+    *found: Found, node: model.Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
 ) -> Desired:
-    snapshot = Snapshot(
-        services=tuple(each for each in found if isinstance(each, Service)),
-        ingresses=tuple(each for each in found if isinstance(each, Ingress)),
-        ingress_classes=tuple(each for each in found if isinstance(each, IngressClass)),
-        gateways=tuple(each for each in found if isinstance(each, Gateway)),
-        listener_sets=tuple(each for each in found if isinstance(each, ListenerSet)),
-        routes=tuple(each for each in found if isinstance(each, Route)),
-        controller_routes=tuple(each for each in found if isinstance(each, ControllerRoute)),
-        namespaces=tuple(each for each in found if isinstance(each, Namespace)),
+    snapshot = model.Snapshot(
+        services=tuple(each for each in found if isinstance(each, model.Service)),
+        ingresses=tuple(each for each in found if isinstance(each, model.Ingress)),
+        ingress_classes=tuple(each for each in found if isinstance(each, model.IngressClass)),
+        gateways=tuple(each for each in found if isinstance(each, model.Gateway)),
+        listener_sets=tuple(each for each in found if isinstance(each, model.ListenerSet)),
+        routes=tuple(each for each in found if isinstance(each, model.Route)),
+        controller_routes=tuple(each for each in found if isinstance(each, model.ControllerRoute)),
+        namespaces=tuple(each for each in found if isinstance(each, model.Namespace)),
         node=node,
-        nodes=tuple(each for each in found if isinstance(each, NodeAddresses)),
-        service_ranges=tuple(each for each in found if isinstance(each, ServiceRange)),
+        nodes=tuple(each for each in found if isinstance(each, model.NodeAddresses)),
+        service_ranges=tuple(each for each in found if isinstance(each, model.ServiceRange)),
         other_cluster_ips=frozenset(each for each in found if isinstance(each, IPAddress)),
     )
     listed = [each.ref.name for each in snapshot.services if each.ref.name in {"blue", "green"}]
@@ -203,15 +191,15 @@ def standing_names(planned: Desired) -> dict[str, frozenset[IPAddress]]:
     return found
 
 
-def _service_port(text: str) -> ServicePort:
+def _service_port(text: str) -> model.ServicePort:
     rest, _, protocol = text.partition("/")
     number, _, name = rest.partition(":")
-    return ServicePort(name, protocol or "TCP", int(number))
+    return model.ServicePort(name, protocol or "TCP", int(number))
 
 
-ALL = AllowedNamespaces("All")
-SAME = AllowedNamespaces("Same")
-NONE = AllowedNamespaces("None")
+ALL = model.AllowedNamespaces("All")
+SAME = model.AllowedNamespaces("Same")
+NONE = model.AllowedNamespaces("None")
 
 
 def listener(  # noqa: PLR0913 - each test names the one or two that matter to it
@@ -221,27 +209,27 @@ def listener(  # noqa: PLR0913 - each test names the one or two that matter to i
     port: int = 443,
     protocol: str = "HTTPS",
     kinds: Iterable[str] = (),
-    allowed: AllowedNamespaces = ALL,
-) -> GatewayListener:
+    allowed: model.AllowedNamespaces = ALL,
+) -> model.GatewayListener:
     """A listener that takes Routes from everywhere unless said otherwise."""
-    return GatewayListener(
-        name, port, protocol, hostname, tuple((GATEWAY_API, kind) for kind in kinds), allowed
+    return model.GatewayListener(
+        name, port, protocol, hostname, tuple((model.GATEWAY_API, kind) for kind in kinds), allowed
     )
 
 
 def gateway(  # noqa: PLR0913 - each test names the one or two that matter to it
-    *listeners: GatewayListener,
+    *listeners: model.GatewayListener,
     name: str = "public",
     namespace: str = "infra",
-    points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
+    points: Iterable[model.LoadBalancerPoint] = (point("192.0.2.1"),),
     created: int | None = 0,
-    allowed: AllowedNamespaces = NONE,
+    allowed: model.AllowedNamespaces = NONE,
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
-) -> Gateway:
+) -> model.Gateway:
     """A Gateway; its status names the first load balancer unless said otherwise."""
-    return Gateway(
-        ObjectRef("Gateway", namespace, name),
+    return model.Gateway(
+        model.ObjectRef("Gateway", namespace, name),
         at(created) if created is not None else None,
         listeners or (listener(),),
         tuple(points),
@@ -258,20 +246,20 @@ def parent(  # noqa: PLR0913 - a reference has these parts
     section: str | None = None,
     port: int | None = None,
     kind: str = "Gateway",
-    group: str = GATEWAY_API,
-) -> ParentRef:
+    group: str = model.GATEWAY_API,
+) -> model.ParentRef:
     """A reference to a Gateway, or to something else."""
-    return ParentRef(group, kind, namespace, name, section, port)
+    return model.ParentRef(group, kind, namespace, name, section, port)
 
 
 def listener_set(
-    *listeners: GatewayListener,
+    *listeners: model.GatewayListener,
     namespace: str = "team",
-    to: ParentRef | None = None,
+    to: model.ParentRef | None = None,
     annotations: Mapping[str, str] = _NONE,
-) -> ListenerSet:
-    ref = ObjectRef("ListenerSet", namespace, "more")
-    return ListenerSet(ref, to or parent(), listeners or (listener(),), annotations)
+) -> model.ListenerSet:
+    ref = model.ObjectRef("ListenerSet", namespace, "more")
+    return model.ListenerSet(ref, to or parent(), listeners or (listener(),), annotations)
 
 
 def route(  # noqa: PLR0913 - each test names the one or two that matter to it
@@ -279,14 +267,14 @@ def route(  # noqa: PLR0913 - each test names the one or two that matter to it
     name: str = "site",
     namespace: str = "web",
     kind: str = "HTTPRoute",
-    to: Iterable[ParentRef] | None = None,
-    declined: Iterable[ParentRef] = (),
+    to: Iterable[model.ParentRef] | None = None,
+    declined: Iterable[model.ParentRef] = (),
     created: int | None = 0,
     annotations: Mapping[str, str] = _NONE,
-) -> Route:
+) -> model.Route:
     """A Route that wants to be attached to the Gateway above unless said otherwise."""
-    return Route(
-        ObjectRef(kind, namespace, name),
+    return model.Route(
+        model.ObjectRef(kind, namespace, name),
         at(created) if created is not None else None,
         hostnames,
         tuple(to) if to is not None else (parent(),),

@@ -7,46 +7,16 @@ from ipaddress import ip_address, ip_network
 from random import Random
 from typing import Any, TypeVar
 
+from nodeagent.config import options
 from nodeagent.config.option_types import DnsName, RelayRange4
-from nodeagent.config.options import (
-    Config,
-    HostsOptions,
-    LimitOptions,
-    LoadBalancerOptions,
-    ProxyService,
-    RelayOptions,
-    ServiceName,
-)
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
-from nodeagent.model.objects import (
-    EXCLUDE,
-    EXTERNAL_DNS,
-    GATEWAY_API,
-    PROXY_PROTOCOL,
-    AllowedNamespaces,
-    ControllerRoute,
-    Gateway,
-    GatewayListener,
-    Ingress,
-    IngressClass,
-    ListenerSet,
-    LoadBalancerPoint,
-    Node,
-    ObjectRef,
-    ParentRef,
-    RelayEndpoint,
-    RelayService,
-    Route,
-    Service,
-    ServicePort,
-    ServiceRange,
-    Snapshot,
-)
 from nodeagent.plan.identity.providers import PROVIDERS
 from nodeagent.plan.planner import plan
 from tests.cases import cases_of
+from tests.plan.made_up import Claiming
 
 TENANT = "tenant"
 OTHERS = ("ingress", "team", "zoo")
@@ -63,20 +33,20 @@ CLASSES = (None, "nginx", "internal")
 PORTS = (80, 443, 8443)
 COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
 
-_Object = TypeVar("_Object", Service, Ingress, Gateway, ListenerSet, Route, ControllerRoute)
+_Object = TypeVar("_Object", bound=model.Service | Claiming)
 
 
 @dataclass(frozen=True)
 class World:
     """A cluster without the tenant, what the node and the administrator say, and the tenant's objects."""
 
-    cluster: Snapshot
-    tenant: Snapshot
+    cluster: model.Snapshot
+    tenant: model.Snapshot
     facts: Facts
-    config: Config
+    config: options.Config
 
     @property
-    def both(self) -> Snapshot:
+    def both(self) -> model.Snapshot:
         """S + T."""
         more: dict[str, Any] = {
             name: (*getattr(self.cluster, name), *getattr(self.tenant, name)) for name in COLLECTIONS
@@ -112,9 +82,9 @@ class Maker:
     youngest: int
     greedy: bool
 
-    def objects(self) -> Snapshot:
+    def objects(self) -> model.Snapshot:
         few = self.chance.randint
-        return Snapshot(
+        return model.Snapshot(
             services=_unique([self.service() for _ in range(few(0, 5))]),
             ingresses=_unique([self.ingress() for _ in range(few(0, 5))]),
             gateways=_unique([self.gateway() for _ in range(few(0, 2))]),
@@ -123,74 +93,73 @@ class Maker:
             controller_routes=_unique([self.controller_route() for _ in range(few(0, 1))]),
         )
 
-    def service(self) -> Service:
-        annotations = {PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
+    def service(self) -> model.Service:
+        annotations = {model.PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
         if not self.often():
             annotations[self.chance.choice(ANNOTATIONS)] = self.chance.choice(ANNOTATION_VALUES)
         if not self.often():
-            annotations[EXTERNAL_DNS[0]] = ",".join(self.hosts())
+            annotations[model.EXTERNAL_DNS[0]] = ",".join(self.hosts())
         ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
         if self.greedy and not self.often():
             ports += range(2000, 2000 + self.chance.choice([50, 500]))
         protocol = "TCP" if self.often() else "UDP"
-        return Service(
+        return model.Service(
             self.ref("Service"),
             created=self.age(),
             # The API server gives each ClusterIP once: no one else has the tenant's address.
             cluster_ips=(ip_address("10.96.0.8" if TENANT in self.namespaces else "10.96.0.7"),)
             if self.often()
             else (),
-            ports=tuple(ServicePort(f"p{port}", protocol, port) for port in ports),
+            ports=tuple(model.ServicePort(f"p{port}", protocol, port) for port in ports),
             points=self.points(),
             annotations=annotations,
             gateway=self.chance.choice([None, None, *NAMES]),
             external_ips=() if self.often() else (self.chance.choice(ADDRESSES),),
         )
 
-    def ingress(self) -> Ingress:
+    def ingress(self) -> model.Ingress:
         """With the status of its controller, mostly."""
-        return Ingress(
+        return model.Ingress(
             self.ref("Ingress"),
             created=self.age(),
             class_name=self.chance.choice(CLASSES),
             hosts=self.hosts(),
             points=self.points(),
-            annotations={} if self.often() else {EXCLUDE: self.chance.choice(["true", "false", "\u00e9"])},
+            annotations={}
+            if self.often()
+            else {model.EXCLUDE: self.chance.choice(["true", "false", "\u00e9"])},
         )
 
-    def gateway(self) -> Gateway:
-        return Gateway(
+    def gateway(self) -> model.Gateway:
+        return model.Gateway(
             self.ref("Gateway"),
             created=self.age(),
             listeners=(self.listener(),),
             points=self.points(),
-            allowed_listeners=AllowedNamespaces(self.chance.choice(["All", "Same", "None"])),
-            annotations={} if self.often() else {EXCLUDE: "true"},
+            allowed_listeners=model.AllowedNamespaces(self.chance.choice(["All", "Same", "None"])),
+            annotations={} if self.often() else {model.EXCLUDE: "true"},
         )
 
-    def listener_set(self) -> ListenerSet:
-        return ListenerSet(self.ref("ListenerSet"), self.parent(), listeners=(self.listener(),))
+    def listener_set(self) -> model.ListenerSet:
+        return model.ListenerSet(self.ref("ListenerSet"), self.parent(), listeners=(self.listener(),))
 
-    def route(self) -> Route:
+    def route(self) -> model.Route:
         parents = {self.parent() for _ in range(self.chance.randint(1, 2))}
-        return Route(
+        return model.Route(
             self.ref("HTTPRoute"),
             created=self.age(),
             hostnames=self.hosts(),
             parents=tuple(sorted(parents, key=repr)),
-            annotations={} if self.often() else {EXCLUDE: "true"},
+            annotations={} if self.often() else {model.EXCLUDE: "true"},
         )
 
-    def controller_route(self) -> ControllerRoute:
+    def controller_route(self) -> model.ControllerRoute:
         """Of a kind without a status, or with one and a class."""
         if self.often():
-            return ControllerRoute(
-                self.ref("IngressRoute"),
-                self.age(),
-                "traefik.io/ingress-controller",
-                hosts=self.hosts(),
+            return model.ControllerRoute(
+                self.ref("IngressRoute"), self.age(), "traefik.io/ingress-controller", hosts=self.hosts()
             )
-        return ControllerRoute(
+        return model.ControllerRoute(
             self.ref("HTTPProxy"),
             self.age(),
             "projectcontour.io/ingress-controller",
@@ -199,29 +168,30 @@ class Maker:
             points=self.points(),
         )
 
-    def listener(self) -> GatewayListener:
-        allowed = AllowedNamespaces("All" if self.often() else "Same")
+    def listener(self) -> model.GatewayListener:
+        allowed = model.AllowedNamespaces("All" if self.often() else "Same")
         host = self.chance.choice([None, None, *HOSTS])
-        return GatewayListener("web", 443, "HTTPS", hostname=host, namespaces=allowed)
+        return model.GatewayListener("web", 443, "HTTPS", hostname=host, namespaces=allowed)
 
-    def parent(self) -> ParentRef:
+    def parent(self) -> model.ParentRef:
         """A Gateway of any namespace; others ask nothing of the tenant's: that is theirs to decide."""
         namespace = self.chance.choice([*OTHERS, *self.namespaces])
-        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(NAMES))
+        return model.ParentRef(model.GATEWAY_API, "Gateway", namespace, self.chance.choice(NAMES))
 
-    def points(self) -> tuple[LoadBalancerPoint, ...]:
+    def points(self) -> tuple[model.LoadBalancerPoint, ...]:
         """A status: addresses of the pool, sometimes none, a hostname, or what can't be a load balancer's."""
         if not self.often():
-            return (LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)),)
+            return (model.LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)),)
         found = [
-            LoadBalancerPoint(self.chance.choice(ADDRESSES)) for _ in range(self.chance.choice([0, 1, 1, 2]))
+            model.LoadBalancerPoint(self.chance.choice(ADDRESSES))
+            for _ in range(self.chance.choice([0, 1, 1, 2]))
         ]
         if not self.often():
-            found.append(LoadBalancerPoint(self.chance.choice(NEVER)))
+            found.append(model.LoadBalancerPoint(self.chance.choice(NEVER)))
         if not self.often():
-            found.append(LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)))
+            found.append(model.LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)))
         if not self.often():
-            found.append(LoadBalancerPoint(self.chance.choice(ADDRESSES), ip_mode="Proxy"))
+            found.append(model.LoadBalancerPoint(self.chance.choice(ADDRESSES), ip_mode="Proxy"))
         return tuple(dict.fromkeys(found))
 
     def hosts(self) -> tuple[str, ...]:
@@ -231,8 +201,8 @@ class Maker:
             found += self.chance.choice([ODD_HOSTS, [f"n{number}.example.com" for number in range(20)]])
         return tuple(found)
 
-    def ref(self, kind: str) -> ObjectRef:
-        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(NAMES))
+    def ref(self, kind: str) -> model.ObjectRef:
+        return model.ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(NAMES))
 
     def age(self) -> datetime:
         return EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
@@ -247,18 +217,20 @@ def make_world(seed: int, *, oldest: int = -5, youngest: int = 9) -> World:
     chance = Random(seed)  # noqa: S311 - a test's
     cluster = Maker(chance, OTHERS, 0, 5, greedy=False).objects()
     tenant = Maker(chance, (TENANT,), oldest, youngest, greedy=True).objects()
-    ports = tuple(ServicePort(f"p{port}", "TCP", port) for port in PORTS)
-    relay = RelayService(ObjectRef("Service", "relay", "relay"), (ip_address("10.96.0.99"),), ports)
+    ports = tuple(model.ServicePort(f"p{port}", "TCP", port) for port in PORTS)
+    relay = model.RelayService(
+        model.ObjectRef("Service", "relay", "relay"), (ip_address("10.96.0.99"),), ports
+    )
     cluster = replace(
         cluster,
-        ingress_classes=tuple(IngressClass(name, "k8s.io/ingress-nginx") for name in CLASSES if name),
+        ingress_classes=tuple(model.IngressClass(name, "k8s.io/ingress-nginx") for name in CLASSES if name),
         # The API server gives ClusterIPs out: no load balancer has one, and a tenant can't choose its own.
-        service_ranges=(ServiceRange("kubernetes", (ip_network("10.96.0.0/16"),)),),
+        service_ranges=(model.ServiceRange("kubernetes", (ip_network("10.96.0.0/16"),)),),
         relay_service=relay,
         relay_endpoints=tuple(
-            RelayEndpoint(ip_address("10.244.3.3"), each.name, each.port) for each in ports
+            model.RelayEndpoint(ip_address("10.244.3.3"), each.name, each.port) for each in ports
         ),
-        node=Node("node1", (ip_network("10.244.1.0/24"),), (ip_address("198.51.100.1"),)),
+        node=model.Node("node1", (ip_network("10.244.1.0/24"),), (ip_address("198.51.100.1"),)),
     )
     return World(cluster, tenant, _facts(chance), _config(chance))
 
@@ -283,31 +255,33 @@ def _facts(chance: Random) -> Facts:
     )
 
 
-def _config(chance: Random) -> Config:
+def _config(chance: Random) -> options.Config:
     def some(most: int) -> list[tuple[DnsName, DnsName]]:
         return [
             (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(NAMES)))
             for _ in range(chance.randint(0, most))
         ]
 
-    options = LoadBalancerOptions(
-        services=tuple(ProxyService(*found, hostname_only=chance.random() < 0.5) for found in some(2)),
-        ignore=tuple(ServiceName(*found) for found in some(1)),
+    balancers = options.LoadBalancerOptions(
+        services=tuple(
+            options.ProxyService(*found, hostname_only=chance.random() < 0.5) for found in some(2)
+        ),
+        ignore=tuple(options.ServiceName(*found) for found in some(1)),
         ip_mode=chance.choice(["auto", "ignore"]),
     )
-    limits = LimitOptions(
+    limits = options.LimitOptions(
         hostnames_per_namespace=chance.choice([3, 5000]),
         ports_per_service=chance.choice([2, 64]),
         load_balancers_per_namespace=chance.choice([2, 32]),
         listeners_per_namespace=chance.choice([6, 400]),
     )
-    return Config(
-        load_balancers=options,
+    return options.Config(
+        load_balancers=balancers,
         # Few slots: relay addresses collide, but no range is ever full.
-        relay=RelayOptions(
+        relay=options.RelayOptions(
             kind="node" if chance.random() < 5 / 6 else "service", ipv4=RelayRange4("169.254.66.0/28")
         ),
-        hosts=HostsOptions(
+        hosts=options.HostsOptions(
             verify=chance.choice(["dns", "dns", "allow"]),
             allow=tuple(map(DnsName, chance.choice([(), ("example.com",), ("test", "example.org")]))),
         ),
@@ -325,8 +299,8 @@ NAMES = ("blue", "green", "red", "white")
 ABSURD_HOSTS = (*cases_of(__file__, "cases.yaml")["absurd"], "x" * 64 + ".example.com", "x." * 150 + "com")
 
 ANNOTATIONS = (
-    EXCLUDE,
-    PROXY_PROTOCOL,
+    model.EXCLUDE,
+    model.PROXY_PROTOCOL,
     *(switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches),
 )
 ANNOTATION_VALUES = (

@@ -7,18 +7,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.objects import (
-    AllowedNamespaces,
-    ControllerRoute,
-    IngressClass,
-    LabelRule,
-    Namespace,
-    ObjectRef,
-    Service,
-    ServiceRange,
-)
 from tests.cases import cases_of
 from tests.plan import made_up
 from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, redirects
@@ -30,11 +21,11 @@ def _addresses(texts: Iterable[str]) -> tuple[IPAddress, ...]:
     return tuple(map(ip_address, texts))
 
 
-def _allowed(said: Any) -> AllowedNamespaces:  # noqa: ANN401 - one word, or a selector's rules
+def _allowed(said: Any) -> model.AllowedNamespaces:  # noqa: ANN401 - one word, or a selector's rules
     if isinstance(said, str):
-        return AllowedNamespaces(said)  # type: ignore[arg-type] # read from YAML
-    rules = (LabelRule(key, operator, tuple(values)) for key, operator, values in said)
-    return AllowedNamespaces("Selector", tuple(rules))
+        return model.AllowedNamespaces(said)  # type: ignore[arg-type] # read from YAML
+    rules = (model.LabelRule(key, operator, tuple(values)) for key, operator, values in said)
+    return model.AllowedNamespaces("Selector", tuple(rules))
 
 
 _FIELDS: dict[str, Callable[[Any], Any]] = {
@@ -71,9 +62,9 @@ def _read(given: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]])
     return {key: readers.get(key, lambda said: said)(said) for key, said in given.items()}
 
 
-def _controller_route(*hosts: str, **fields: Any) -> ControllerRoute:  # noqa: ANN401
-    ref = ObjectRef("IngressRoute", "web", "site")
-    return ControllerRoute(ref, controller="traefik.io/ingress-controller", hosts=hosts, **fields)
+def _controller_route(*hosts: str, **fields: Any) -> model.ControllerRoute:  # noqa: ANN401
+    ref = model.ObjectRef("IngressRoute", "web", "site")
+    return model.ControllerRoute(ref, controller="traefik.io/ingress-controller", hosts=hosts, **fields)
 
 
 _LATER = {"local_only", "gateway_namespace", "external_ips"}
@@ -81,13 +72,13 @@ _LATER = {"local_only", "gateway_namespace", "external_ips"}
 _BUILDERS: Mapping[str, Callable[..., Any]] = {
     "services": made_up.service,
     "claims": made_up.ingress,
-    "classes": IngressClass,
-    "namespaces": Namespace,
+    "classes": model.IngressClass,
+    "namespaces": model.Namespace,
     "gateways": made_up.gateway,
     "listener_sets": made_up.listener_set,
     "routes": made_up.route,
     "controller_routes": _controller_route,
-    "service_ranges": lambda text: ServiceRange("kubernetes", (ip_network(text),)),
+    "service_ranges": lambda text: model.ServiceRange("kubernetes", (ip_network(text),)),
     "cluster_ips_of_others": ip_address,
 }
 
@@ -108,7 +99,9 @@ def _planned(case: Mapping[str, Any]) -> Desired:
         for each in case.get(kind, ["blue"] if kind == "services" else [])
     ]
     facts = replace(FACTS, **_read(case.get("facts", {}), _FACTS))
-    names = [one.ref.name for one in found if isinstance(one, Service) and one.ref.name in {"blue", "green"}]
+    names = [
+        one.ref.name for one in found if isinstance(one, model.Service) and one.ref.name in {"blue", "green"}
+    ]
     options = config(
         case.get("config", ""), proxies=case.get("proxies", names), balancers=case.get("balancers", "")
     )

@@ -17,17 +17,9 @@ from nodeagent.components.hosts.block import addresses_by_name
 from nodeagent.config.options import LimitOptions
 from nodeagent.coredns.editing import decide
 from nodeagent.coredns.managed_block import block_names
+from nodeagent.model import objects as model
 from nodeagent.model.addresses import IPAddress, canonical, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
-from nodeagent.model.objects import (
-    ControllerRoute,
-    Ingress,
-    LoadBalancerPoint,
-    ObjectRef,
-    Route,
-    Service,
-    by_age,
-)
 from nodeagent.plan.names.claims import ClaimPlanner
 from nodeagent.plan.names.load_balancer_lookup import Claim
 from nodeagent.plan.planner import plan
@@ -51,9 +43,9 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
     everyone = sorted(
         (*world.cluster.services, *world.tenant.services),
-        key=lambda each: (not each.tcp_ports, each.ref.path not in listed, by_age(each)),
+        key=lambda each: (not each.tcp_ports, each.ref.path not in listed, model.by_age(each)),
     )
-    owners: dict[IPAddress | str, Service] = {}
+    owners: dict[IPAddress | str, model.Service] = {}
     shown: set[IPAddress | str] = set()
     for service in everyone:
         for where in published(service, trusted=service.ref.path in listed):
@@ -62,14 +54,14 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
     return frozenset(where for where in shown if owners[where].ref.namespace == TENANT)
 
 
-def published(service: Service, *, trusted: bool) -> Iterable[IPAddress | str]:
+def published(service: model.Service, *, trusted: bool) -> Iterable[IPAddress | str]:
     yield from service.load_balancer_ips
     yield from (point.hostname for point in service.points if point.hostname)
     if trusted:
         yield from service.external_ips
 
 
-def shares_an_address(world: World) -> frozenset[ObjectRef]:
+def shares_an_address(world: World) -> frozenset[model.ObjectRef]:
     """The Services of others at an address that an older Service of the tenant publishes, too.
 
     One that has lost it takes less of its namespace's share (capacity): younger ones of the namespace that
@@ -81,7 +73,7 @@ def shares_an_address(world: World) -> frozenset[ObjectRef]:
         for service in world.cluster.services
         if lost.intersection(published(service, trusted=True))
         or any(
-            by_age(mine) < by_age(service)
+            model.by_age(mine) < model.by_age(service)
             and set(published(mine, trusted=False)).intersection(published(service, trusted=True))
             for mine in world.tenant.services
         )
@@ -99,7 +91,7 @@ def shares_an_address(world: World) -> frozenset[ObjectRef]:
         and any(
             each.ref in sharing
             and each.ref.namespace == service.ref.namespace
-            and by_age(each) < by_age(service)
+            and model.by_age(each) < model.by_age(service)
             for each in world.cluster.services
         )
     )
@@ -178,7 +170,7 @@ def claims_in(world: World) -> Iterable[Claim]:
     return chain(*ClaimPlanner(LimitOptions()).collect(world.cluster)[0].values())
 
 
-def names_one_of(points: Iterable[LoadBalancerPoint], where: frozenset[IPAddress | str]) -> bool:
+def names_one_of(points: Iterable[model.LoadBalancerPoint], where: frozenset[IPAddress | str]) -> bool:
     """Whether a status names an address or hostname that is the tenant's."""
     return any(
         getattr(each, "ip", None) in where or getattr(each, "hostname", None) in where for each in points
@@ -188,7 +180,7 @@ def names_one_of(points: Iterable[LoadBalancerPoint], where: frozenset[IPAddress
 # What holds.
 
 
-def load_balancers(planned: Desired, exempt: frozenset[ObjectRef], *, relayed: bool) -> list[object]:
+def load_balancers(planned: Desired, exempt: frozenset[model.ObjectRef], *, relayed: bool) -> list[object]:
     """What is done for the others' load balancers; without relay addresses, if these are not compared."""
     addresses = {each.load_balancer: each.relay_addresses for each in planned.load_balancers}
     return [
@@ -226,7 +218,7 @@ def test_a_younger_tenant_changes_nothing_for_the_load_balancers_of_others(seed:
     """Nothing is exempt: not a relay address, not a remark."""
     world = make_world(seed, oldest=6)
     before, after = world.before, world.after
-    nobody = frozenset[ObjectRef]()
+    nobody = frozenset[model.ObjectRef]()
     assert load_balancers(after, nobody, relayed=True) == load_balancers(before, nobody, relayed=True)
 
 
@@ -255,7 +247,7 @@ def test_a_relay_address_moves_only_for_an_older_load_balancer_and_a_listed_one_
     exempt = shares_an_address(world)
     listed = {entry.path for entry in world.config.load_balancers.services}
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
-    ages = {each.ref: by_age(each) for each in (*world.cluster.services, *world.tenant.services)}
+    ages = {each.ref: model.by_age(each) for each in (*world.cluster.services, *world.tenant.services)}
     before, after = (
         {each.load_balancer: each.relay_addresses for each in planned.load_balancers if each.relay_addresses}
         for planned in (world.before, world.after)
@@ -286,7 +278,9 @@ def test_hostnames_of_others_stay_with_their_load_balancers(seed: int) -> None:
 def before_others(world: World) -> bool:
     """Whether a Service of the tenant may come before those of others (shared capacity: the oldest first)."""
     return any(
-        by_age(mine) < by_age(each) for mine in world.tenant.services for each in world.cluster.services
+        model.by_age(mine) < model.by_age(each)
+        for mine in world.tenant.services
+        for each in world.cluster.services
     )
 
 
@@ -352,9 +346,9 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
 def older_for(world: World, decision: NameDecision) -> bool:
     """Whether the tenant has the hostname after all, by an object older than the one that had it."""
     both = world.both
-    claims: tuple[Ingress | Route | ControllerRoute | Service, ...]
+    claims: tuple[model.Ingress | model.Route | model.ControllerRoute | model.Service, ...]
     claims = (*both.ingresses, *both.routes, *both.controller_routes, *both.services)
-    ages = {each.ref: by_age(each) for each in claims}
+    ages = {each.ref: model.by_age(each) for each in claims}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
         for each in world.after.names
@@ -369,9 +363,9 @@ def in_hosts_file(planned: Desired, world: World, standing: str) -> tuple[str, A
 def in_coredns(planned: Desired, world: World, standing: str) -> tuple[str, Answers]:
     """The Corefile, and what its block answers."""
     both = world.both
-    claiming: tuple[Ingress | Route | ControllerRoute, ...]
+    claiming: tuple[model.Ingress | model.Route | model.ControllerRoute, ...]
     claiming = (*both.ingresses, *both.routes, *both.controller_routes)
-    ages = {each.ref: by_age(each) for each in claiming}
+    ages = {each.ref: model.by_age(each) for each in claiming}
     data = {
         "kube-system/coredns": {"Corefile": standing or ".:53 {\n    errors\n    forward . 192.0.2.53\n}\n"}
     }

@@ -9,17 +9,7 @@ from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
 from tests.cases import cases_of
-from tests.plan.made_up import (
-    FACTS,
-    NODE,
-    config,
-    desired,
-    endpoint,
-    of_service,
-    point,
-    relay_of,
-    service,
-)
+from tests.plan.made_up import FACTS, NODE, config, desired, endpoint, of_service, point, relay_of, service
 
 CASES = cases_of(__file__, "cases.yaml")
 

@@ -14,16 +14,8 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
+from nodeagent.model import objects as model
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import (
-    ControllerRoute,
-    Ingress,
-    Namespace,
-    ObjectRef,
-    Service,
-    ServiceRange,
-    Snapshot,
-)
 from nodeagent.plan.planner import Planner, plan
 from nodeagent.sources.objects import api, decoding, kinds
 from nodeagent.sources.objects.decoding import MOST_HOSTS, MOST_POINTS, MOST_PORTS
@@ -33,7 +25,7 @@ def _hosts(count: int) -> list[str]:
     return [f"h{number}.example.com" for number in range(count)]
 
 
-def _ingress(hosts: list[str]) -> Ingress:
+def _ingress(hosts: list[str]) -> model.Ingress:
     rules = [{"host": host} for host in hosts]
     return decoding.decode_ingress({"metadata": {"name": "many"}, "spec": {"rules": rules}})
 
@@ -45,12 +37,12 @@ def test_hosts_of_an_object_beyond_the_limit_are_reported_and_left_out() -> None
     ingress = _ingress(hosts)
     service = _KINDS["VirtualService"]({**named, "spec": {"gateways": ["x"], "hosts": hosts}})
     route = kinds.decode_route({**named, "spec": {"hostnames": hosts}}, "HTTPRoute")
-    assert isinstance(service, ControllerRoute)
+    assert isinstance(service, model.ControllerRoute)
     assert list(ingress.hosts) == list(service.hosts) == list(route.hostnames) == hosts[:MOST_HOSTS]
     for snapshot, ref in (
-        (Snapshot(ingresses=(ingress,)), "Ingress default/many"),
-        (Snapshot(controller_routes=(service,)), "VirtualService default/many"),
-        (Snapshot(routes=(route,)), "HTTPRoute default/many"),
+        (model.Snapshot(ingresses=(ingress,)), "Ingress default/many"),
+        (model.Snapshot(controller_routes=(service,)), "VirtualService default/many"),
+        (model.Snapshot(routes=(route,)), "HTTPRoute default/many"),
     ):
         remark = f"{ref}: more than {MOST_HOSTS} hosts: the rest is not read"
         assert plan(snapshot, Facts("node1"), Config()).remarks[-1] == remark
@@ -90,13 +82,13 @@ def test_entries_of_a_status_have_a_bound() -> None:
 
 def _service(
     spec: dict[str, Any], points: Sequence[dict[str, str]] = (), annotations: dict[str, str] | None = None
-) -> Service:
+) -> model.Service:
     status = {"loadBalancer": {"ingress": list(points)}}
     metadata = {"name": "lb", "annotations": annotations}
     found = decoding.decode_service(
         {"metadata": metadata, "spec": {"type": "LoadBalancer", **spec}, "status": status}
     )
-    assert isinstance(found, Service)
+    assert isinstance(found, model.Service)
     return found
 
 
@@ -115,8 +107,8 @@ def test_a_service_range_is_read_in_both_families() -> None:
         b'{"metadata":{"name":"kubernetes"},"spec":{"cidrs":["10.96.0.0/12","fd00:10:96::/112"]}}'
     )
     networks = (ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112"))
-    assert found == ServiceRange("kubernetes", networks)
-    assert kinds.decode_service_range({"metadata": {"name": "empty"}}) == ServiceRange("empty")
+    assert found == model.ServiceRange("kubernetes", networks)
+    assert kinds.decode_service_range({"metadata": {"name": "empty"}}) == model.ServiceRange("empty")
 
 
 @pytest.mark.parametrize("cidrs", [["10.96.0.0/33"], ["10.96.0.0/12", "all"], [7], ["fe80::%eth0/64"]])
@@ -259,7 +251,7 @@ _SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
 
 _PER_BYTE = 10
 """Bytes of memory, and calls of functions in a pass, that a byte of an object may cost."""
-_LISTS = [(name, hint) for name, hint in _hints(Snapshot).items() if typing.get_origin(hint) is tuple]
+_LISTS = [(name, hint) for name, hint in _hints(model.Snapshot).items() if typing.get_origin(hint) is tuple]
 _FIELDS = {typing.get_args(hint)[0]: name for name, hint in _LISTS}
 """The snapshot's collections, by what is in them."""
 
@@ -299,7 +291,7 @@ def calls_in_a_pass(collections: Mapping[str, Any]) -> int:
         nonlocal count
         count += event in {"call", "c_call"}
 
-    planner, snapshot = Planner(Config()), Snapshot(**collections)
+    planner, snapshot = Planner(Config()), model.Snapshot(**collections)
     sys.setprofile(see)
     try:
         planner.plan(snapshot, Facts("node1"))
@@ -312,7 +304,9 @@ def test_addresses_of_load_balancers_are_not_looked_into_before_their_number_is(
     addresses = [{"ip": f"198.18.{number // 250}.{number % 250}"} for number in range(MOST_POINTS)]
     marked = {"nodeagent.io/proxy-protocol": "v2"}
     found = _service({"ports": [{"port": 443}], "clusterIPs": ["10.96.0.1"]}, addresses, marked)
-    services = tuple(replace(found, ref=ObjectRef("Service", "team", f"lb{number}")) for number in range(3))
+    services = tuple(
+        replace(found, ref=model.ObjectRef("Service", "team", f"lb{number}")) for number in range(3)
+    )
     assert calls_in_a_pass({"services": services}) <= 40 * 3 * MOST_POINTS
 
 
@@ -337,7 +331,7 @@ def test_routes_and_gateways_cost_little_for_each_comparison() -> None:
         for n in range(50)
     )
     labels = {f"label{number}": "x" for number in range(64)}
-    collections = {"gateways": gateways, "namespaces": (Namespace("default", labels),)}
+    collections = {"gateways": gateways, "namespaces": (model.Namespace("default", labels),)}
     alone = calls_in_a_pass({**collections, "routes": routes[:1]})
     assert alone <= 4 * 32 * 64 * 64
     assert calls_in_a_pass({**collections, "routes": routes}) <= alone + 15 * 50 * 32 * 64
