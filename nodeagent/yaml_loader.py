@@ -20,6 +20,7 @@ _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})$")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$")
 LONGEST_PROBLEM = 380
+_NO_KEY = "mapping values are not allowed in this context"
 
 
 class _Loader(yaml.CSafeLoader):
@@ -92,7 +93,7 @@ def compose(text: str) -> yaml.Node | None:
         sizes.add(event)
         problem = ""
         if sizes.repeated > _MOST_REPEATED:
-            problem = "aliases (*) that repeat much, or themselves, are not supported"
+            problem = "aliases (*) that repeat much, or themselves, are not supported: write them out"
         elif (getattr(event, "tag", None) or "!") != "!":
             problem = "tags (!) are not supported"
         elif len(sizes.opened) > _DEEPEST:
@@ -126,4 +127,5 @@ def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return mark.line + 1, "a tab is used for indentation: use spaces"
     why = one_line(f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}")
+    why = why.replace(_NO_KEY, "a ': ' where no key can be: check the indentation, or put the text in quotes")
     return mark.line + 1, shortened(why, LONGEST_PROBLEM)

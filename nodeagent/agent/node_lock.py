@@ -30,10 +30,10 @@ def _made(path: Path) -> int:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and tries:
                 continue  # an agent that left removed the empty directory
-            advice = "Run as root" if isinstance(error, PermissionError) else "Correct that (relay.runDir)"
+            why = "not a directory" if isinstance(error, FileExistsError) else error.strerror
+            advice = "Run as root" if isinstance(error, PermissionError) else "Choose another relay.runDir"
             raise ApplyError(
-                f"{path.parent}: {error.strerror}: could not take the node lock there; nothing was changed. "
-                f"{advice}."
+                f"{path.parent}: {why}: could not take the node lock there; nothing was changed. {advice}."
             ) from error
 
 

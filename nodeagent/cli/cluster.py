@@ -19,7 +19,7 @@ from nodeagent.cli.terminal import Styled, show, table
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up
-from nodeagent.errors import NodeagentError, SourceError, one_line
+from nodeagent.errors import NodeagentError, one_line
 from nodeagent.fleet import AGENT, ORDER, RELAY, NodeRow, NodeState, exit_code, read_fleet
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.status import DecisionCounts
@@ -52,9 +52,8 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     with invocation.connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
     titles = [Styled(title, bold=True) for title in _TITLES]
-    none = (
-        f"fleet: no node has, or should have, a pod; see kubectl -n {namespace} describe daemonset nodeagent"
-    )
+    see = f"kubectl -n {namespace} describe daemonset nodeagent"
+    none = f"fleet: no node has, or should have, a pod; see {see}"
     lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [Styled(none, "yellow")]
     show_answer(output, fleet_document(rows), lines, wrap=False)
     return exit_code(rows)
@@ -164,11 +163,10 @@ def bundle(
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
     contents = ["This archive contains:"]
     members: dict[str, bytes] = {}
+    _write(file, {})  # what can't be written is said before the minute of work
+    file.unlink()
     with invocation.connect(kubeconfig) as connection:
-        try:
-            rows = read_fleet(connection, namespace, timeout)
-        except SourceError as error:
-            raise SourceError(f"{error}; nothing was written") from error
+        rows = read_fleet(connection, namespace, timeout)
         pods = {row.node: row for row in rows if row.pod}
         if unknown := [node for node in nodes if node not in pods]:
             known = ", ".join([*pods][:_SHOWN]) or "none"
@@ -223,7 +221,9 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
             file.unlink()
             raise
     except OSError as error:
-        raise NodeagentError(f"{file}: can't be written: {error.strerror}; give another --output") from error
+        raise NodeagentError(
+            f"{file}: can't be written: {error.strerror}; nothing was written. Give another --output"
+        ) from error
 
 
 @click.command(epilog="Example: nodeagent uninstall --timeout 1800")
@@ -265,30 +265,19 @@ def uninstall(  # noqa: PLR0913 - the options
     """
     deadline = time.monotonic() + timeout
     options = read_config(config)
-    done: list[str] = []
-
-    def report(what: str) -> None:
-        done.append(what)
-        show([what])
 
     def delete(workload: ObjectRef) -> bool:
         return delete_and_wait(connection, workload, deadline - time.monotonic(), report)
 
-    with invocation.connect(kubeconfig) as connection:
-        try:
-            if coredns_deployment:
-                if delete(coredns_deployment):
-                    report(f"{coredns_deployment}: deleted")
-                for edit in clean_up(connection, options):
-                    report(f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}")
-            what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
-            if delete(daemonset):
-                what = "deleted; its pods have ended"
-            report(f"{daemonset}: {what}")
-            if relay_daemonset and delete(relay_daemonset):
-                report(f"{relay_daemonset}: deleted; its pods have ended")
-        except SourceError as error:
-            left = "the rest is left: run it again" if done else "nothing was removed"
-            context = click.get_current_context().meta[invocation.CONTEXT_KEY] or "the current one"
-            raise SourceError(f"{error}; {left} (kubeconfig's context: {context})") from error
+    with invocation.connect(kubeconfig) as connection, invocation.removing() as report:
+        if coredns_deployment:
+            if delete(coredns_deployment):
+                report(f"{coredns_deployment}: deleted")
+            clean_up(connection, options, report)
+        what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
+        if delete(daemonset):
+            what = "deleted; its pods have ended"
+        report(f"{daemonset}: {what}")
+        if relay_daemonset and delete(relay_daemonset):
+            report(f"{relay_daemonset}: deleted; its pods have ended")
     return 0

@@ -6,6 +6,7 @@ import click
 
 from nodeagent.cli import invocation
 from nodeagent.cli.logs import LogFormat, LogLevel, logging_to_stderr, say_start
+from nodeagent.cli.main import Commands
 from nodeagent.cli.report import coredns_lines
 from nodeagent.cli.terminal import show
 from nodeagent.config.option_types import ListenAddress
@@ -19,7 +20,7 @@ _adopt_option = invocation.option(
 )
 
 
-@click.group(epilog="Example: nodeagent coredns plan")
+@click.group(cls=Commands, epilog="Example: nodeagent coredns plan")
 def coredns() -> None:
     """Serve hostnames to pods through CoreDNS.
 
@@ -90,10 +91,7 @@ def cleanup(config: Path | None, kubeconfig: Path | None) -> int:
     Exit code 0: nothing is left. 1: something could not be removed.
     """
     options = read_config(config)
-    with invocation.connect(kubeconfig) as connection:
-        edits = clean_up(connection, options)
-    show(
-        [f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}" for edit in edits]
-        or ["CoreDNS: nothing of nodeagent is left there"]
-    )
+    with invocation.connect(kubeconfig) as connection, invocation.removing() as report:
+        if not clean_up(connection, options, report):
+            show(["CoreDNS: nothing of nodeagent is left there"])
     return 0

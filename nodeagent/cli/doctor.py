@@ -29,7 +29,7 @@ def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> st
         return ""
     name = canonical(text)
     if problem := defect(name):
-        raise click.BadParameter(f"{text!r}: {problem}")
+        raise click.BadParameter(f"{text!r}: {problem}; pass one such as www.example.com")
     return name
 
 
@@ -74,7 +74,7 @@ def doctor(
     if call.manifests is not None and call.kubeconfig is not None:
         raise click.UsageError("--manifests and --kubeconfig exclude each other: leave one of them out")
     if policy:
-        snapshot = call.snapshot()
+        snapshot = call.observe()[0]
         targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))
         show(block(policy_text(targets, call.ask_cluster())), wrap=False)
         return 0

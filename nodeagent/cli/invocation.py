@@ -3,7 +3,8 @@
 The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import reduce
@@ -15,13 +16,13 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
-from nodeagent.cli.terminal import show_error
+from nodeagent.cli.terminal import show, show_error
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import DnsName, TelemetryAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config, read_config
 from nodeagent.dns.verifier import ask_once
-from nodeagent.errors import ConfigError, one_line, quoted
+from nodeagent.errors import ConfigError, NodeagentError, SourceError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
@@ -164,6 +165,23 @@ def connect(kubeconfig: Path | None, *, once: bool = False) -> "Connection":
     return connected(kubeconfig, context=click.get_current_context().meta[CONTEXT_KEY], once=once)
 
 
+@contextmanager
+def removing() -> Iterator[Callable[[str], None]]:
+    """Provide what shows each removal; an error within says whether there were any, and in which cluster."""
+    done: list[str] = []
+
+    def report(what: str) -> None:
+        done.append(what)
+        show([what])
+
+    try:
+        yield report
+    except SourceError as error:
+        left = "the rest is left: run it again" if done else "nothing was removed"
+        context = click.get_current_context().meta[CONTEXT_KEY] or "the current one"
+        raise NodeagentError(f"{error}; {left} (kubeconfig's context: {context})") from error
+
+
 def object_option(
     option_name: str, kind: str, default: str | None, text: str, *, optional: bool = False
 ) -> _Decorator:
@@ -249,7 +267,7 @@ class Invocation(Struct, frozen=True):
         Raises SourceError, or ConfigError if no Node has the name, and it was given or has to be one
         (`of_a_node`): what is decided for it would be wrong for this machine.
         """
-        snapshot, servers = self._observe(whole=whole)
+        snapshot, servers = self.observe(whole=whole)
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
         if (of_a_node or self.node_given) and snapshot.node is None and not unread:
             self._reject_other_nodes(each.name for each in snapshot.nodes)
@@ -263,10 +281,6 @@ class Invocation(Struct, frozen=True):
             desired = plan(snapshot, facts, self.config)
         return View(snapshot, facts, desired, actual)
 
-    def snapshot(self) -> Snapshot:
-        """Return the cluster's objects. Raises SourceError if they are not available."""
-        return self._observe()[0]
-
     def ask_cluster(self) -> ClusterAnswers:
         """Return the API server's other data; manifests have none of that."""
         if self.manifests is not None:
@@ -277,8 +291,8 @@ class Invocation(Struct, frozen=True):
         with connect(self.kubeconfig, once=True) as connection:
             return ask_cluster(connection)
 
-    def _observe(self, *, whole: bool = False) -> tuple[Snapshot, list[tuple[str, int]]]:
-        """Return the objects, and the API servers (host, port) that provided them."""
+    def observe(self, *, whole: bool = False) -> tuple[Snapshot, list[tuple[str, int]]]:
+        """Return the objects, and the API servers (host, port) that provided them. Raises SourceError."""
         service = self.config.relay.existing_service
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service), []

@@ -11,11 +11,9 @@ import click
 
 from nodeagent import __version__
 from nodeagent.cli.terminal import show_error
-from nodeagent.errors import ConfigError, NodeagentError, quoted
+from nodeagent.errors import ConfigError, NodeagentError, SourceError, quoted
 
 ERROR = 1
-_UNCHANGED = "othing was changed"
-
 
 _MODULES = {
     "plan": "on_node",
@@ -31,7 +29,23 @@ _MODULES = {
 }
 
 
-class _Commands(click.Group):
+class Commands(click.Group):
+    """Commands; a name that is none of theirs is answered with the nearest, or all."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a command line. Raises UsageError."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            options = [option for parameter in self.get_params(ctx) for option in parameter.opts]
+            near = get_close_matches(args[0], [*names, *options], 1)
+            known = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
+            ctx.fail(f"No such command {quoted(args[0])}: {known}")
+        return super().resolve_command(ctx, args)
+
+
+class _Commands(Commands):
     """The subcommands, each imported when it is called: the daemon has none of the others in memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
@@ -42,17 +56,6 @@ class _Commands(click.Group):
         command: click.Command | None
         command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name) if module else None
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a command line. Raises UsageError, which suggests the nearest one."""
-        names = self.list_commands(ctx)
-        if args and args[0] not in names and not args[0].startswith("-"):
-            near = get_close_matches(args[0], [*names, "--version"], 1)
-            known = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
-            ctx.fail(f"No such command {quoted(args[0])}: {known}")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(
@@ -80,9 +83,10 @@ def run(arguments: Sequence[str]) -> int:
         show_error("interrupted; the step in progress was either finished or undone")
         return ERROR
     except NodeagentError as error:
-        # No command changes anything before it has read its configuration and options.
-        unsaid = isinstance(error, ConfigError) and _UNCHANGED not in str(error)
-        show_error(f"nodeagent: {error}" + "\nNothing was changed." * unsaid)
+        # No command changes anything before it has read all; `invocation.removing` says what is left.
+        own_line = "\nNothing was changed." * isinstance(error, ConfigError)
+        unsaid = own_line or "; nothing was changed" * isinstance(error, SourceError)
+        show_error(f"nodeagent: {error}{'' if 'othing was changed' in str(error) else unsaid}")
         return ERROR
     except OSError as error:
         if error.errno not in {ENOSPC, EDQUOT} or error.filename:  # of another file

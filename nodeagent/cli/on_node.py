@@ -58,11 +58,8 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
         if hidden := out_of_reach(view.actual):
             raise ApplyError("\n".join(hidden.values()))
         done = apply_plan(view.desired, view.actual)
-    verdict = (
-        "applied; nodeagent doctor shows whether connections work"
-        if done.changes
-        else "in sync, nothing to do"
-    )
+    applied = "applied; nodeagent doctor shows whether connections work"
+    verdict = applied if done.changes else "in sync, nothing to do"
     show(convergence_lines(call.node_name, done, verdict, "nodeagent apply"))
     return 1 if done.errors or done.desired.undetermined else 0
 
@@ -109,7 +106,6 @@ def cleanup(config: Path | None) -> int:
         done = clean_up(components)
         with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
             remove_status(status_path(run_dir))
-    show(
-        convergence_lines(default_node_name(), done, "nothing of nodeagent is left here", "nodeagent cleanup")
-    )
+    verdict = "nothing of nodeagent is left here"
+    show(convergence_lines(default_node_name(), done, verdict, "nodeagent cleanup"))
     return 1 if done.errors else 0

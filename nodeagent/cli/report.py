@@ -202,8 +202,7 @@ def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
     else:
         for name, change in _pending(document).items():
             yield from _change(name, change)
-        advice = on_it = "run nodeagent apply"
-        on_it += " on it"
+        advice, on_it = "run nodeagent apply", "run nodeagent apply on it"
     yield from _errors(document.errors)
     yield f"node {document.node}: {_conclusion(document, on_it if elsewhere else advice, elsewhere)}"
 
@@ -286,9 +285,8 @@ def _decisions(
     unreadable: Iterable[Unreadable],
     remarks: Iterable[str],
 ) -> Iterator[Line]:
-    yield from section(
-        "Load balancers", [line for one in load_balancers for line in _load_balancer_lines(one)]
-    )
+    balancers = [line for one in load_balancers for line in _load_balancer_lines(one)]
+    yield from section("Load balancers", balancers)
     yield from section("Names", names)
     yield from section("Not usable", map(_unreadable_line, unreadable))
     yield from section("Notes", remarks)

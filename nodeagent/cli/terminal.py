@@ -114,9 +114,8 @@ def _rows(line: Line, width: int) -> Iterator[str]:
     ]
     indent = columns[-1] if columns else 2
     command = text.lstrip().startswith("$ ")
-    for start, end in (
-        _places(text, width, indent, command=command) if len(text) > width > 0 else [(0, len(text))]
-    ):
+    wrapped = len(text) > width > 0
+    for start, end in _places(text, width, indent, command=command) if wrapped else [(0, len(text))]:
         row, offset = " " * indent if start else "", 0
         for part in parts:
             row += _styled(part, max(start - offset, 0), max(end - offset, 0))

@@ -14,14 +14,19 @@ DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
-def _check_range(text: str, example: str, *versions: int) -> None:
-    """Raise ValueError if it is no range of such a version; of one with host bits set, say the right one."""
+def _range(text: str, example: str, *versions: int) -> IPNetwork:
+    """Return the range around a text of such a version. Raises ValueError."""
     try:
         network = ip_network(text, strict=False)
     except ValueError:
         network = None
     if network is None or network.version not in versions or "%" in text:
         raise ValueError(f"{text!r} is not a range of addresses (example{example})")
+    return network
+
+
+def _check_host_bits(text: str, network: IPNetwork) -> None:
+    """Raise ValueError, which says what to write. The last check: that must not be refused in turn."""
     if "/" in text and ip_address(text.partition("/")[0]) != network.network_address:
         raise ValueError(f"{text} has host bits set: write {network}")
 
@@ -108,12 +113,12 @@ class RelayRange4(IPv4Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range. Raises ValueError."""
-        _check_range(text, ": 169.254.66.0/24", 4)
-        network = cls(text)
+        network = cls(_range(text, ": 169.254.66.0/24", 4))
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
         if network.is_reserved or network[0] in _THIS_HOST or _METADATA in network:
             raise ValueError(f"{text!r}: must have no reserved address, nor {_METADATA}, clouds' metadata")
+        _check_host_bits(text, network)
         return network
 
 
@@ -123,11 +128,11 @@ class RelayRange6(IPv6Network):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the range. Raises ValueError."""
-        _check_range(text, ": fd68:6169:7270::/112", 6)
-        network = cls(text)
+        network = cls(_range(text, ": fd68:6169:7270::/112", 6))
         loops = IPv6Address("::1") in network
         if not 64 <= network.prefixlen <= 125 or loops or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
+        _check_host_bits(text, network)
         return network
 
 
@@ -135,7 +140,7 @@ class AddressRange(_Text):
     """A range of addresses: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
 
     def _check(self) -> None:
-        _check_range(self, "s: 203.0.113.0/24, 192.0.2.7", 4, 6)
+        _check_host_bits(self, _range(self, "s: 203.0.113.0/24, 192.0.2.7", 4, 6))
 
     @property
     def network(self) -> IPNetwork:
@@ -147,10 +152,11 @@ class PodNetwork(AddressRange):
     """A range of pod addresses: `10.244.1.0/24` or `fd00:10:244::/64`."""
 
     def _check(self) -> None:
-        super()._check()
+        network = _range(self, "s: 10.244.1.0/24, fd00:10:244::/64", 4, 6)
         # One that is wider than any cluster's would include foreign traffic.
-        if self.network.prefixlen < (8 if self.network.version == 4 else 32):
-            raise ValueError(f"{self!r} is not a range of pod addresses")
+        if network.prefixlen < (smallest := 8 if network.version == 4 else 32):
+            raise ValueError(f"{self!r} is not a range of pod addresses: must be /{smallest} or smaller")
+        super()._check()
 
 
 class ListenAddress(_Text):

@@ -290,8 +290,8 @@ def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
     return {edit.key: edit.after for edit in edits if edit}
 
 
-def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
-    """Remove nodeagent's block from every ConfigMap; return what was changed.
+def clean_up(connection: Connection, config: Config, say: Callable[[str], object]) -> bool:
+    """Remove nodeagent's block from every ConfigMap; return whether there was one. `say` gets each removal.
 
     Raises SourceError, or CorefileError: a marker is unmatched; nothing was changed.
     """
@@ -299,4 +299,6 @@ def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
     edits = decide_removal({path: config_map.data for path, config_map in maps.items()})
     for path, group in _by_config_map(edits):
         write(connection, maps[path], _texts(group))
-    return edits
+        for edit in group:
+            say(f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}")
+    return bool(edits)

@@ -63,7 +63,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     if not gathered.objects_seen and not gathered.unreadable:
         # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
-        raise SourceError(f"{shown}: 0 Services, 0 Nodes read: is the export complete? Nothing was changed")
+        raise SourceError(f"{shown}: 0 Services, 0 Nodes read; nothing was changed. Pass a complete export")
     found = ((value,) for value in gathered.objects.values() if value is not None)
     snapshot = resources.assembled((*found, tuple(gathered.unreadable)))
     return replace(

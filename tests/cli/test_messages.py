@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodeagent.cli import on_node
 from tests.apiserver import ApiServer, faults
 from tests.cases import cases_of
 from tests.cli.command_line import CommandLine
@@ -64,12 +65,16 @@ def test_the_messages_are_those_that_were_read(
     monkeypatch.chdir(tmp_path)
     Fleet(api, 2)
     group, arranged = _CASES[case]
+    for name in ("apply_plan", "clean_up"):  # this is the machine's own network
+        monkeypatch.setattr(on_node, name, pytest.fail)
+    for name, value in arranged.get("environment", {}).items():
+        monkeypatch.setenv(name, value)
     here = json.dumps(arranged).replace("DIR", str(tmp_path)).replace("PORT", str(api.port))
     _arrange(tmp_path, api, json.loads(here))
     before = _files(tmp_path)
     said = ""
     for command in arranged["run"]:
-        answer = command_line.bare(*_words(command_line, tmp_path, group, case, command))
+        answer = command_line.bare(*_words(command_line, tmp_path, group, command))
         text = _shown(f"{answer.stdout}{answer.stderr}", tmp_path, api)
         said += f"$ nodeagent {command}\n{text}[{answer.exit_code}]\n\n"
     assert _files(tmp_path) == before
@@ -87,19 +92,19 @@ def _known() -> dict[str, str]:
     return {title: body[1:] for title, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _words(command_line: CommandLine, folder: Path, group: str, case: str, command: str) -> list[str]:
-    """The command line; `apply` only where it ends before it begins: this is the machine's own network."""
+def _words(command_line: CommandLine, folder: Path, group: str, command: str) -> list[str]:
+    """The command line; for `options`, as it is."""
     name = command.partition(" ")[0]
     config, kubeconfig = ["--config", str(command_line.config)], ["--kubeconfig", str(folder / "kubeconfig")]
     options = {
         **dict.fromkeys(("plan", "apply", "doctor", "status"), command_line.options),
         "cleanup": config,
-        "uninstall": [*config, *kubeconfig],
+        **{each: [*config, *kubeconfig] for each in ("uninstall", "coredns")},
         **dict.fromkeys(("fleet", "bundle"), kubeconfig),
     }.get(name, [])
-    if group == "online" and name in {"status", "doctor"}:
+    if group == "online" and name in {"apply", "status", "doctor"}:
         options = ["--node", "n0", *kubeconfig, *config]
-    return [*command.split(), *(options if case != "options" or "-" in command else [])]
+    return [*command.split(), *(options if group != "options" else [])]
 
 
 def _shown(text: str, folder: Path, api: ApiServer) -> str:

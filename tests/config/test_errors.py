@@ -55,7 +55,7 @@ def test_aliases_that_repeat_much_are_not_supported() -> None:
     lines += [f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 9)]
     text = "\n".join([*lines, "hosts: {file: *a8}"])
     assert complaints(text) == [
-        f"{FILE}:3: not YAML: aliases (*) that repeat much, or themselves, are not supported"
+        f"{FILE}:3: not YAML: aliases (*) that repeat much, or themselves, are not supported: write them out"
     ]
 
 

@@ -7,7 +7,7 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.sources.api_servers import ApiServers
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import read_cluster
-from tests.apiserver import ApiServer
+from tests.apiserver import ApiServer, faults
 from tests.cli.command_line import Ask
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, corefile, fill, put
@@ -91,6 +91,17 @@ def test_a_damaged_block_is_not_guessed_at(api: ApiServer, coredns: Commands, wr
     assert code == 1
     assert "kube-system/coredns/Corefile: line 2: unmatched marker" in err
     assert corefile(api) == damaged
+
+
+def test_a_cleanup_that_ends_in_the_middle_says_that_the_rest_is_left(
+    api: ApiServer, coredns: Commands, written: str
+) -> None:
+    put(api, {"a.override": written}, "coredns-custom")
+    api.faults.add(faults.Answer(500), verbs=("update",), path="*/coredns-custom", times=None)
+    code, out, err = coredns("cleanup")
+    assert code == 1
+    assert "ConfigMap kube-system/coredns: " in out
+    assert "the rest is left: run it again" in err
 
 
 def test_cleanup_in_a_cluster_without_coredns_finds_nothing(api: ApiServer, coredns: Commands) -> None:

@@ -56,7 +56,7 @@ class Kept:
         return self._reconciler.reconcile(read_cluster(self._connection, "n1"), dns, config)
 
     def clean_up(self) -> None:
-        clean_up(self._connection, CONFIG)
+        clean_up(self._connection, CONFIG, str)
 
     def versions(self) -> str:
         """The number of the ConfigMap's last write."""

@@ -82,7 +82,7 @@ def test_each_form_of_a_file_is_read(tmp_path: Path, name: str, text: str) -> No
 @pytest.mark.parametrize("items", [[], None])
 def test_an_empty_list_is_no_cluster(tmp_path: Path, items: object) -> None:
     """Go writes an empty list as null. What had no rights to read anything exports one."""
-    with pytest.raises(SourceError, match="0 Services, 0 Nodes read: is the export complete"):
+    with pytest.raises(SourceError, match="0 Services, 0 Nodes read; nothing was changed"):
         read(tmp_path, json.dumps({"kind": "List", "items": items}))
 
 

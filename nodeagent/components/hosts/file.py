@@ -96,7 +96,7 @@ def guard_path(path: Path) -> None:
     if path.name != "hosts" or not path.is_absolute():
         raise RefusedPathError(
             f"hosts.file is {path}: nodeagent only writes to a file named hosts, given by its absolute "
-            "path, so that no configuration can make it rewrite another file. Nothing was changed"
+            "path, so that no configuration can make it rewrite another file; nothing was changed. Correct it"
         )
 
 

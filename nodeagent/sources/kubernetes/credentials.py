@@ -66,8 +66,9 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
 
     Several files, joined by colons, are merged. Raises SourceError, which names them.
     """
-    with _configuration(files, "Correct it, or pass another: --kubeconfig FILE") as made:
-        paths = [path for file in files.split(":") if (path := Path(file).expanduser()).exists()]
+    named = files.strip(":") or "the kubeconfig"
+    with _configuration(named, "Correct it, or pass another: --kubeconfig FILE") as made:
+        paths = [path for file in files.split(":") if file and (path := Path(file).expanduser()).exists()]
         if not paths:
             advice = "Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG"
             raise _UnusableError("there is no such file", f"{advice} (k3s: /etc/rancher/k3s/k3s.yaml)")
@@ -127,7 +128,8 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
         logging.getLogger().removeFilter(noted)
     if command and said:
         raise _UnusableError(
-            f"its user's plugin {command} failed: {_plain(said[0])}", "Run it to see why, or log in"
+            f"its user's plugin {command} failed: {_plain(said[0])}",
+            "Run it to see why, log in, or correct the user's exec entry",
         )
 
 
@@ -163,7 +165,10 @@ def _plain(text: str) -> str:
     if "object has no attribute 'strip'" in text:  # a plugin's own words, which a terminal showed
         return "it said why"
     text = re.sub(r"^(Invalid kube-config( file)?\.|exec:) ", "", text)
-    return re.sub(r"(Expected key .* in )\S*\{.*\}", r"\1an entry", text, flags=re.DOTALL)
+    text = re.sub(r"^failed to decode process output: .*", "it printed no JSON", text)
+    text = text.replace("malformed request. missing key", "its exec entry has no")
+    lacking = r"^Expected (?:key|object with name) (\S+) in (?:.*\}[^/]*/|.*/)"
+    return re.sub(f"{lacking}(.*)$", r"its \2 has no '\1'", text, flags=re.DOTALL)
 
 
 def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClient:
