@@ -1,6 +1,7 @@
 """A cluster with one PROXY load balancer, an Ingress, and CoreDNS's ConfigMaps, in the simulated API."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from nodeagent.config.reading import parse_config
 from tests.apiserver import ApiServer, objects
@@ -10,14 +11,7 @@ from tests.coredns import corpus
 ADDRESS = "203.0.113.10"
 NAMESPACE = "kube-system"
 
-CONFIG_TEXT = """\
-loadBalancers:
-  services:
-    - {namespace: ingress, name: controller}
-hosts:
-  verify: allow
-  allow: [example.com]
-"""
+CONFIG_TEXT = Path(__file__).with_name("nodeagent.yaml").read_text("utf-8")
 CONFIG = parse_config(CONFIG_TEXT, "nodeagent.yaml")
 
 

@@ -41,7 +41,6 @@ def test_what_is_said_of_a_load_balancer(publishes: str, paths: list[str], code:
 
 
 PLAIN = Identity(skipped("NotProxy", "said so"))
-UNSTATED = replace(PLAIN, stated=False)
 
 
 def test_one_that_sends_no_line_is_troubled_only_if_its_controller_demands_it() -> None:

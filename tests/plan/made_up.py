@@ -198,7 +198,6 @@ def _service_port(text: str) -> model.ServicePort:
 
 
 ALL = model.AllowedNamespaces("All")
-SAME = model.AllowedNamespaces("Same")
 NONE = model.AllowedNamespaces("None")
 
 

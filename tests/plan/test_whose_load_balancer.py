@@ -213,9 +213,6 @@ def test_of_a_clouds_several_kinds_the_others_key_is_quoted_with_the_reason() ->
     assert all(word in iolb.reason for word in ("does not count", "class iolb"))
 
 
-SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"
-
-
 def annotated(
     annotations: Mapping[str, str], text: str = "loadBalancers: {}", provider_id: str = ""
 ) -> Desired:

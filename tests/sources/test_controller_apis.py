@@ -21,18 +21,13 @@ def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[Controll
     return snapshot.controller_routes
 
 
-ISTIO = """\
-  selector: {istio: ingressgateway}
-  servers:
-  - {port: {number: 443, name: https, protocol: HTTPS}, hosts: [web/a.example.com, "./*.b.example.com"]}
-  - {port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", "*/*", a.example.com]}
-"""
+CASES = cases_of(__file__, "cases.yaml")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])
 def test_the_hosts_of_an_istio_gateway_may_name_a_namespace(tmp_path: Path, version: str) -> None:
     """It chooses whose VirtualServices are bound; it is no part of the name."""
-    (found,) = read(tmp_path, "Gateway", f"networking.istio.io/{version}", ISTIO)
+    (found,) = read(tmp_path, "Gateway", f"networking.istio.io/{version}", CASES["istio"])
     assert found.hosts == ("a.example.com", "*.b.example.com")
     assert found.controller == "istio.io/ingress-controller"
 
@@ -56,7 +51,7 @@ def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec:
     assert found.hosts == ()
 
 
-@pytest.mark.parametrize(("rule", "hosts"), cases_of(__file__, "cases.yaml")["rules"])
+@pytest.mark.parametrize(("rule", "hosts"), CASES["rules"])
 def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
     assert list(hosts_in_rule(rule)) == hosts
 

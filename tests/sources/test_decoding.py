@@ -61,20 +61,7 @@ def test_the_creation_time(tmp_path: Path, written: str) -> None:
 
 
 def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
-    text = """\
-kind: Service
-metadata: {name: lb, namespace: ingress}
-spec:
-  type: LoadBalancer
-  loadBalancerClass: service.k8s.aws/nlb
-  internalTrafficPolicy: Local
-  externalIPs: [203.0.113.7, nonsense, "2001:db8::7"]
----
-kind: Node
-metadata: {name: node1}
-spec: {providerID: "hcloud://4711"}
-"""
-    snapshot = read(tmp_path, text)
+    snapshot = read(tmp_path, CASES["detected"])
     found = only_service(snapshot)
     assert found.load_balancer_class == "service.k8s.aws/nlb"
     assert found.local_only
@@ -107,15 +94,7 @@ def test_of_an_ingress_only_the_annotations_that_decide_are_kept(tmp_path: Path)
 
 def test_an_ingress_class_is_read_with_its_controller_and_whether_it_is_the_default(tmp_path: Path) -> None:
     """Only the word `true` makes a default, as the API server has it."""
-    text = "\n---\n".join(
-        f"""\
-kind: IngressClass
-apiVersion: networking.k8s.io/v1
-metadata: {{name: {name}, annotations: {{ingressclass.kubernetes.io/is-default-class: "{default}"}}}}
-spec: {{controller: k8s.io/ingress-nginx}}"""
-        for name, default in (("nginx", "true"), ("internal", "True"))
-    )
-    assert read(tmp_path, text).ingress_classes == (
+    assert read(tmp_path, CASES["ingress_classes"]).ingress_classes == (
         IngressClass("nginx", "k8s.io/ingress-nginx", default=True),
         IngressClass("internal", "k8s.io/ingress-nginx"),
     )

@@ -111,15 +111,7 @@ def test_a_parent_declines_a_route_if_no_controller_accepts_it_as_it_is_now(
 
 def test_a_listener_set(tmp_path: Path) -> None:
     """Its Gateway is looked for in its own namespace unless it says another."""
-    text = """
-kind: ListenerSet
-apiVersion: gateway.networking.k8s.io/v1
-metadata: {name: more, namespace: team}
-spec:
-  parentRef: {name: public}
-  listeners: [{name: a, port: 443, protocol: HTTPS, hostname: a.example.com}]
-"""
-    assert read(tmp_path, text).listener_sets == (
+    assert read(tmp_path, CASES["listener_set"]).listener_sets == (
         model.ListenerSet(
             ObjectRef("ListenerSet", "team", "more"),
             ParentRef(GATEWAY_API, "Gateway", "team", "public"),

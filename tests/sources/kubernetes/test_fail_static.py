@@ -22,6 +22,7 @@ from .watching import NODE, QUICK, Watched, until, watching
 GROUP = "gateway.networking.k8s.io"
 ROUTES = f"httproutes.{GROUP}"
 OPENSHIFT = custom("route.openshift.io", "v1", "Route")
+CASES = cases_of(__file__, "cases.yaml")
 LASTING = Lasting()
 STEADY = replace(QUICK, lasting=LASTING)
 """As fast as the others, but with an agent's own patience about denial and absence."""
@@ -43,9 +44,7 @@ def answers(rows: list[Row] | None) -> Answers | None:
     return found
 
 
-@pytest.mark.parametrize(
-    ("collection", "discovery", "fresh", "later"), cases_of(__file__, "cases.yaml")["known"]
-)
+@pytest.mark.parametrize(("collection", "discovery", "fresh", "later"), CASES["known"])
 def test_what_is_known_of_a_kind(
     collection: list[Row] | None, discovery: list[Row] | None, fresh: str, later: str
 ) -> None:
@@ -56,19 +55,7 @@ def test_what_is_known_of_a_kind(
 @pytest.fixture
 def full(api: ApiServer) -> ApiServer:
     api.store.serve(*GATEWAY_API, *OPENSHIFT)
-    route = {
-        "kind": "Route",
-        "apiVersion": "route.openshift.io/v1",
-        "metadata": {"name": "r"},
-        "spec": {"host": "r.example"},
-    }
-    service_range = {
-        "kind": "ServiceCIDR",
-        "apiVersion": "networking.k8s.io/v1",
-        "metadata": {"name": "kubernetes"},
-        "spec": {"cidrs": ["10.96.0.0/16"]},
-    }
-    api.store.create_many([objects.http_route("a"), route, objects.ingress("i"), service_range])
+    api.store.create_many([objects.http_route("a"), objects.ingress("i"), *CASES["full"]])
     return api
 
 

@@ -24,6 +24,7 @@ from tests.apiserver.server import write_kubeconfig
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, LIMITED, WRONG, Server, real
 from tests.apiserver.wire import exchange
 from tests.apiserver.wire import request as requested
+from tests.cases import cases_of
 from tests.testbed.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not (KUBE_APISERVER and ETCD), reason="KUBE_APISERVER and ETCD are not given")
@@ -114,18 +115,6 @@ def test_a_day_of_rotated_tokens(server: tuple[Server, Path]) -> None:
 
 _ROUTES = "httproutes.gateway.networking.k8s.io"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-_DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": _ROUTES, "annotations": {"api-approved.kubernetes.io": "https://example.com"}},
-    "spec": {
-        "group": "gateway.networking.k8s.io",
-        "scope": "Namespaced",
-        "names": {"plural": "httproutes", "kind": "HTTPRoute"},
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": _SCHEMA}],
-    },
-}
 _REQUIRED = [("", "services"), ("", "nodes"), ("networking.k8s.io", "*"), ("discovery.k8s.io", "*")]
 
 
@@ -143,7 +132,10 @@ def _takes_nothing(found: Snapshot) -> bool:
 def test_a_server_that_is_restarted_takes_nothing_away(server: tuple[Server, Path]) -> None:
     """Neither from an agent that runs, nor from those that start before it answers."""
     running, _ = server
-    assert requested(running.admin, "POST", _DEFINITIONS, _DEFINITION)[0] == 201
+    assert (
+        requested(running.admin, "POST", _DEFINITIONS, cases_of(__file__, "cases.yaml")["definition"])[0]
+        == 201
+    )
     routes = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes"
     wait_until(lambda: exchange(running.admin, "GET", routes)[0] == 200, "the kind", seconds=30, every=0.1)
     ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
