@@ -57,14 +57,8 @@ def run(  # noqa: PLR0913 - the options
     """
     with logging_to_stderr(log_format, log_level):
         options = read_config(config)
-        settings = AgentSettings(
-            node or default_node_name(),
-            config,
-            kubeconfig,
-            daemonset,
-            telemetry_listen or options.telemetry.listen,
-            adopt,
-        )
+        listen = telemetry_listen or options.telemetry.listen
+        settings = AgentSettings(node or default_node_name(), config, kubeconfig, daemonset, listen, adopt)
         with invocation.connect(kubeconfig) as connection:
             say_start(connection, {"node": settings.node_name, "config": str(config or "defaults")})
             if daemonset is None and not any_machine:

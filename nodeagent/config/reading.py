@@ -33,7 +33,7 @@ def read_config(path: Path | None) -> Config:
         why = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
         raise ConfigError(f"{path}: can't be read: {why}; nothing was changed. Check --config") from error
     if len(text) > _LONGEST:
-        raise ConfigError(f"{path}: more than {_LONGEST} characters: is this nodeagent's configuration?")
+        raise ConfigError(f"{path}: more than {_LONGEST} characters; nothing was changed. Check --config")
     return parse_config(text, str(path))
 
 
@@ -117,6 +117,8 @@ def _mapping_problems(
 
 
 def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
+    if name == "apiVersion":
+        return ": this is a Kubernetes object; pass only the text that its data holds"
     spelt = {key.lower(): key for key in known}
     near = [spelt[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
