@@ -5,10 +5,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeagent.sources.kubernetes.connection import connect
+from tests.cases import cases_of
 from tests.sources.kubernetes.watching import QUICK, until, watching
 
 from . import faults, objects
@@ -22,28 +24,17 @@ _OF_A_NAMESPACE = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
 _NUMBERS = count()
 
 
-@pytest.mark.parametrize(
-    ("verb", "fault"),
-    [
-        *(("list", faults.Answer(code)) for code in (403, 404, 410, 429, 500, 503)),
-        ("list", faults.html_page()),
-        ("list", faults.CutBody(30)),
-        ("list", faults.Disconnect()),
-        ("watch", faults.Answer(500)),
-        ("watch", faults.Disconnect(reset=True)),
-        ("watch", faults.CutLine()),
-        ("watch", faults.ErrorLine()),
-        ("watch", faults.Silence()),
-    ],
-)
-def test_no_fault_takes_anything_away(server: Server, tmp_path: Path, verb: str, fault: faults.Fault) -> None:
+@pytest.mark.parametrize(("verb", "fault"), cases_of(__file__, "cases.yaml")["faults"])
+def test_no_fault_takes_anything_away(
+    server: Server, tmp_path: Path, verb: str, fault: dict[str, Any]
+) -> None:
     kept, new = (f"i{next(_NUMBERS)}" for _ in range(2))
     assert request(server.admin, "POST", _OF_A_NAMESPACE, objects.ingress(kept))[0] == 201
     with Proxy(server.admin) as proxy, ExitStack() as stack:
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", {"server": proxy.url}, ADMIN)
         connection = stack.enter_context(connect(kubeconfig))
         watched = stack.enter_context(watching(proxy, connection, timing=replace(QUICK, idle_timeout=1.0)))
-        armed = proxy.faults.add(fault, path=_ALL, verbs={verb}, times=2)
+        armed = proxy.faults.add(faults.made(**fault), path=_ALL, verbs={verb}, times=2)
         if verb == "list":
             proxy.faults.add(faults.Answer(410), path=_ALL, verbs={"watch"})
         proxy.end_watches(Ending.DROP)

@@ -20,14 +20,12 @@ from tests.plan.made_up import Claiming
 
 TENANT = "tenant"
 OTHERS = ("ingress", "team", "zoo")
-ADDRESSES = tuple(
-    map(ip_address, ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "2001:db8::1", "198.51.100.1"))
-)
-NEVER = tuple(
-    map(ip_address, ("169.254.169.254", "10.96.0.7", "10.244.1.9", "127.0.0.1", "::ffff:192.0.2.1"))
-)
-HOSTS = ("www.example.com", "shop.corp.example.com", "registry.test", "api.example.org", "*.example.org")
-ODD_HOSTS = ("", "line\nbreak.example.com", "\U0001f60a.example.com", "escape\x1b[2J", "localhost", "x" * 300)
+_CASES = cases_of(__file__, "cases.yaml")
+_CHOICES = _CASES["worlds"]
+ADDRESSES: tuple[IPAddress, ...] = tuple(map(ip_address, _CHOICES["addresses"]))
+NEVER: tuple[IPAddress, ...] = tuple(map(ip_address, _CHOICES["never"]))
+HOSTS: tuple[str, ...] = tuple(_CHOICES["hosts"])
+ODD_HOSTS = (*_CHOICES["odd"], "x" * 300)
 OWN_HOSTNAMES = ("lb1.example.net", "lb2.example.net")
 CLASSES = (None, "nginx", "internal")
 PORTS = (80, 443, 8443)
@@ -296,14 +294,11 @@ def _unique(found: list[_Object]) -> tuple[_Object, ...]:
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 NAMES = ("blue", "green", "red", "white")
-ABSURD_HOSTS = (*cases_of(__file__, "cases.yaml")["absurd"], "x" * 64 + ".example.com", "x." * 150 + "com")
+ABSURD_HOSTS = (*_CASES["absurd"], "x" * 64 + ".example.com", "x." * 150 + "com")
 
 ANNOTATIONS = (
     model.EXCLUDE,
     model.PROXY_PROTOCOL,
     *(switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches),
 )
-ANNOTATION_VALUES = (
-    *("true", "false", "1", "0", "*", "v1", "v2", "none", "on", "off", "80,443", "443", "http,https", ""),
-    *('{"proxy-protocol": "v2"}', '{"backends": [{"name": "http"}]}', "proxy_protocol_v2.enabled=true"),
-)
+ANNOTATION_VALUES: tuple[str, ...] = tuple(_CHOICES["annotations"])

@@ -2,6 +2,7 @@ import gzip
 import socket
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,6 +16,7 @@ from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.credentials import kubeconfig
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait, read_cluster
 from tests.apiserver import ApiServer, faults, objects
+from tests.cases import cases_of
 
 SERVICES = "/api/v1/services"
 
@@ -97,27 +99,12 @@ def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connect
         delete_and_wait(connection, workload, 2.0, lambda _: None)
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "words"),
-    [
-        # It is not followed: the credentials would go with it.
-        (faults.Answer(302, headers=(("Location", "/version"),)), errors.ServerTroubleError, "302"),
-        (faults.html_page(), errors.NotJsonError, "is text/html; charset=utf-8, not JSON"),
-        (faults.Disconnect(), errors.UnreachableError, "closed the connection without an answer"),
-        # Over TLS a reset may look like an end.
-        (faults.Disconnect(reset=True), errors.UnreachableError, "reset by peer|closed the connection"),
-        (faults.CutBody(after=30), errors.UnreachableError, "at 127.0.0.1:"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "kind", "words"), cases_of(__file__, "cases.yaml")["failures"])
 def test_each_failure_has_its_error(
-    api: ApiServer,
-    connection: Connection,
-    fault: faults.RequestFault,
-    kind: type[errors.ApiError],
-    words: str,
+    api: ApiServer, connection: Connection, fault: dict[str, Any], kind: str, words: str
 ) -> None:
-    api.faults.add(fault, path=SERVICES, times=None)
-    refused(connection, kind, words)
+    api.faults.add(faults.made(**fault), path=SERVICES, times=None)
+    refused(connection, getattr(errors, kind), words)
     api.faults.clear()
     assert kinds(connection) == LIST
 

@@ -3,6 +3,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.apiserver import ApiServer, Rule, faults
 from tests.apiserver.containers import Ended
+from tests.cases import cases_of
 
 from .watching import connected
 
@@ -111,20 +113,11 @@ def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connect
     released.set()
 
 
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        (faults.Disconnect(), errors.UnreachableError),
-        (faults.Disconnect(reset=True), errors.UnreachableError),
-        (faults.html_page(), errors.ApiError),
-    ],
-)
-def test_no_websocket(
-    api: ApiServer, connection: Connection, fault: faults.RequestFault, error: type[errors.ApiError]
-) -> None:
+@pytest.mark.parametrize(("fault", "error"), cases_of(__file__, "cases.yaml")["handshakes"])
+def test_no_websocket(api: ApiServer, connection: Connection, fault: dict[str, Any], error: str) -> None:
     """The server cuts the handshake, or gives a page instead."""
-    api.faults.add(fault, path=_EXEC)
-    with pytest.raises(error):
+    api.faults.add(faults.made(**fault), path=_EXEC)
+    with pytest.raises(getattr(errors, error)):
         _run(connection)
 
 
