@@ -92,47 +92,16 @@ def test_what_listens_behind_other_load_balancers_is_not_disturbed() -> None:
     assert _endpoints(_targets(database, {3306: "v1"})) == ["192.0.2.1:3306", "192.0.2.1:443"]
 
 
-def test_the_name_that_is_asked_for() -> None:
-    blue, green = service("blue"), service("green", ips=("192.0.2.2",))
-    planned = desired(
-        blue,
-        green,
-        ingress("b.example.com", "a.example.com", "*.example.com"),
-        ingress("g.example.com", name="green", points=(point("192.0.2.2"),)),
-    )
-    both = [blue, green]
-    assert probing.choose_hosts(planned, "", both) == {blue.ref: "a.example.com", green.ref: "g.example.com"}
-    assert probing.choose_hosts(planned, "b.example.com", both) == {
-        blue.ref: "b.example.com",
-        green.ref: "g.example.com",
-    }
-    unknown = probing.choose_hosts(planned, "x.example.com", both)
-    assert unknown == {blue.ref: "x.example.com", green.ref: "x.example.com"}
-
-
-def test_a_hostname_that_no_load_balancer_can_have_is_never_requested() -> None:
-    blue = service("blue")
-    impossible = ingress("a_bad!.example.com", "foo.cluster.local", "localhost")
-    assert probing.choose_hosts(desired(blue, impossible), "", [blue]) == {}
-    both = desired(blue, impossible, ingress("z.example.com", name="good"))
-    assert probing.choose_hosts(both, "", [blue]) == {blue.ref: "z.example.com"}
-
-
-def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
-    blue = service("blue")
-    planned = desired(
-        blue,
-        ingress("a.example.com", "z.example.com"),
-        options=config("hosts: {verify: allow, allow: [z.example.com]}"),
-    )
-    assert probing.choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
-
-
-def test_the_oldest_claim_is_asked_and_not_a_tenants_new_site() -> None:
-    blue = service("blue")
-    old, new = ingress("site.example.com", created=1), ingress("a.example.com", name="a", created=2)
-    planned = desired(blue, old, new)
-    assert probing.choose_hosts(planned, "", [blue], [old.ref, new.ref]) == {blue.ref: "site.example.com"}
+@pytest.mark.parametrize("case", CASES["requested"].values(), ids=CASES["requested"])
+def test_the_name_that_is_asked_for(case: dict[str, Any]) -> None:
+    both = [service("blue"), service("green", ips=("192.0.2.2",))]
+    claims = [
+        ingress(*hosts, name=f"i{number}", points=(point(at),), created=number)
+        for number, (at, hosts) in enumerate(case["claims"])
+    ]
+    planned = desired(*both, *claims, options=config(case.get("config", "")))
+    found = probing.choose_hosts(planned, case.get("given", ""), both, [each.ref for each in claims])
+    assert {ref.name: host for ref, host in found.items()} == case["requested"]
 
 
 def test_no_namespace_uses_up_all_targets() -> None:

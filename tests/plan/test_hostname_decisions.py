@@ -1,7 +1,6 @@
 """Which names are written to the hosts file, and why the others are not."""
 
 from dataclasses import replace
-from ipaddress import ip_address
 
 import pytest
 
@@ -11,13 +10,10 @@ from nodeagent.model.objects import PROXY_PROTOCOL
 from tests.cases import cases_of
 from tests.plan.made_up import (
     FACTS,
-    answered,
     config,
     desired,
     hosts,
     ingress,
-    of_name,
-    point,
     relay_of,
     service,
     standing_names,
@@ -52,42 +48,6 @@ def test_an_older_load_balancer_that_takes_a_relay_address_gets_no_hostname_that
     after = desired(*mine, taker, claim, facts=facts, options=options)
     assert relay_of(after) != relay_of(before) == relay_of(after, taker.ref.name)
     assert hosts(after) == [f"{relay_of(after)[4]} {NAME}"]
-
-
-@pytest.mark.parametrize("mode", ["Proxy", None])
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
-    mode: str | None, *, asked: bool
-) -> None:
-    """The hostname is trusted, its object has no status, the newer one alone is served: DNS must say so."""
-    older = service(points=(point("192.0.2.1" if mode else None, hostname="lb.example.net", mode=mode),))
-    newer = service("green", ips=("192.0.2.2",), created=1)
-    facts = answered(NAME, "192.0.2.1") if asked else FACTS
-    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
-    decision = of_name(planned, NAME)
-    assert (decision.status, decision.code) == (DecisionStatus.SKIPPED, "UnknownLoadBalancer")
-    assert not planned.hosts
-    assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
-    facts = answered(NAME, "192.0.2.2")
-    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
-    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-
-
-@pytest.mark.parametrize("older", ["claim", "served", "unserved", "unserved first", "other class"])
-def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> None:
-    """An older claim for another load balancer, a class that leads there or nowhere, another one's class."""
-    unserved = older.startswith("unserved")
-    lost = service("green", ips=("192.0.2.2",), created=-9, cluster_ips=() if unserved else ("10.96.0.8",))
-    also = ingress(name="also", created=-4, ingress_class="nginx" if older == "unserved first" else "y")
-    of_class = {"claim": None, "other class": "x"}.get(older, "nginx")
-    claimed = (NAME,) if older == "claim" else ()
-    tells = ingress(*claimed, name="older", points=[point("192.0.2.2")], created=-5, ingress_class=of_class)
-    facts = answered(NAME, "192.0.2.1")
-    mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
-    planned = desired(lost, service(), tells, also, mine, facts=facts, options=config("hosts: {allow: []}"))
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-    (decision,) = (each for each in planned.names if each.claimed_by == mine.ref)
-    assert decision.code == "Verified"
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,6 @@ def test_pod_ranges_come_from_the_node_unless_they_are_configured() -> None:
     assert configured.dnat.pods == (ip_network("10.7.0.0/16"),)
 
 
-def test_a_listed_service_that_does_not_exist_is_named_with_the_nearest() -> None:
-    options = config("loadBalancers: {services: [{namespace: ingress, name: bleu}]}")
-    (remark,) = desired(service("blue"), service("database"), options=options).remarks
-    assert all(word in remark for word in ("loadBalancers.services", "ingress/bleu", "ingress/blue or"))
-    (remark,) = desired(options=options).remarks
-    assert "ingress/blue" not in remark
-
-
 @pytest.mark.parametrize("options", ["dnat: {pods: false}", "dnat: {backend: none}"])
 def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
     """That nothing serves them is said, unless CoreDNS does."""
