@@ -50,17 +50,13 @@ def error_line(error: ApiError) -> bytes:
 
 
 class Answers:
-    """What answers: objects, rights and running containers.
-
-    Attributes:
-        bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
-            a minute).
-    """
+    """What answers: objects, rights and running containers."""
 
     def __init__(self) -> None:
         self.store = Store()
         self.access = Access()
         self.containers = containers.Containers()
+        # Seconds between bookmarks, if a client allows them: the real server takes about a minute.
         self.bookmark_interval = 0.5
         # Lists that were not read to their end, by what their `continue` begins with.
         self._lists: dict[str, tuple[int, list[Version]]] = {}

@@ -112,13 +112,9 @@ class Faults:
     def add(
         self, fault: Fault, *, path: str = "*", verbs: Collection[str] = (), times: int | None = 1
     ) -> Armed:
-        """Arm a fault; the answer's `used` tells how often it struck.
+        """Arm a fault for so many requests, or lines, or for all until it is removed.
 
-        Args:
-            fault: what is to happen.
-            path: glob pattern of request paths, without query (`*` matches `/` too).
-            verbs: Kubernetes verbs (get, list, watch, ...); empty for all.
-            times: how many requests (or lines, for line faults) it strikes; None for all until removed.
+        The path is a glob pattern, without query (`*` matches `/` too); no verbs are all of them.
         """
         armed = Armed(fault, path, frozenset(verbs), inf if times is None else times)
         with self._lock:

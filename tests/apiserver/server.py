@@ -48,12 +48,7 @@ def self_signed(folder: Path, address: str) -> Tls:
 
 
 class Front(ABC):
-    """A server on a real socket, in which faults can be armed; a subclass gives the answers.
-
-    Attributes:
-        context: the TLS settings; None for plain HTTP.
-        closing: set when the server closes.
-    """
+    """A server on a real socket, in which faults can be armed; a subclass gives the answers."""
 
     def __init__(self, address: str = "127.0.0.1", port: int = 0, *, tls: Tls | None = None) -> None:
         self.faults = Faults()

@@ -77,9 +77,7 @@ def simulated() -> Iterator[Server]:
 def real(folder: Path, address: str = "") -> Iterator[Server]:
     """Run etcd and kube-apiserver in the calling thread's network; begins once it is ready.
 
-    Args:
-        folder: for their data, certificates and logs.
-        address: where others reach it; without one, it listens on loopback alone.
+    The folder gets their data, certificates and logs. Without an address it listens on loopback alone.
     """
     client, members, port = free_ports(3)
     etcd = f"http://127.0.0.1:{client}"

@@ -177,9 +177,7 @@ class Store:
 
         Where the object names a resourceVersion or uid, it must be the current one. A write that changes
         nothing makes no new version. An object that is being deleted goes when its last finalizer is gone.
-
-        Raises:
-            ApiError: 404, there is none, or 409, another version is there.
+        Raises ApiError 404, there is none, or 409, another version is there.
         """
         resource = self.resource_of(obj)
         with self._lock:

@@ -25,12 +25,7 @@ Ask = Callable[..., Answer]
 
 
 class CommandLine:
-    """Calls nodeagent in this process.
-
-    Args:
-        directory: Holds manifests, configuration, hosts file and run directory.
-        capsys: Catches what is said.
-    """
+    """Calls nodeagent in this process, with manifests, configuration, hosts file and more in a directory."""
 
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

@@ -59,12 +59,9 @@ def ask(port: int, name: str, kind: str) -> str:
 
 
 def answer_of(corefile: str, name: str, folder: Path) -> str:
-    """What a CoreDNS with this Corefile answers to pods: a real one if there is one, else the model.
+    """What a CoreDNS answers to pods with this Corefile of one server block, for `.:53`.
 
-    Args:
-        corefile: With one server block, for `.:53`; a real one listens on another port of 127.0.0.1.
-        name: The host name.
-        folder: For what a real one leaves.
+    A real one, if there is one, listens on another port of 127.0.0.1 and leaves its files in the folder.
     """
     if not COREDNS:
         return model_answer(corefile, name)

@@ -18,8 +18,7 @@ NO_RECORDS = "no records"
 def model_answer(text: str, asked: str, kind: str = "A") -> str:
     """Ask the first root server block for a name, without a final dot, and a record type.
 
-    Returns:
-        Addresses, NO_RECORDS, a response code by its name, `-> NAME` for a rewrite, or PASSED_ON.
+    The answer: addresses, NO_RECORDS, a response code by its name, `-> NAME` for a rewrite, or PASSED_ON.
     """
     corefile = parse(text)
     plugins = list(corefile.plugins(corefile.roots[0]))

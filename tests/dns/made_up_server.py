@@ -23,11 +23,7 @@ Replying = Callable[[Message, Transport], Iterable[bytes]]
 
 
 class MadeUpServer:
-    """The server, from `with` on. `asked` lists the questions, as `A www.example.com. udp`.
-
-    Args:
-        replying: Decides on the replies.
-    """
+    """The server, from `with` on. `asked` lists the questions, as `A www.example.com. udp`."""
 
     def __init__(self, replying: Replying) -> None:
         self._replying = replying

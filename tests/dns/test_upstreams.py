@@ -14,11 +14,7 @@ CLUSTER = (
 
 
 class NodeRoot:
-    """A node's files, as a container sees them below its mount.
-
-    Args:
-        root: The directory that is the node's `/`.
-    """
+    """A node's files below the directory that is its `/`, as a container sees them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

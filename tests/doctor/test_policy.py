@@ -51,11 +51,7 @@ def _program(expression: str) -> celpy.Runner:
 
 
 class Policy:
-    """A policy as `kubectl apply` takes it.
-
-    Args:
-        text: the policy and its binding, as YAML.
-    """
+    """A policy and its binding, as `kubectl apply` takes them."""
 
     def __init__(self, text: str) -> None:
         self.policy, self.binding = documents(text)

@@ -35,11 +35,7 @@ class Moment:
 
 
 class History:
-    """A sequence of moments.
-
-    Args:
-        seed: the number it is made from.
-    """
+    """A sequence of moments, made from a number."""
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)  # noqa: S311 - a test's

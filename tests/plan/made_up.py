@@ -124,12 +124,9 @@ def interface_address(text: str) -> InterfaceAddress:
 
 
 def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green"), balancers: str = "") -> Config:
-    """A configuration file that lists the Services of namespace `ingress` and trusts example.com.
+    """A configuration file that lists these Services of namespace `ingress` and trusts example.com.
 
-    Args:
-        text: its other sections.
-        proxies: the names of the Services.
-        balancers: further options for load balancers.
+    The text has its other sections, `balancers` further options for load balancers.
     """
     listed = ", ".join(f"{{namespace: ingress, name: {name}}}" for name in proxies)
     given = {line.partition(":")[0] for line in text.splitlines()}

@@ -10,9 +10,11 @@ import pytest
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.reflector import Timing
 from tests.apiserver import GATEWAY_API, ApiError, ApiServer, Ending, Object, faults, objects
+from tests.cases import cases_of
 
 from .watching import NODE, Watched, until, watching
 
+TROUBLES = cases_of(__file__, "cases.yaml")["troubles"]
 RELAY = ("hairpin-proxy", "relay")
 TIMING = Timing(idle_timeout=0.3, shortest_watch=0.05, backoff=(0.002, 0.02), discovery=(0.05, 0.1))
 OPERATIONS = 500
@@ -81,26 +83,10 @@ class Chaos:
         return objects.node(self.random.choice([NODE, "other"]), pod_cidrs=[cidr])
 
     def trouble(self) -> None:
-        fault = self.random.choice(
-            [
-                faults.Answer(500),
-                faults.Answer(410),
-                faults.Answer(429),
-                faults.html_page(),
-                faults.Disconnect(),
-                faults.Disconnect(reset=True),
-                faults.CutBody(after=200),
-                faults.Silence(),
-                faults.ErrorLine(),
-                faults.ErrorLine(500, "InternalError", "etcdserver: no leader"),
-                faults.CutLine(),
-                faults.CutLine(reset=True),
-                *[None] * 3,
-            ]
-        )
+        fault = self.random.choice(TROUBLES)
         if fault is not None:
             plural = self.random.choice(["ingresses", "services", "endpointslices", "nodes", "httproutes"])
-            self.api.faults.add(fault, path=f"*/{plural}", times=self.random.randrange(1, 4))
+            self.api.faults.add(faults.made(**fault), path=f"*/{plural}", times=self.random.randrange(1, 4))
             return
         match self.random.randrange(4):
             case 0:
