@@ -77,7 +77,7 @@ def read(method: str, target: str) -> Asked:
 
 
 def selector(resource: Resource, query: Mapping[str, str]) -> Callable[[Object], bool]:
-    """Whether a list or watch is shown an object: by `=` and, of fields, `!=`. ApiError 400: an unknown field."""
+    """Whether a list or watch is shown an object, by `=` and, of fields, `!=`. Raises ApiError 400."""
     tests: list[tuple[list[str], str | None, str, bool]] = []
     known = {"metadata.name": "", "metadata.namespace": "", **_FIELDS.get(resource.plural, {})}
     for parameter in ("fieldSelector", "labelSelector"):
