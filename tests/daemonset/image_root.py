@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -89,13 +89,8 @@ def _digest_of_sources() -> str:
 
 
 def _remove_unused(cache: Path) -> None:
-    """Remove the images that no process uses, and what builds left that were killed."""
-    for old in cache.iterdir():
-        if not old.is_dir():
-            continue
-        with (old / "in-use").open("w") as in_use:
-            try:
-                fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            shutil.rmtree(old)
+    """Remove the images that no process uses, and what killed builds left, which may go on removing it."""
+    for old in filter(Path.is_dir, cache.iterdir()):
+        with suppress(FileNotFoundError, BlockingIOError), (old / "in-use").open("w") as in_use:
+            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
