@@ -10,7 +10,7 @@ import yaml
 class _Loader(yaml.CSafeLoader):
     """Refuses a key that is given twice: its first cases would be none."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT002
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         assert len({*map(str, keys)}) == len(keys), f"given twice, {node.start_mark}"
         return super().construct_mapping(node, deep=deep)

@@ -1,5 +1,3 @@
-"""The parts of the steps on a cluster that need no cluster: how a command gets to a node, and errors."""
-
 from pathlib import Path
 
 import pytest
@@ -28,9 +26,7 @@ def test_a_node_that_is_not_reached_is_an_error_and_no_answer() -> None:
         run_on_node("sh -c 'echo no route to {node} >&2; exit 255'", "node9", ["true"], 10)
 
 
-def test_an_unusable_kubeconfig_is_reported_to_the_person_at_the_keyboard(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_kubeconfig_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     required = ["--load-balancer", "192.0.2.1", "--image", "i", "--pod-image", "p", "--node", "node1"]
     required += ["--node-command", "env", "--kustomization", "daemonset"]
     assert main(["cluster", *required, "--kubeconfig", str(tmp_path / "none")]) == FAILED

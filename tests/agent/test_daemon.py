@@ -151,9 +151,7 @@ def test_lines_that_hairpin_proxy_left_stay_unless_they_are_to_be_taken_over(nod
     assert node.hosts.read_text().startswith(_USERS)
 
 
-def test_a_malformed_object_is_skipped_and_the_others_are_served(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_malformed_object_is_skipped_and_no_other_one(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     broken = objects.ingress("broken", hosts=["broken.example.test"], addresses=[_LB])
     broken["spec"]["rules"] = "not a list"
     node.api.store.apply(broken)
@@ -242,9 +240,7 @@ def test_a_reload_counts_at_once_and_a_bad_one_is_in_the_status_and_commands_use
     assert "the one that is active" not in capsys.readouterr().err
 
 
-def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_raises_leaves_all_to_the_next_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("an odd object")
@@ -355,7 +351,7 @@ _NO_SUCH_API = (
 def test_it_cleans_up_only_if_it_is_known_that_it_was_uninstalled(
     node: Node,
     answers: list[faults.RequestFault | None],
-    cleans: bool,  # noqa: FBT001
+    cleans: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -383,9 +379,7 @@ def test_a_namespace_that_is_deleted_takes_its_pods_first(node: Node) -> None:
 
 
 @pytest.mark.parametrize("finalizers", [[], ["foregroundDeletion"]], ids=["deleted", "its pods are ending"])
-def test_one_that_ends_before_its_first_pass_removes_what_an_earlier_one_left(
-    node: Node, finalizers: list[str]
-) -> None:
+def test_one_that_ends_before_its_first_pass_removes_what_was_left(node: Node, finalizers: list[str]) -> None:
     """The DaemonSet is deleted while the node's pod is being started again."""
     node.restart()
     own = objects.daemon_set("nodeagent", "nodeagent")

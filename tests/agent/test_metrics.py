@@ -7,20 +7,9 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.metrics import AgentMetrics
 from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server
 from tests.agent.scraping import Scrape, read
+from tests.cases import cases_of
 
-OF_DECISIONS_THE_API_AND_THE_RELAY = {
-    "nodeagent_objects",
-    "nodeagent_watch_restarts_total",
-    "nodeagent_relists_total",
-    "nodeagent_resource_coverage",
-    "nodeagent_load_balancers",
-    "nodeagent_names",
-    "nodeagent_relay_info",
-    "nodeagent_relay_up",
-    "nodeagent_relay_upstream_up",
-    "nodeagent_relay_connections",
-    "nodeagent_relay_rejected_connections",
-}
+OF_DECISIONS_THE_API_AND_THE_RELAY = set(cases_of(__file__, "cases.yaml")["empty at first"])
 
 
 def scrape(metrics: AgentMetrics) -> Scrape:
@@ -45,7 +34,6 @@ def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_se
     metrics = new_metrics()
     for seconds in (0.0005, 0.049, 0.9, 60):
         metrics.event_to_applied.observe(seconds)
-
     found = scrape(metrics)
     counts = {
         bound: found.value("nodeagent_event_to_applied_seconds_bucket", le=bound)
@@ -67,14 +55,12 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
             name("evil.example.org", DecisionStatus.REFUSED, "NotVerified"),
         ),
     )
-
     found = scrape(metrics)
     assert found.value("nodeagent_load_balancers", state="served", reason="Listed") == 1
     assert found.value("nodeagent_load_balancers", state="skipped", reason="NotProxy") == 1
     assert found.value("nodeagent_names", state="served", reason="Allowed") == 3
     assert found.value("nodeagent_names", state="refused", reason="NotVerified") == 1
     assert b"evil" not in metrics.exposition()
-
     # An alert on refused names ends with the last of them.
     metrics.status.desired = Desired(names=(name("evil.example.org", DecisionStatus.SERVED, "Allowed"),))
     found = scrape(metrics)
@@ -96,7 +82,6 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     metrics.status.desired = Desired(
         load_balancers=tuple(LoadBalancerDecision(ref, listed) for ref in (BLUE, GREEN))
     )
-
     found = scrape(metrics)
     assert found.value("nodeagent_relay_up") == 1
     assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 0
@@ -104,7 +89,6 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     assert found.value("nodeagent_relay_connections", load_balancer="ingress/blue") == 14
     assert b"made-up" not in metrics.exposition()
     assert found.value("nodeagent_relay_rejected_connections", load_balancer="ingress/blue") == 6
-
     servers[:] = [server(BLUE, 80, up=True), server(BLUE, 443, up=True)]
     found = scrape(metrics)
     assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 1
@@ -125,7 +109,6 @@ def test_of_a_relay_that_does_not_answer_and_of_none_nothing_is_known() -> None:
 def test_the_process_and_the_build_are_reported() -> None:
     """Memory and CPU under the names that every dashboard knows."""
     found = scrape(new_metrics())
-
     assert found.value("nodeagent_build_info", version=__version__) == 1
     assert (found.value("process_resident_memory_bytes") or 0) > 1_000_000
     assert (found.value("process_cpu_seconds_total") or 0) > 0
@@ -146,7 +129,6 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     metrics.status.desired = Desired(
         names=(*kept, name("never.example", DecisionStatus.REFUSED, "DnsTimeout"))
     )
-
     age = scrape(metrics).value("nodeagent_dns_kept_seconds")
     assert age is not None
     assert 90 <= age < 200

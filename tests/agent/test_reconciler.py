@@ -1,5 +1,3 @@
-"""What a pass leaves alone and for how long, and what counts as a repair."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
@@ -298,9 +296,7 @@ def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
     assert len(reads) == 2
 
 
-def test_pods_that_come_and_go_are_no_repair_and_wait_for_nothing(
-    passes: Passes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_that_come_and_go_are_no_repair(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in rollouts of the relay, one after the other."""
     monkeypatch.setattr(Lines, "repairs", False)
     for number in range(10):
@@ -310,9 +306,7 @@ def test_pods_that_come_and_go_are_no_repair_and_wait_for_nothing(
         assert result.repairs == {}
 
 
-def test_a_namespace_whose_changes_reload_haproxy_all_the_time_waits_and_no_other_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_namespace_that_reloads_haproxy_all_the_time_waits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reload ends the oldest of HAProxy's processes, with the connections of others."""
     listed = ProxyService(DnsName("mine"), DnsName("lb"))
     config = Config(load_balancers=LoadBalancerOptions(services=(listed,)))

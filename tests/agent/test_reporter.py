@@ -63,9 +63,7 @@ def test_a_decision_is_logged_when_it_is_new_or_has_another_effect(
     assert [record.getMessage() for record in caplog.records] == logged
 
 
-def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_namespace_has_sixty_lines_a_minute_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     log = TransitionLog(clock)
     caplog.set_level(logging.INFO, "nodeagent")
@@ -90,9 +88,7 @@ def test_a_namespace_has_sixty_lines_a_minute_and_keeps_no_other_out(
     assert "Ingress a-tenant/site" in str([record.__dict__["fields"] for record in caplog.records])
 
 
-def test_of_two_decisions_on_one_subject_the_first_is_logged_and_only_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_of_two_decisions_on_one_subject_the_first_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """As of a Route on the Gateways of two load balancers; each plan may make new decisions."""
     log = TransitionLog()
     caplog.set_level(logging.INFO, "nodeagent")
@@ -160,9 +156,7 @@ def test_namespaces_whose_load_balancers_wait_are_logged_once(caplog: pytest.Log
     assert line.__dict__["fields"]["namespace"] == "noisy"
 
 
-def test_what_is_not_watched_is_reported_everywhere_and_does_not_make_the_agent_unready(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_is_not_watched_is_reported_and_the_agent_is_ready(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
     metrics = new_metrics()
     status = metrics.status
@@ -205,9 +199,7 @@ FAILING = ResourceState(ROUTES, synced=True, error="500: no webhook", optional=T
         (PENDING, "api: ok", 0),
     ],
 )
-def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
-    route: ResourceState, shown: str, failing: int
-) -> None:
+def test_the_api_is_ok_if_all_that_is_needed_is_read(route: ResourceState, shown: str, failing: int) -> None:
     metrics = new_metrics()
     metrics.resources = lambda: (SERVICES, route)
     _reporter(metrics).report_api((SERVICES, route))
@@ -219,9 +211,7 @@ def test_the_way_to_the_api_is_ok_if_all_that_is_needed_can_be_read(
     assert found.value("nodeagent_resource_coverage", **coverage) == 1
 
 
-def test_what_can_not_be_read_is_logged_when_it_begins_and_when_it_ends(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_can_not_be_read_is_logged_at_its_begin_and_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
     reporter = _reporter(new_metrics())
     for route in (ABSENT, DENIED, DENIED, replace(FAILING, error=None), FAILING, FAILING, DENIED):

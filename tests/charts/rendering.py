@@ -3,13 +3,10 @@
 import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from nodeagent import __version__
 from release.schemas import CHART
 from tests.daemonset.kustomize import Object, documents
 
@@ -25,11 +22,6 @@ _OWN_LABELS = (
     "helm.sh/chart",
 )
 _BY_NAME = {"containers", "initContainers", "volumes", "env"}
-
-
-CASES = yaml.safe_load(
-    Path(__file__).with_name("cases.yaml").read_text("utf-8").replace("VERSION", __version__)
-)
 IMAGE = {"repository": "nodeagent"}
 """Outside of a release the chart needs one; this is the name in the kustomizations."""
 

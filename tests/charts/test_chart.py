@@ -11,38 +11,21 @@ from typing import Any
 import pytest
 import yaml
 
+from nodeagent import __version__
 from nodeagent.config.reading import parse_config
 from release.schemas import CHART, VALUES_SCHEMA
-from tests.charts.rendering import (
-    CASES,
-    HOOK,
-    IMAGE,
-    annotations_of,
-    chart,
-    everything,
-    files,
-    helm,
-    normal,
-    objects,
-)
+from tests.cases import cases_of
+from tests.charts import rendering
+from tests.charts.rendering import HOOK, IMAGE, annotations_of, everything, files, helm, normal, objects
+from tests.daemonset import manifests
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import (
-    COMPONENTS,
-    DEPLOYMENTS,
-    Workload,
-    assert_sound,
-    configuration,
-    deployed,
-    the,
-    workload,
-    workloads,
-)
+from tests.daemonset.manifests import Workload, configuration, deployed, the, workload, workloads
 from tests.daemonset.test_manifests import all_objects
 
 Values = dict[str, Any]
 
-EVERYTHING: Values = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text("utf-8"))
+CASES, EVERYTHING = (cases_of(__file__, name) for name in ("cases.yaml", "everything.yaml"))
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
 _MATRIX = {
     **{str(values): values for _, values in CASES["same"]},
@@ -74,7 +57,7 @@ def test_kubernetes_knows_every_field_of_every_rendering() -> None:
 @pytest.mark.parametrize("name", _MATRIX)
 def test_everything_has_least_privilege_and_means_something(name: str, namespace: str) -> None:
     """In CoreDNS's own namespace, too."""
-    assert_sound(everything(_MATRIX[name], namespace))
+    manifests.assert_sound(everything(_MATRIX[name], namespace))
 
 
 def _at(objects: list[Object], where: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -90,9 +73,9 @@ def _at(objects: list[Object], where: str, path: str) -> Any:  # noqa: ANN401 - 
 @pytest.mark.parametrize("case", CASES["effects"], ids=lambda case: str(case["values"])[:40])
 def test_values_have_their_effects(case: dict[str, Any]) -> None:
     made = objects(EVERYTHING if case["values"] == "everything" else case["values"])
-    wanted = {
-        (where, path): value for where in case.keys() - {"values"} for path, value in case[where].items()
-    }
+    expected = json.loads(json.dumps(case).replace("VERSION", __version__))
+    del expected["values"]
+    wanted = {(where, path): value for where, rows in expected.items() for path, value in rows.items()}
     assert {place: _at(made, *place) for place in wanted} == wanted
 
 
@@ -209,7 +192,7 @@ def test_the_package_holds_the_objects_themselves(tmp_path: Path) -> None:
     assert "nodeagent/files/base/namespace.yaml" not in members
     with helm.Chart.load(archive) as packaged:
         given = {"image": IMAGE}
-        assert packaged.render(given, name="nodeagent", namespace="nodeagent") == chart().render(
+        assert packaged.render(given, name="nodeagent", namespace="nodeagent") == rendering.chart().render(
             given, name="nodeagent", namespace="nodeagent"
         )
 
@@ -236,7 +219,7 @@ def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
 
 
 def test_every_overlay_and_component_can_be_had_by_values() -> None:
-    assert {name for name, _ in CASES["same"]} == {*DEPLOYMENTS, *COMPONENTS}
+    assert {name for name, _ in CASES["same"]} == {*manifests.DEPLOYMENTS, *manifests.COMPONENTS}
 
 
 @pytest.mark.parametrize(("name", "values"), CASES["same"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.components.dnat.network import Namespace
 from tests.components.hosts.samples import hosts_file
-from tests.components.relay.namespace import KeptRelay
+from tests.components.relay.node import KeptRelay
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""How long a component's state holds: what is read once, and what makes it be read again."""
-
 import math
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from nodeagent.model.desired import Desired
 from tests.clock import Clock
 from tests.components.addresses.node import FOUR, RANGES, SIX, desired, held
 from tests.components.converging import watching
+from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import guarded
 from tests.components.fake import Lines, Part
 
@@ -69,9 +68,7 @@ def test_a_state_holds_for_ten_minutes_at_most(kept: _Kept) -> None:
     assert kept.reads_in_passes(2) == 1
 
 
-def test_one_that_can_not_be_read_is_not_looked_at_all_the_time(
-    kept: _Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_can_not_be_read_is_left_for_a_while(kept: _Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept.part, "read", Mock(side_effect=ApplyError("a link")))
     kept.part.revert()
     assert kept.state.notice()
@@ -117,9 +114,7 @@ def test_a_watch_that_is_interrupted_begins_again_and_until_then_each_pass_reads
     ids=["addresses", "nftables"],
 )
 @pytest.mark.usefixtures("node")
-def test_own_changes_are_not_noticed(
-    component: Component[StateT, DiffT], wanted: Desired, revert: str
-) -> None:
+def test_own_changes_go_unnoticed(component: Component[StateT, DiffT], wanted: Desired, revert: str) -> None:
     with watching(component) as cached:
         for now_wanted in (wanted, Desired(), wanted):
             for keep in (True, False):
@@ -140,8 +135,7 @@ class _Raced(Addresses):
         return failure
 
 
-@pytest.mark.usefixtures("node")
-def test_what_another_program_does_before_the_state_is_read_is_in_it() -> None:
+def test_what_another_program_does_before_the_state_is_read_is_in_it(node: Namespace) -> None:
     with watching(_Raced("hairpin0", RANGES)) as cached:
         assert cached.apply(desired(FOUR), keep=True).failure == ""
         assert cached.notice() == ""

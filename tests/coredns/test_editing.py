@@ -242,7 +242,7 @@ def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> No
 
 
 @pytest.mark.parametrize(("rule", "taken"), cases_of(__file__, "cases.yaml")["rewrites"])
-def test_a_rewrite_by_pattern_that_takes_a_name_first_is_named_with_its_line(rule: str, taken: bool) -> None:  # noqa: FBT001
+def test_a_rewrite_by_pattern_that_takes_a_name_first_is_named_with_its_line(rule: str, taken: bool) -> None:
     corefile = f".:53 {{\n    {rule}\n    forward . /etc/resolv.conf\n    reload\n}}\n"
     decided = decide(PLAN, {"kube-system/coredns": {"Corefile": corefile}}, CONFIG, adopt=False)
     notes = [remark for remark in decided.remarks if remark.startswith("app.example.com: line ")]

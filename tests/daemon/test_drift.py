@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from tests.cases import cases_of
 from tests.daemon.cluster_api import ClusterApi
-from tests.daemon.managed_state import RELAY_RANGE, names, read_managed_state, redirects
+from tests.daemon.managed_state import names, read_managed_state, redirects
 from tests.daemon.running_agent import Agents
 from tests.testbed import addresses
 from tests.testbed.node_state import living_processes
@@ -17,23 +18,8 @@ _BOUND_SECONDS = 3.0
 _TAKEN = f"{addresses.LOAD_BALANCER_IP}:8443"
 
 
-# One for each way in which damage is noticed; what else can be damaged is in tests/components.
-@pytest.mark.parametrize(
-    ("component", "command", "words"),
-    [
-        (
-            "hosts",
-            "echo '127.0.0.1 localhost' >/etc/hosts.new && mv /etc/hosts.new /etc/hosts",
-            "was changed",
-        ),
-        ("addresses", f"ip -4 address flush to {RELAY_RANGE}", "was removed"),
-        ("dnat", "nft delete table inet nodeagent", "changed by nft, process"),
-        ("relay", "pkill -KILL -x haproxy", "HAProxy stopped"),
-    ],
-)
-def test_damage_is_repaired_within_a_second(
-    world: World, agents: Agents, component: str, command: str, words: str
-) -> None:
+@pytest.mark.parametrize(("component", "command", "words"), cases_of(__file__, "cases.yaml")["damage"])
+def test_damage_is_repaired(world: World, agents: Agents, component: str, command: str, words: str) -> None:
     """Whatever was damaged, node and pods are served again, and everything is as it was before."""
     node = world.node1
     hosts = node.read_hosts()
@@ -92,9 +78,7 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
 
 
 @pytest.mark.long
-def test_a_taken_port_is_reported_as_an_event_and_used_again_when_free(
-    world: World, api: ClusterApi, agents: Agents
-) -> None:
+def test_a_taken_port_is_an_event_and_used_once_free(world: World, api: ClusterApi, agents: Agents) -> None:
     """No event reports that it is free: the agent checks."""
     with squatting(world.node1, "0.0.0.0", 8443):
         agent = agents.start_ready()

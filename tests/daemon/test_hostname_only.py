@@ -61,9 +61,7 @@ def claim(name: str, host: str) -> Object:
     return {**ingress(name, [host]), "status": _STATUS}
 
 
-def test_the_node_is_served_while_the_load_balancer_s_addresses_change(
-    world: World, api: ClusterApi, agent: RunningAgent
-) -> None:
+def test_it_is_served_while_the_addresses_change(world: World, api: ClusterApi, agent: RunningAgent) -> None:
     """Nothing is redirected, and no hostname is withdrawn, be it looked up before the other or after it."""
     node, url = world.node1, f"https://{SITE}/"
     before = read_managed_state(node)
@@ -87,9 +85,7 @@ def test_the_node_is_served_while_the_load_balancer_s_addresses_change(
     agent.await_in_sync()
 
 
-def test_without_dns_a_restarted_agent_keeps_what_is_written(
-    world: World, agents: Agents, agent: RunningAgent
-) -> None:
+def test_without_dns_a_restart_keeps_what_is_there(world: World, agents: Agents, agent: RunningAgent) -> None:
     """It knows neither the load balancer's addresses nor the hostnames'."""
     node = world.node1
     before = names(node)

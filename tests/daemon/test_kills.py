@@ -47,7 +47,7 @@ class Tally:
 
 
 @pytest.mark.timeout(300)
-def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:  # noqa: FBT001
+def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:
     """After each of them the user's lines are whole, the table is whole, and DNAT leads to what answers.
 
     After each batch the next start brings the node to what a fresh plan says.

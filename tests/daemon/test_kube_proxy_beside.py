@@ -31,10 +31,7 @@ def world(as_root: None) -> Iterator[World]:
         yield standing
 
 
-def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
-    world: World,
-    soak: bool,  # noqa: FBT001
-) -> None:
+def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(world: World, soak: bool) -> None:
     """For a while: restores without a pause, our own commits between them, and jumps pushed down.
 
     More often than kube-proxy would: it is neither a conflict that slows repairs nor a race that loses rules.

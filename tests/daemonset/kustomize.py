@@ -154,7 +154,7 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class asks
         return True
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT002
         super().increase_indent(flow, False)  # noqa: FBT003 - lists are indented below their key
 
 

@@ -1,15 +1,13 @@
 """What deploys nodeagent, read in one way, whatever rendered it: a kustomization or the chart."""
 
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from nodeagent.cli.coredns import run as controller
 from nodeagent.cli.doctor import doctor
 from nodeagent.cli.run import run as agent
 from nodeagent.config.reading import parse_config
+from tests.cases import cases_of
 from tests.daemonset.kustomize import DAEMONSET, Object, apply, render
 
 COMPONENTS = (*sorted(path.name for path in (DAEMONSET / "components").iterdir()), "../coredns")
@@ -27,16 +25,6 @@ def deployed(name: str = "base", *components: str) -> list[Object]:
     for component in components:
         objects = apply(DAEMONSET / "components" / component, objects)
     return objects
-
-
-def with_components(directory: Path, deployment: str, *components: str) -> Path:
-    def relative(path: Path) -> str:
-        return os.path.relpath(path, directory.resolve())
-
-    lines = ["resources:", f"  - {relative(DAEMONSET / deployment)}", "components:"]
-    lines += [f"  - {relative(DAEMONSET / 'components' / name)}" for name in components]
-    (directory / "kustomization.yaml").write_text("\n".join(lines) + "\n")
-    return directory
 
 
 def the(objects: Sequence[Object], kind: str, name: str = "nodeagent") -> Object:
@@ -73,24 +61,7 @@ def workload(objects: Sequence[Object], name: str = "nodeagent") -> Workload:
     return workloads(objects)[name]
 
 
-@dataclass(frozen=True)
-class _Rights:
-    """These, and no others. What has no capability is not root, and writes to nothing of the host."""
-
-    capabilities: tuple[str, ...] = ()
-    host_paths: frozenset[str] = frozenset()
-
-
-_RIGHTS = {
-    "nodeagent": _Rights(
-        ("NET_ADMIN",),
-        frozenset({"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}),
-    ),
-    "nodeagent-relay": _Rights(("NET_BIND_SERVICE",), frozenset({"/run/nodeagent/relay"})),
-    "nodeagent-coredns": _Rights(),
-    "nodeagent-uninstall": _Rights(),
-    "doctor": _Rights(host_paths=frozenset({"/etc", "/run/systemd/resolve"})),
-}
+_RIGHTS = cases_of(__file__, "rights.yaml")
 _COMMANDS = {"agent": agent, "controller": controller, "doctor": doctor}
 
 
@@ -101,7 +72,7 @@ def assert_sound(objects: Sequence[Object]) -> None:
     assert len(made) == len(set(made))
     found = workloads(objects)
     for one in found.values():
-        added = list(_RIGHTS[one.name].capabilities)
+        added = [*_RIGHTS[one.name]["capabilities"]]
         if one.name == "nodeagent":
             config = parse_config(configuration(objects), one.name)
             added += ["NET_RAW"] if config.dnat.backend == "iptables" else []
@@ -136,7 +107,7 @@ def _assert_least_rights(one: Workload, added: list[str]) -> None:
     assert context.pop("capabilities") == {"drop": ["ALL"]} | ({"add": added} if privileged else {})
     root = {"runAsUser": 0, "runAsGroup": 0} if privileged else {}
     assert context == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True} | root
-    assert {*one.host_paths.values()} <= _RIGHTS[one.name].host_paths
+    assert {*one.host_paths.values()} <= {*_RIGHTS[one.name]["hostPaths"]}
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     if not privileged:
         assert all(mounts[name]["readOnly"] for name in one.host_paths)

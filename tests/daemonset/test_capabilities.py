@@ -1,5 +1,3 @@
-"""Pods with other rights than the DaemonSet's: each capability in it is needed; what more can be."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""The component coredns as a pod, with its manifest's rights: it writes, ends, and another one goes on."""
-
 from pathlib import Path
 from signal import SIGTERM
 
@@ -43,9 +41,7 @@ def _answers(component: Deployment, name: str, folder: Path) -> bool:
     return answer_of(text, name, folder).startswith("169.254.66.")
 
 
-def test_the_controller_writes_and_the_next_one_goes_on(
-    world: World, component: Deployment, tmp_path: Path
-) -> None:
+def test_the_controller_writes_and_the_next_too(world: World, component: Deployment, tmp_path: Path) -> None:
     """As the user nobody, with a root that can't be written; the kubelet's probes use the pod's address."""
     first = _start(component, world.pod1)
     wait_until(lambda: _answers(component, SITE, tmp_path), "CoreDNS to know the site", seconds=_SECONDS)

@@ -1,5 +1,3 @@
-"""The Dockerfile as a text, and the image that is built of it: all that the agent needs, and no more."""
-
 import re
 import shlex
 import subprocess

@@ -1,5 +1,3 @@
-"""The overlay iptables, with its own security context: what it serves, and what each of its rights is for."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -42,9 +40,7 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, deploy:
     assert '"level": "ERROR"' not in pod.container.log()
 
 
-def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
-    world: World, deployment: Deployment
-) -> None:
+def test_the_base_says_what_it_lacks_to_remove_the_overlays(world: World, deployment: Deployment) -> None:
     """Never both: until then the overlay's rules go on to serve, and no others are made."""
     restore_legacy(world.node1, _LEFT)
     deployment.relay_pod()

@@ -14,25 +14,16 @@ import yaml
 from nodeagent import __version__
 from nodeagent.components.relay import haproxy_config
 from nodeagent.config.reading import parse_config
+from tests.daemonset import manifests
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, documents, render, text
-from tests.daemonset.manifests import (
-    COMPONENTS,
-    DEPLOYMENTS,
-    RENDERED,
-    assert_sound,
-    configuration,
-    deployed,
-    with_components,
-    workload,
-    workloads,
-)
+from tests.daemonset.manifests import configuration, deployed, workload, workloads
 
 
 @cache
 def all_objects() -> dict[str, Object]:
     """All that daemonset/ makes, once, by their text."""
-    found = [one for name in RENDERED for one in deployed(name)]
+    found = [one for name in manifests.RENDERED for one in deployed(name)]
     return {json.dumps(one, sort_keys=True): one for one in found}
 
 
@@ -41,6 +32,14 @@ def _by_identity(objects: list[Object]) -> dict[str, Object]:
         f"{one['kind']} {one['metadata'].get('namespace', '-')}/{one['metadata']['name']}": one
         for one in objects
     }
+
+
+def _with(directory: Path, component: str) -> Path:
+    """A kustomization of the base with a component."""
+    root = os.path.relpath(DAEMONSET, directory.resolve())
+    text = f"resources: [{root}/base]\ncomponents: [{root}/components/{component}]\n"
+    (directory / "kustomization.yaml").write_text(text)
+    return directory
 
 
 def test_the_rendered_file_is_the_base() -> None:
@@ -52,9 +51,9 @@ def test_the_rendered_file_is_the_base() -> None:
 @pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="no kubectl with its kustomize here to compare with"
 )
-@pytest.mark.parametrize("name", [".", "monitoring", *RENDERED])
+@pytest.mark.parametrize("name", [".", "monitoring", *manifests.RENDERED])
 def test_kubectl_renders_the_same(name: str, tmp_path: Path) -> None:
-    directory = with_components(tmp_path, "base", name) if name in COMPONENTS else DAEMONSET / name
+    directory = _with(tmp_path, name) if name in manifests.COMPONENTS else DAEMONSET / name
     told = subprocess.run(
         ["kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", str(directory)],
         capture_output=True,
@@ -72,14 +71,14 @@ def test_kubernetes_knows_every_field(version: str) -> None:
         validate(found, version)
 
 
-@pytest.mark.parametrize("name", RENDERED)
+@pytest.mark.parametrize("name", manifests.RENDERED)
 def test_everything_has_least_privilege_and_means_something(name: str) -> None:
     objects = deployed(name)
-    assert_sound(objects)
+    manifests.assert_sound(objects)
     assert {one.container["image"] for one in workloads(objects).values()} == {f"nodeagent:{__version__}"}
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+@pytest.mark.parametrize("deployment", manifests.DEPLOYMENTS)
 def test_the_example_of_a_service_is_right(deployment: str) -> None:
     """Uncommented, the example is a configuration that means what it seems to."""
     example = configuration(deployed(deployment))

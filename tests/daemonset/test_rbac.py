@@ -10,16 +10,9 @@ import pytest
 
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.event_recorder import PendingEvent, post_event
-from nodeagent.sources.kubernetes import single_requests
+from nodeagent.sources.kubernetes import resources, single_requests
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.resources import (
-    API_SERVERS,
-    DISCOVERY,
-    NAMESPACES,
-    optional_resource,
-    watched,
-)
 from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
@@ -74,8 +67,8 @@ def missing(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, s
 
 
 def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[Right]:
-    rows = [*watched(NODE, relay), NAMESPACES]
-    rows += [optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
+    rows = [*resources.watched(NODE, relay), resources.NAMESPACES]
+    rows += [resources.optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
     paths = {row.name: row.path for row in rows}
 
     settled: dict[str, ResourceState] = {}
@@ -83,7 +76,7 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
     def all_settled() -> bool:
         """Whether each was once watched, or refused: a new list hides a refused watch for a moment."""
         open_paths = {one.path for one in api.traffic.watches()}
-        states = [state for state in cluster.states() if state.name != DISCOVERY]
+        states = [state for state in cluster.states() if state.name != resources.DISCOVERY]
         for state in states:
             if state.error is not None or (state.synced and paths[state.name] in open_paths):
                 settled[state.name] = state
@@ -95,7 +88,7 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
             assert "forbidden" in state.error, state.error
             path = paths[state.name].replace(_IN_RELAYS_NAMESPACE, "/").replace("/namespaces/default/", "/")
             _, root, *group, _, plural = path.split("/")
-            name = ("kubernetes",) if state.name == API_SERVERS.name else ()
+            name = ("kubernetes",) if state.name == resources.API_SERVERS.name else ()
             assert root == ("apis" if group else "api")
             yield "".join(group), plural, *name, "watch" if state.synced else "list"
 

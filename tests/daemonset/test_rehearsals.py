@@ -5,15 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.daemon import managed_state
 from tests.daemon.connections import SlowDownload, new_connections
-from tests.daemon.managed_state import (
-    ManagedState,
-    hosts_inode,
-    names,
-    read_managed_state,
-    relay_addresses,
-    table,
-)
+from tests.daemon.managed_state import names, read_managed_state
 from tests.daemonset.deployment import OPTIONS, Deploy, Deployment
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
@@ -31,10 +25,7 @@ _DOWNLOADS = 5
 
 @pytest.mark.long
 def test_rollouts_lose_no_connection_and_no_download(
-    world: World,
-    deployment: Deployment,
-    soak: bool,  # noqa: FBT001 - a fixture
-    capsys: pytest.CaptureFixture[str],
+    world: World, deployment: Deployment, soak: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the agent and of the relay in turn, without a setting of the node's: docs/install.md.
 
@@ -95,10 +86,8 @@ def test_rollouts_lose_no_connection_and_no_download(
     _uninstall(deployment, pod)
 
 
-def test_a_new_relay_without_an_agent_is_not_ready_and_takes_nothing_away(
-    world: World, deployment: Deployment
-) -> None:
-    """A rollout of relays waits for each node's agent."""
+def test_a_new_relay_without_an_agent_is_not_ready(world: World, deployment: Deployment) -> None:
+    """And takes nothing away: a rollout of relays waits for each node's agent."""
     pod = deployment.ready_pod()
     pod.terminate()
     assert pod.container.wait(seconds=20) == 0
@@ -116,9 +105,7 @@ def test_a_new_relay_without_an_agent_is_not_ready_and_takes_nothing_away(
     _check_served(world)
 
 
-def test_kubectl_delete_takes_the_agents_rights_first_and_leaves_nothing(
-    world: World, deployment: Deployment
-) -> None:
+def test_kubectl_delete_takes_rights_first_and_leaves_nothing(world: World, deployment: Deployment) -> None:
     """Of `kubectl delete -k` or of a namespace: refusals for 20 seconds."""
     pod = deployment.ready_pod()
     deployment.api.access.allow_only([], "system:serviceaccount:nodeagent:nodeagent")
@@ -161,9 +148,7 @@ def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixt
         world.lb.run(["ip", "route", "del", *unrouted])
 
 
-def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing(
-    world: World, deploy: Deploy
-) -> None:
+def test_hostnames_are_verified_and_an_uninstall_leaves_nothing(world: World, deploy: Deploy) -> None:
     """Also behind systemd-resolved, whose link and whose stub mean nothing to a container."""
     node = world.node1
     before = read_state(node)
@@ -193,10 +178,10 @@ def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing
 def _standing(node: Host) -> tuple[object, ...]:
     """What no restart of an agent changes: not an inode, a rule or a process."""
     processes = [line.split()[0] for line in living_processes(node, "haproxy")]
-    return processes, read_managed_state(node), table(node), hosts_inode(node)
+    return processes, read_managed_state(node), managed_state.table(node), managed_state.hosts_inode(node)
 
 
-def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
+def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> managed_state.ManagedState:
     """Cut the power of a node that a pod serves; returns the state before. The hosts file stays."""
     node = pod.node
     before = read_managed_state(node)
@@ -211,7 +196,7 @@ def _shut_down_and_boot(deployment: Deployment, pod: Pod) -> ManagedState:
 
 
 def _assert_nothing_leads_to_a_relay(node: Host) -> None:
-    assert (names(node), relay_addresses(node)) == ({}, frozenset())
+    assert (names(node), managed_state.relay_addresses(node)) == ({}, frozenset())
     assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout
 
 

@@ -1,5 +1,3 @@
-"""The containers with the DaemonSet's own security context: what they can do with it, and what they can't."""
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -55,9 +53,7 @@ def test_it_suffices_to_serve_and_to_repair(world: World, containers: Mapping[st
 
 
 @pytest.mark.parametrize("name", _CONTAINERS)
-def test_a_container_holds_what_is_written_and_no_more(
-    containers: Mapping[str, Container], name: str
-) -> None:
+def test_a_container_holds_what_is_written_alone(containers: Mapping[str, Container], name: str) -> None:
     container = containers[name]
     status = Path(f"/proc/{container.pid}/status").read_text(encoding="ascii")
     fields = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))

@@ -86,10 +86,7 @@ def test_a_container_that_is_to_end_while_it_starts_ends(deployment: Deployment,
 
 
 def test_a_killed_haproxy_is_back_at_once(
-    world: World,
-    deployment: Deployment,
-    soak: bool,  # noqa: FBT001 - a fixture
-    capsys: pytest.CaptureFixture[str],
+    world: World, deployment: Deployment, soak: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Again and again, without a container's restart: a kubelet would put it off by seconds, then minutes."""
     kills = 9 if soak else 4

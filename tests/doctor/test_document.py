@@ -84,9 +84,9 @@ def test_an_object_that_hides_no_others_is_skipped_and_named(command_line: Comma
 def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
     command_line: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
-    terminal: bool,  # noqa: FBT001 - where the words go
+    terminal: bool,
     variables: dict[str, str],
-    coloured: bool,  # noqa: FBT001 - how they look
+    coloured: bool,
 ) -> None:
     ours, theirs = pty.openpty() if terminal else os.pipe()
     monkeypatch.delenv("NO_COLOR", raising=False)

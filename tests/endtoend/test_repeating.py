@@ -103,9 +103,7 @@ def test_cleanup_needs_no_configuration_names_what_it_removes_and_may_be_repeate
     assert (second.exit_code, second.text) == (0, "node node1: nothing of nodeagent is left here\n")
 
 
-def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
-    world: World, agent: Agent, second_service: Path
-) -> None:
+def test_a_load_balancer_that_is_gone_is_withdrawn(world: World, agent: Agent, second_service: Path) -> None:
     """And without any, nothing is left."""
     before = read_state(agent.host)
     manifest = second_service.read_text(encoding="utf-8")

@@ -104,8 +104,7 @@ def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
     # What the fork server starts is in the control group of the server.
     made = agent_on(world.node1, world.manifests, tmp_path, forked=False)
     yield made
-    answer = made.cleanup()
-    assert answer.exit_code == 0, answer
+    assert made.cleanup().exit_code == 0
 
 
 def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
@@ -139,8 +138,7 @@ def _unseen(world: World) -> Iterator[None]:
 def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Agent, tmp_path: Path) -> None:
     overlay = yaml.safe_load(configuration(deployed("overlays/cilium")))
     configure(agent, dnat=overlay["dnat"], coredns=overlay["coredns"])
-    applied = agent.apply()
-    assert applied.exit_code == 0, applied
+    assert agent.apply().exit_code == 0
     assert_served(world, world.node1, *NAMED)
     # Pods don't read the node's hosts file: without CoreDNS they are not served.
     assert_cut(world, world.pod1, *NAMED)

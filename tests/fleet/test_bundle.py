@@ -1,5 +1,3 @@
-"""`nodeagent bundle`: what it holds, and what it says of nodes and files that it can't read."""
-
 import os
 import resource
 import tarfile
@@ -45,9 +43,7 @@ def _members(file: Path) -> dict[str, str]:
         return found
 
 
-def test_it_holds_what_the_commands_print_the_configuration_and_the_logs(
-    api: ApiServer, ask: Ask, tmp_path: Path
-) -> None:
+def test_it_holds_documents_the_configuration_and_logs(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
     _cluster(api, "node1", "node2")
     file = tmp_path / "report.tar.gz"
     reply = ask("bundle", "--node", "node1", "-o", str(file))
@@ -66,9 +62,7 @@ def test_it_holds_what_the_commands_print_the_configuration_and_the_logs(
     assert not api.traffic.seen("*", "*/secrets*")
 
 
-def test_the_worst_nodes_are_looked_at_unless_some_are_named(
-    api: ApiServer, ask: Ask, tmp_path: Path
-) -> None:
+def test_the_worst_nodes_are_in_it_unless_some_are_named(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
     fleet = _cluster(api, "node1", "node2", "node3", "node4")
     fleet.set_pod("node4", answering(status("node4", written_at=UPTIME - 1000)))
     file = tmp_path / "report.tar.gz"

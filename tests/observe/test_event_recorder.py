@@ -99,9 +99,7 @@ def recording(
         yield recorder
 
 
-def test_an_event_is_posted_once_an_hour_and_few_of_a_namespace_a_minute(
-    api: ApiServer, tmp_path: Path
-) -> None:
+def test_an_event_is_posted_once_an_hour_few_of_a_namespace_a_minute(api: ApiServer, tmp_path: Path) -> None:
     clock = Clock()
     tenant = [_event("a-tenant", number) for number in range(99)]
     with recording(api, tmp_path, clock) as recorder:
@@ -130,9 +128,7 @@ def test_what_waited_for_a_minute_is_posted_without_another_pass(
         api.traffic.wait_for_requests("create", "*/events", 11)
 
 
-def test_a_rejected_hostname_that_is_verified_within_a_minute_makes_no_event(
-    api: ApiServer, tmp_path: Path
-) -> None:
+def test_a_hostname_that_is_verified_within_a_minute_makes_no_event(api: ApiServer, tmp_path: Path) -> None:
     clock = Clock()
     hasty, lasting = (_event("shop", number, "NameNotVerified") for number in range(2))
     with recording(api, tmp_path, clock) as recorder:

@@ -1,5 +1,3 @@
-"""The status: the answer to a probe, moment by moment, and the file, on which nothing depends."""
-
 import json
 import logging
 import time
@@ -122,7 +120,6 @@ def test_an_agent_is_ready_after_its_first_sync_and_stays_ready() -> None:
     health.synced()
     assert health.ready().ok
     assert health.ready().text == "ready\napi: ok\nhosts: ok\ndnat: ok\n"
-
     health.report("dnat", "nft: Operation not permitted")
     assert health.ready().ok
     assert "dnat: failed since 0 s: nft: Operation not permitted\n" in health.ready().text
@@ -135,7 +132,6 @@ def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
     health.report("relay", "still none")
     clock.now += 5
     assert "relay: failed since 10 s: still none\n" in health.ready().text
-
     health.report("relay", None)
     clock.now += 5
     health.report("relay", "gone again")
@@ -147,7 +143,6 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     health, _ = board("dnat", "hosts")
     health.report("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
     health.waits_for = "evil\nhosts: ok"
-
     lines = health.ready().text.splitlines()
     assert lines == [
         "not ready: evil\\nhosts: ok",

@@ -61,7 +61,6 @@ def test_a_newer_agent_waits_for_the_older_ones_port_and_takes_it(caplog: pytest
             older.close()
             wait_until(lambda: len(caplog.records) == 2, "the port taken")
             assert get(endpoint, "/readyz").body == "new\n"
-
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     fields = {"address": str(endpoint), "reason": "Address already in use"}
     assert caplog.records[0].__dict__["fields"] == fields
@@ -119,7 +118,6 @@ def test_no_probe_leaves_a_word_in_the_log_or_on_standard_error(
             cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # resets at close
             cut.sendall(b"GET /hea")
         assert get(service.bound, "/healthz").status == 200
-
     assert caplog.records == []
     assert capfd.readouterr() == ("", "")
 
@@ -127,14 +125,12 @@ def test_no_probe_leaves_a_word_in_the_log_or_on_standard_error(
 def test_a_page_that_fails_is_one_record_and_the_server_goes_on(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-
     def broken() -> Page:
         raise ZeroDivisionError("of no use")
 
     with serving({**PAGES, "/metrics": broken}) as service:
         assert get(service.bound, "/metrics").status == 0
         assert get(service.bound, "/healthz").status == 200
-
     (record,) = caplog.records
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], ZeroDivisionError)

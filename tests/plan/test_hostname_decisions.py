@@ -73,5 +73,5 @@ def test_one_name_has_one_form(host: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "suffix", "covered"), cases_of(__file__, "cases.yaml")["covered"])
-def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:  # noqa: FBT001
+def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:
     assert covering(name, [suffix]) == (suffix if covered else None)

@@ -63,8 +63,7 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
 
 
 def test_the_same_claims_are_considered_whatever_was_there_before(
-    soak: bool,  # noqa: FBT001 - a fixture
-    monkeypatch: pytest.MonkeyPatch,
+    soak: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With shares and claims a hundredth of the usual size: the rule is the same, and quick to try."""
     monkeypatch.setattr("nodeagent.plan.names.claims._FEWEST", SHARE // 100)

@@ -47,19 +47,7 @@ def test_a_version_is_semantic() -> None:
         assert any("is not a version" in fault for fault in version_faults(assets.ROOT, bad))
 
 
-_CHANGELOG = """\
-# Changelog
-
-## 1.1.0 (unreleased)
-
-- New.
-
-## 1.0.0 (2026-11-22)
-
-### Added
-
-- All.
-"""
+_CHANGELOG = Path(__file__).with_name("changelog.md").read_text("utf-8")
 
 
 def test_the_changelogs_section() -> None:

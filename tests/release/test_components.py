@@ -1,30 +1,17 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 components = pytest.importorskip("release.components", reason="make test-unit installs locks/release.txt")
 
-_STATUS = """\
-Package: libc6
-Status: install ok installed
-Architecture: amd64
-Version: 2.36-9+deb12u10
-Description: GNU C Library
- Status: a line of the description
-
-Package: gcc
-Status: deinstall ok config-files
-Architecture: amd64
-Version: 4:12.2.0-3
-"""
-
 
 def _root(root: Path) -> Path:
     for folder in ("etc", "var/lib/dpkg", "opt/nodeagent/lib/python3.13/site-packages/A_b-1.0.dist-info"):
         (root / folder).mkdir(parents=True)
     (root / "etc/os-release").write_text('NAME=Debian\nVERSION_ID="12"\n', "utf-8")
-    (root / "var/lib/dpkg/status").write_text(_STATUS, "utf-8")
+    shutil.copy(Path(__file__).with_name("status.txt"), root / "var/lib/dpkg/status")
     metadata = "Metadata-Version: 2.1\nName: A_b\nVersion: 1.0\n"
     (root / "opt/nodeagent/lib/python3.13/site-packages/A_b-1.0.dist-info/METADATA").write_text(metadata)
     return root

@@ -82,9 +82,7 @@ def _reading(connection: socket.socket) -> None:
     ],
 )
 def test_each_ending_is_reported(
-    behave: Callable[[socket.socket], object],
-    tls: bool,  # noqa: FBT001 - a protocol
-    ending: Ending,
+    behave: Callable[[socket.socket], object], tls: bool, ending: Ending
 ) -> None:
     with serving(behave) as endpoint:
         seconds = _SHORT if behave is _until_closed else 5.0

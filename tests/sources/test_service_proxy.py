@@ -11,7 +11,7 @@ from nodeagent.linux import programs
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import caught_addresses
-from tests.components.relay.namespace import isolated
+from tests.components.relay.node import isolated
 from tests.testbed.kube_proxy import iptables_rules, nftables_rules
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 

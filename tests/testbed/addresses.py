@@ -1,20 +1,13 @@
 """The world's address plan: every address, name and port in it, each said once, in both families."""
 
+import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-    ip_interface,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal, Protocol, TypeAlias, TypeVar, get_args
 
 Address: TypeAlias = IPv4Address | IPv6Address
-Interface: TypeAlias = IPv4Interface | IPv6Interface
+Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 Network: TypeAlias = IPv4Network | IPv6Network
 Family: TypeAlias = Literal[4, 6]
 Stack: TypeAlias = Literal[4, 6, "dual"]
@@ -109,7 +102,7 @@ _OF_EACH_NODE = ((EVERYWHERE, LB), (_OUTSIDE, None), (EVERYWHERE6, LB_6), (_OUTS
 
 
 def _interfaces(*addresses: Address) -> tuple[Interface, ...]:
-    return tuple(ip_interface(f"{address}/{24 if address.version == 4 else 64}") for address in addresses)
+    return tuple(ipaddress.ip_interface((one, 24 if one.version == 4 else 64)) for one in addresses)
 
 
 # The pod networks are routed to the load balancer too: a pod whose traffic to it is not short-circuited

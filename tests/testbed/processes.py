@@ -127,3 +127,18 @@ class Process:
 def children(pid: int) -> list[int]:
     """List the processes that a (single-threaded) process has forked and not yet reaped."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+
+
+def alive(name: str) -> list[int]:
+    """The processes of that name in this pid namespace that have not ended (zombies have)."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdecimal():
+            try:
+                status = (directory / "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            program, state = status.partition("(")[2].rpartition(") ")[::2]
+            if program == name and not state.startswith("Z"):
+                found.append(int(directory.name))
+    return sorted(found)

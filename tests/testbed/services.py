@@ -4,17 +4,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tests.testbed.addresses import (
-    EVERY_LOAD_BALANCER_IP,
-    INGRESS_CLUSTER_IPS,
-    POD1,
-    POD1_6,
-    POD2,
-    POD2_6,
-    Address,
-    Family,
-    within,
-)
+from tests.testbed import addresses
+from tests.testbed.addresses import Address, Family, within
 
 ON_HOST = tuple(os.environ.get("ON_HOST", "").split())
 """What comes before programs that are not those of nodeagent's image in a cluster: kube-proxy's and the load
@@ -62,13 +53,13 @@ class ServiceRules:
 INGRESS_SERVICE = ServiceRules(
     namespace="ingress-nginx",
     name="ingress-nginx-controller",
-    cluster_ips=INGRESS_CLUSTER_IPS,
-    load_balancer_ips=EVERY_LOAD_BALANCER_IP,
+    cluster_ips=addresses.INGRESS_CLUSTER_IPS,
+    load_balancer_ips=addresses.EVERY_LOAD_BALANCER_IP,
     ports=(
         ServicePort("http", 80, 30080, 80),
         ServicePort("https", 443, 30443, 443),
         ServicePort("extra", 8443, 30843, 8443),
     ),
-    endpoints=(POD1, POD2, POD1_6, POD2_6),
+    endpoints=(addresses.POD1, addresses.POD2, addresses.POD1_6, addresses.POD2_6),
 )
 """The ingress controller's Service; manifests/ describes the same one to nodeagent."""

@@ -1,5 +1,6 @@
 """A local user without privileges who takes a port before the relay does, and answers on it."""
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,3 +49,16 @@ def squatting(host: Host, address: str, port: int) -> Iterator[None]:
         assert "got" not in process.said(), "the squatter was answered for the load balancer"
     finally:
         process.stop()
+
+
+@contextmanager
+def squatter(port: int, address: str, *options: str) -> Iterator[bool]:
+    """Another user who wants the port; yields whether it is his."""
+    with subprocess.Popen(
+        command(address, port, *options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline() == b"bound\n"
+        finally:
+            process.kill()

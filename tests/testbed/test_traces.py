@@ -1,5 +1,3 @@
-"""A world leaves nothing behind, however it ends."""
-
 import hashlib
 import subprocess
 import sys

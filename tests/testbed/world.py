@@ -14,17 +14,7 @@ import yaml
 
 from tests.isolation import missing_rights
 from tests.testbed import addresses
-from tests.testbed.addresses import (
-    DNS_PORT,
-    PLACES,
-    Address,
-    Family,
-    Network,
-    Place,
-    Stack,
-    address_of,
-    within,
-)
+from tests.testbed.addresses import Address, Family, Network, Place, Stack, address_of, within
 from tests.testbed.certificates import Certificates, make_certificates
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.errors import WorldError
@@ -63,7 +53,7 @@ class DnsServer:
         )
 
     def await_ready(self) -> None:
-        self.host.await_port(DNS_PORT, self.process, protocol="udp")
+        self.host.await_port(addresses.DNS_PORT, self.process, protocol="udp")
 
     def set_records(self, records: Mapping[str, Sequence[Address]]) -> None:
         """Answer from now on with these records and no others; returns when they are active."""
@@ -257,8 +247,8 @@ class World:
 
 def _lay_cables(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...]) -> None:
     """Lay a cable from the fabric's bridge to every machine, and one from every pod to its node."""
-    outer = [place for place in PLACES if not place.behind]
-    pods = [place for place in PLACES if place.behind]
+    outer = [place for place in addresses.PLACES if not place.behind]
+    pods = [place for place in addresses.PLACES if place.behind]
     lines = [f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"]
     for place in outer:
         lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from nodeagent.components.addresses import Addresses
+from tests.cases import cases_of
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, desired, difference, held
 from tests.components.converging import add
 from tests.components.dnat.network import Namespace, Server
 
+CASES = cases_of(__file__, "cases.yaml")
 EACH = pytest.mark.parametrize("address", [FOUR, SIX])
 
 
@@ -44,17 +46,8 @@ def test_the_device_is_made_marked_and_up_and_set_up_again(node: Namespace, on_d
     assert on_device.read().status == "absent"
 
 
-@pytest.mark.parametrize(
-    "commands",
-    [
-        ["link add hairpin0 type bridge"],
-        ["link add hairpin0 type veth peer name other"],
-        ["link add hairpin0 type ifb", "link set hairpin0 alias somebody"],
-    ],
-)
-def test_a_device_of_another_program_is_rejected(
-    node: Namespace, on_device: Addresses, commands: list[str]
-) -> None:
+@pytest.mark.parametrize("commands", CASES["devices of others"])
+def test_a_device_of_others_is_rejected(node: Namespace, on_device: Addresses, commands: list[str]) -> None:
     """Each address says why; the device, even one with such an address, stays as it is."""
     node.ip(*commands, "link set hairpin0 up", "addr add 169.254.66.9/32 dev hairpin0")
     before = _settled(node)
@@ -105,22 +98,8 @@ def test_addresses_move_from_lo_to_a_device_that_came_later(
     assert not apply(on_device, address)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"addr add {FOUR}/32 dev lo",
-        f"addr add {FOUR}/24 dev lo label lo:hairpin0",
-        f"addr add {FOUR}/32 dev lo label lo:other",
-        f"addr add {FOUR}/32 dev eth0",
-        # Without duplicate address detection, which would end at some time.
-        f"addr add {SIX}/128 dev lo nodad",
-        f"addr add {SIX}/64 dev lo nodad",
-        f"addr add {SIX}/128 dev eth0 nodad noprefixroute preferred_lft 0",
-    ],
-)
-def test_an_address_of_another_program_is_rejected_and_left_unchanged(
-    node: Namespace, on_lo: Addresses, command: str
-) -> None:
+@pytest.mark.parametrize("command", CASES["addresses of others"])
+def test_an_address_of_others_is_rejected_and_stays(node: Namespace, on_lo: Addresses, command: str) -> None:
     node.ip(command)
     address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
     before = node.output("ip -j address")
@@ -178,8 +157,7 @@ def test_an_address_can_be_bound_and_reached_at_once(component: Addresses, addre
         component.apply(difference(component))
 
 
-@pytest.mark.usefixtures("node")
-def test_a_stale_change_is_no_failure(component: Addresses) -> None:
+def test_a_stale_change_is_no_failure(node: Namespace, component: Addresses) -> None:
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
     assert component.apply(change) == ""
@@ -190,33 +168,21 @@ def test_a_stale_change_is_no_failure(component: Addresses) -> None:
 
 
 TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1", "fe80::77%eth0", "ff02::1%eth0"]
-TO_BOTH = [*TO_IPV4, "2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
+TO_IPV6 = ["2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
 
 
-@pytest.mark.parametrize(
-    ("addresses", "destinations"),
-    [
-        (["192.0.2.10/24 dev eth0", "2001:db8:2::10/64 dev eth0 nodad"], TO_BOTH),
-        (["192.0.2.10/32 dev lo", "2001:db8:2::10/128 dev lo"], TO_BOTH),
-        (["fd00:2::10/64 dev eth0 nodad"], TO_BOTH),
-        # Without an IPv6 address of the node's own the kernel has no other choice; see Netlink.add.
-        (["192.0.2.10/24 dev eth0"], TO_IPV4),
-        ([], TO_IPV4),
-    ],
-    ids=["dual stack", "unnumbered uplink", "a ULA alone", "IPv4 alone", "no address"],
-)
+@pytest.mark.parametrize(("addresses", "both"), CASES["sources"].values(), ids=CASES["sources"])
 def test_a_relay_address_is_never_the_source_of_other_traffic(
-    node: Namespace, component: Addresses, addresses: list[str], destinations: list[str]
+    node: Namespace, component: Addresses, addresses: list[str], both: bool
 ) -> None:
     node.ip("addr flush dev eth0 scope global", *(f"addr add {address}" for address in addresses))
     node.output("ip route replace default dev eth0")
     node.output("ip -6 route replace default dev eth0")
     apply(component, FOUR, SIX)
-    assert [to for to in destinations if _source(to) in (FOUR, SIX)] == []
+    assert [to for to in TO_IPV4 + TO_IPV6 * both if _source(to) in (FOUR, SIX)] == []
 
 
-@pytest.mark.usefixtures("node")
-def test_a_name_of_fifteen_bytes_works() -> None:
+def test_a_name_of_fifteen_bytes_works(node: Namespace) -> None:
     """The label on `lo` is cut to what fits."""
     component = Addresses("a-long-name-123", RANGES)
     apply(component, FOUR)

@@ -13,6 +13,7 @@ from pyroute2 import IPRoute
 
 from nodeagent.components.addresses import Addresses, AddressWatch
 from nodeagent.linux.netlink import Netlink, NetlinkRefusedError
+from tests.cases import cases_of
 from tests.components.addresses.node import FOUR, SIX, apply
 from tests.components.dnat.network import Namespace
 
@@ -25,20 +26,7 @@ def watch(node: Namespace, on_device: Addresses) -> Iterator[AddressWatch]:
         yield made
 
 
-@pytest.mark.parametrize(
-    ("commands", "told"),
-    [
-        ([f"addr del {FOUR}/32 dev hairpin0"], f"{FOUR} was removed"),
-        ([f"addr del {SIX}/128 dev hairpin0"], f"{SIX} was removed"),
-        (["link set hairpin0 down"], "the device hairpin0 was changed"),
-        (["link del hairpin0"], "the device hairpin0 was changed"),
-        (["link set hairpin0 down", "link set hairpin0 name mine"], "the device hairpin0 was changed"),
-        (["link set hairpin0 alias somebody"], "the device hairpin0 was changed"),
-        # Another program's counts, too: its removal may serve a load balancer.
-        (["addr add 169.254.66.77/32 dev lo"], "169.254.66.77 was added"),
-        ([f"addr add {FOUR}/32 dev eth0"], f"{FOUR} was added"),
-    ],
-)
+@pytest.mark.parametrize(("commands", "told"), cases_of(__file__, "cases.yaml")["seen"])
 def test_a_change_of_the_addresses_or_their_device_is_seen(
     node: Namespace, watch: AddressWatch, commands: list[str], told: str
 ) -> None:

@@ -16,18 +16,7 @@ from nodeagent.components.dnat.state import DnatBackend, difference, normalised
 from nodeagent.model.desired import Desired
 from tests.components.converging import add, converge
 from tests.components.dnat.network import Namespace
-from tests.components.dnat.world import (
-    LB,
-    NODE,
-    OUTSIDE,
-    POD,
-    RELAY,
-    World,
-    apply,
-    both_families,
-    guarded,
-    redirect,
-)
+from tests.components.dnat.world import LB, NODE, OUTSIDE, POD, RELAY, World, apply, guarded, plain, redirect
 
 FAMILIES = pytest.mark.parametrize("family", [4, 6])
 OTHER_POD = {4: "10.244.2.5/24", 6: "fd00:244:2::5/64"}
@@ -38,9 +27,7 @@ PLACES = {family: (NODE[family], CLUSTER_IP[family]) for family in (4, 6)}
 
 
 @FAMILIES
-def test_strangers_reach_the_relay_only_without_the_guard(
-    world: World, backend: DnatBackend, family: int
-) -> None:
+def test_strangers_reach_no_relay_with_a_guard(world: World, backend: DnatBackend, family: int) -> None:
     """Without, with, without: it is the guard that drops, and it leaves nothing behind.
 
     Pods of other nodes are strangers: theirs is another range, even where all pods' ranges are one.
@@ -49,7 +36,7 @@ def test_strangers_reach_the_relay_only_without_the_guard(
     world.outside.ip(f"addr add {OTHER_POD[family]} dev eth0{' nodad' * (family == 6)}")
     world.node.ip(f"route add {other_pod} via {OUTSIDE[family]}")
     # The guard exists without any redirect, too, as before the relay's first listener does.
-    for rules in (both_families(), guarded(), both_families(), replace(guarded(), redirects=())):
+    for rules in (plain(), guarded(), plain(), replace(guarded(), redirects=())):
         apply(backend, rules)
         assert world.outside.answer(NODE[family], 443) == "refused"
         for source in (OUTSIDE[family], other_pod):
@@ -58,9 +45,7 @@ def test_strangers_reach_the_relay_only_without_the_guard(
 
 
 @FAMILIES
-def test_nobody_gets_past_the_guard_by_another_programs_translation(
-    world: World, backend: DnatBackend, family: int
-) -> None:
+def test_the_guard_holds_for_others_translations(world: World, backend: DnatBackend, family: int) -> None:
     """As kube-proxy makes them: a NodePort, a Service whose EndpointSlice names the relay, another's port."""
     word, to = ("ip", RELAY[4]) if family == 4 else ("ip6", f"[{RELAY[6]}]")
     rules = "".join(f"{word} daddr {one} tcp dport 30443 dnat {word} to {to}:443; " for one in PLACES[family])
@@ -70,7 +55,7 @@ def test_nobody_gets_past_the_guard_by_another_programs_translation(
     )
     world.outside.ip(f"route add {CLUSTER_IP[family]} via {NODE[family]}")
     clients = (world.node, world.outside, world.pod)
-    apply(backend, both_families())
+    apply(backend, plain())
     for place in (NODE[family], CLUSTER_IP[family]):
         for client in clients:
             assert client.answer(place, 30443).startswith("relay ")
@@ -83,9 +68,7 @@ def test_nobody_gets_past_the_guard_by_another_programs_translation(
 
 
 @FAMILIES
-def test_a_strangers_connection_to_a_redirected_address_does_not_pass(
-    world: World, backend: DnatBackend, family: int
-) -> None:
+def test_the_guard_holds_for_redirected_addresses(world: World, backend: DnatBackend, family: int) -> None:
     """Where another program leads the load balancer's address to the relay, for connections from outside."""
     word, to = ("ip", RELAY[4]) if family == 4 else ("ip6", f"[{RELAY[6]}]")
     world.node.nft(
@@ -94,19 +77,18 @@ def test_a_strangers_connection_to_a_redirected_address_does_not_pass(
     )
     world.outside.ip(f"route add {CLUSTER_IP[family]} via {NODE[family]}")
     mine = (*guarded().redirects, redirect(CLUSTER_IP[family], RELAY[family]))
-    apply(backend, replace(both_families(), redirects=mine))
+    apply(backend, replace(plain(), redirects=mine))
     assert world.outside.answer(CLUSTER_IP[family], 443) == f"relay {OUTSIDE[family]}"
     apply(backend, replace(guarded(), redirects=mine))
     assert world.outside.answer(CLUSTER_IP[family], 443, PATIENCE) == "nothing"
     assert world.node.answer(CLUSTER_IP[family], 443) == f"relay {NODE[family]}"
 
 
-@pytest.mark.usefixtures("node")
-def test_a_guard_is_read_back_and_named_in_the_change(backend: DnatBackend) -> None:
+def test_a_guard_is_read_back_and_named_in_the_change(node: Namespace, backend: DnatBackend) -> None:
     change = apply(backend, guarded())
     assert "+ guard 169.254.66.0/24" in str(change)
     assert "+ admitted to the relay 10.244.1.0/24" in str(change)
-    removal = difference(backend.read(), both_families())
+    removal = difference(backend.read(), plain())
     assert "- guard fd68:6169:7270::/112" in str(removal)
 
 
@@ -189,9 +171,7 @@ def _refuse_the_limit(monkeypatch: pytest.MonkeyPatch, times: int = 1000) -> Non
     monkeypatch.setattr(NftablesBackend, "execute", refusing)
 
 
-def test_nor_does_such_a_kernel_lose_the_other_backends_redirects_to_the_guard(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guard_ends_no_redirect_of_other_backends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """They hold until the relay is ready and this one's take over."""
     apply(Dnat("iptables"), guarded())
     _refuse_the_limit(monkeypatch)

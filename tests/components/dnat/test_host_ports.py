@@ -21,9 +21,7 @@ RULES = pytest.mark.parametrize(
 
 
 @RULES
-def test_a_host_port_takes_nothing_that_is_sent_to_the_relay(
-    world: World, backend: DnatBackend, rules: DnatRules
-) -> None:
+def test_host_ports_take_nothing_of_relays(world: World, backend: DnatBackend, rules: DnatRules) -> None:
     """Straight to its address, as hosts lines and CoreDNS lead, and by the load balancer's."""
     world.node.legacy(HOST_PORT)
     before = world.node.rules()

@@ -145,8 +145,7 @@ def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> 
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
-@pytest.mark.usefixtures("node")
-def test_with_neither_auto_names_what_each_lacks() -> None:
+def test_with_neither_auto_names_what_each_lacks(node: Namespace) -> None:
     said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(Dnat, "auto"), guarded())
     for words in (
         "nf_tables, nft_chain_nat, nft_ct and nft_nat",
@@ -164,9 +163,7 @@ def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) ->
     assert node.rules() == before
 
 
-def test_a_lock_that_another_program_holds_for_long(
-    world: World, own_lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_held_for_long(world: World, own_lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The existing rules work, reading works, and the change is made when the lock is free."""
     monkeypatch.setattr("nodeagent.components.dnat.xt_tables._WAIT_SECONDS", 0.1)
     backend = IptablesBackend()

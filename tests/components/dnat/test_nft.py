@@ -17,16 +17,18 @@ from nodeagent.components.dnat.state import DnatBackend, DnatState, difference, 
 from nodeagent.errors import ApplyError
 from nodeagent.linux import programs
 from nodeagent.model.desired import DnatRules
+from tests.cases import cases_of
 from tests.components.dnat.network import Namespace
-from tests.components.dnat.world import apply, both_families, redirect
+from tests.components.dnat.world import apply, plain, redirect
 
 Items = list[dict[str, Any]]
+CASES = cases_of(__file__, "cases.yaml")
 COUNT = 2000
 
 
 @pytest.fixture
 def listing(node: Namespace) -> Items:
-    apply(NftablesBackend(), both_families())
+    apply(NftablesBackend(), plain())
     items: Items = json.loads(node.output("nft -j -n list table inet nodeagent"))["nftables"]
     return items
 
@@ -54,21 +56,12 @@ def test_a_table_is_compared_with_what_the_same_nft_echoed(listing: Items) -> No
     for item in listing:
         for body in item.values():
             body["handle"] = 7
-    assert not _state(listing).compared(normalised(both_families())).damage
+    assert not _state(listing).compared(normalised(plain())).damage
     _of("set", listing)[0]["type"] = {"typeof": "as nft 1.1.3 prints it"}
-    assert _state(listing).compared(normalised(both_families())).damage
+    assert _state(listing).compared(normalised(plain())).damage
 
 
-@pytest.mark.parametrize(
-    ("kind", "element"),
-    [
-        ("map", [{"concat": ["203.0.113.1", 443]}, "drop"]),
-        ("map", [{"concat": ["203.0.113.1", 443]}, {"prefix": {"addr": "10.0.0.0", "len": 8}}]),
-        ("map", [{"concat": ["example.org", 443]}, {"concat": ["169.254.66.1", 443]}]),
-        ("set", {"range": ["10.0.0.1", "10.0.0.7"]}),
-        ("set", "example.org"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "element"), CASES["unknown elements"])
 def test_an_unknown_element_is_damage(listing: Items, kind: str, element: object) -> None:
     _of(kind, listing)[0]["elem"] = [element]
     (damage,) = _state(listing).damage
@@ -81,8 +74,7 @@ def test_no_listing_at_all_is_an_error(text: bytes) -> None:
         state_of(text)
 
 
-@pytest.mark.usefixtures("node")
-def test_the_line_that_fails_is_shown() -> None:
+def test_the_line_that_fails_is_shown(node: Namespace) -> None:
     script = "add table inet nodeagent\nadd element inet nodeagent lb4 { 1.1.1.1 . 1 : 2.2.2.2 . 2 }\n"
     with pytest.raises(NftError, match="nothing was changed") as caught:
         NftablesBackend().execute(script)
@@ -90,24 +82,16 @@ def test_the_line_that_fails_is_shown() -> None:
     assert NftablesBackend().list_table() is None
 
 
-@pytest.mark.usefixtures("node")
-def test_an_absent_table_is_no_error() -> None:
+def test_an_absent_table_is_no_error(node: Namespace) -> None:
     """Even when nft proposes another table."""
     NftablesBackend().execute("add table ip nodeagent\nadd table inet nodeagents")
     assert NftablesBackend().list_table() is None
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "/dev/stdin:3:1-2: Error: Could not process rule: Operation not supported",
-        "netlink: Error: cache initialization failed: Protocol not supported",
-    ],
-)
+@pytest.mark.parametrize("message", CASES["no inet nat"])
 def test_a_kernel_without_inet_nat_is_reported_with_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, message: str
 ) -> None:
-    """As nft 1.0.6 says it on such a kernel."""
     fake_nft(monkeypatch, tmp_path, f'echo "{message}" >&2; exit 1')
     with pytest.raises(ApplyError, match="nft_chain_nat") as caught:
         choose("nftables")
@@ -139,8 +123,7 @@ def many(count: int) -> DnatRules:
     return DnatRules(tuple(redirect(str(IPv4Address(first + i)), "169.254.66.5") for i in range(count)))
 
 
-@pytest.mark.usefixtures("node")
-def test_two_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
+def test_two_thousand_entries_come_change_by_one_and_go(node: Namespace, backend: DnatBackend) -> None:
     apply(backend, many(COUNT))
     assert len(backend.read().rules.redirects) == COUNT
     change = apply(backend, many(COUNT - 1))
@@ -149,9 +132,7 @@ def test_two_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) ->
     assert not backend.read().present
 
 
-def test_nft_gets_the_whole_script_of_an_agent_that_died(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nft_gets_the_whole_script_of_a_dead_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A program in nft's place kills the agent before it reads a byte."""
     backend = NftablesBackend()
     script = tmp_path / "script"

@@ -6,25 +6,14 @@ import pytest
 from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
-from tests.components.dnat.world import (
-    LB,
-    NODE,
-    POD,
-    RELAY,
-    World,
-    answers,
-    apply,
-    both_families,
-    guarded,
-    redirect,
-)
+from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded, plain, redirect
 from tests.testbed.waiting import wait_until
 
 
 def test_no_connection_slips_through_while_entries_change(world: World, backend: DnatBackend) -> None:
     """Connections made all the while, whichever generation of the table they meet, reach a relay."""
-    apply(backend, both_families())
-    with answers(world.node) as heard:
+    apply(backend, plain())
+    with world.answers(world.node) as heard:
         for step in range(30):
             changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
             apply(backend, DnatRules((changed,)))
@@ -33,9 +22,7 @@ def test_no_connection_slips_through_while_entries_change(world: World, backend:
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_pods_are_redirected_on_the_given_interfaces_only(
-    world: World, backend: DnatBackend, family: int
-) -> None:
+def test_pods_are_redirected_on_these_interfaces(world: World, backend: DnatBackend, family: int) -> None:
     """The pod's is pod0. A change of the option alone is made, read back, and repaired."""
     for interfaces, relayed in (
         ((), True),
@@ -69,8 +56,8 @@ def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, b
         socket.create_server((RELAY[4], 7)) as listening,
         socket.create_connection((LB[4], 7), timeout=3) as client,
         listening.accept()[0] as server,
-        answers(world.node) as of_node,
-        answers(world.pod) as of_pod,
+        world.answers(world.node) as of_node,
+        world.answers(world.pod) as of_pod,
     ):
         for _ in range(50):
             alter(ALTERED[backend.name])

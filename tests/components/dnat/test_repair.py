@@ -1,12 +1,8 @@
-"""What other programs do to nodeagent's table and chains is seen and repaired."""
-
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import yaml
 
 from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.iptables import IptablesBackend
@@ -14,6 +10,7 @@ from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatState
 from nodeagent.components.node import UndoneError
 from nodeagent.model.desired import Desired, DnatRules
+from tests.cases import cases_of
 from tests.components.converging import add
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.test_nft import many
@@ -22,16 +19,14 @@ from tests.components.dnat.world import LB, NODE, RELAY, World, apply, guarded, 
 TABLE = "inet nodeagent"
 DAMAGE = [
     pytest.param(backend, action, damage, id=name)
-    for backend, by_action in yaml.safe_load(Path(__file__).with_name("damage.yaml").read_text()).items()
+    for backend, by_action in cases_of(__file__, "damage.yaml").items()
     for action, damages in by_action.items()
     for name, damage in damages.items()
 ]
 
 
 @pytest.mark.parametrize(("name", "action", "damage"), DAMAGE)
-def test_what_others_change_is_seen_and_repaired(
-    node: Namespace, name: str, action: str, damage: str
-) -> None:
+def test_others_changes_are_seen_and_repaired(node: Namespace, name: str, action: str, damage: str) -> None:
     backend: DnatBackend = NftablesBackend() if name == "nftables" else IptablesBackend()
     displaced = action == "displaced"
     apply(backend, guarded())
@@ -82,9 +77,7 @@ def test_a_deleted_table_is_made_again(world: World) -> None:
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
-def test_rules_that_are_missing_afterwards_are_an_error(
-    node: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_missing_afterwards_are_an_error(node: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accepted is not enough: the table is read back. Another program flushes a chain after each change."""
     run = NftablesBackend.execute
 

@@ -1,5 +1,3 @@
-"""From one backend to the other: no connection is rejected."""
-
 import fcntl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,17 +14,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.converging import add, converge
 from tests.components.dnat.test_nft import fake_nft, only_path
-from tests.components.dnat.world import (
-    KUBE_PROXY,
-    LB,
-    NODE,
-    POD,
-    World,
-    answers,
-    apply,
-    difference_of,
-    guarded,
-)
+from tests.components.dnat.world import KUBE_PROXY, LB, NODE, POD, World, apply, difference_of, guarded
 
 BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
 
@@ -37,9 +25,7 @@ def standing() -> list[str]:
 
 
 @BOTH_WAYS
-def test_a_switch_removes_what_the_other_backend_left_and_cuts_no_connection(
-    world: World, before: Option, after: Option
-) -> None:
+def test_a_switch_leaves_one_backend_and_cuts_nothing(world: World, before: Option, after: Option) -> None:
     """No connection made meanwhile ends up with kube-proxy's pod, where the PROXY header is missing.
 
     kube-proxy's rules are in nftables, which existed before both.
@@ -51,7 +37,7 @@ def test_a_switch_removes_what_the_other_backend_left_and_cuts_no_connection(
     assert standing() == [before]
     removal = "delete table inet nodeagent" if before == "nftables" else "all chains NODEAGENT-* are deleted"
     assert removal in difference_of(Dnat(after), guarded()).text
-    with answers(world.node) as heard:
+    with world.answers(world.node) as heard:
         for step in range(6):
             old, new = (before, after) if step % 2 == 0 else (after, before)
             change = apply(Dnat(new), guarded())
@@ -71,9 +57,7 @@ def test_a_switch_removes_what_the_other_backend_left_and_cuts_no_connection(
 
 
 @BOTH_WAYS
-def test_the_old_redirects_hold_while_only_the_new_guard_is_there(
-    world: World, before: Option, after: Option
-) -> None:
+def test_the_old_redirects_hold_until_the_new_are_there(world: World, before: Option, after: Option) -> None:
     """As in the agent's order: guard, addresses, relay, redirects."""
     apply(Dnat(before), guarded())
     dnat = Dnat(after)
@@ -109,9 +93,7 @@ def test_a_switch_that_fails_leaves_the_old_rules_active(
     assert not apply(Dnat(after), guarded())
 
 
-def test_without_nft_auto_takes_iptables(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_auto_without_nft_is_iptables(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     only_path(monkeypatch, tmp_path)
     dnat = Dnat("auto")
     apply(dnat, guarded())
@@ -135,9 +117,7 @@ def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
 
 
 @pytest.mark.usefixtures("node")
-def test_a_backend_that_is_missing_is_found_once_it_is_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_backend_is_found_once_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After an installation of nft, or the loading of a module, the agent needs no restart."""
     missing = r"There is no nft program .* apt-get install nftables\).* dnat\.backend: none"
     with monkeypatch.context() as without:
@@ -151,9 +131,7 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
 
 
 @pytest.mark.usefixtures("node")
-def test_auto_goes_back_to_nftables_once_nft_is_there_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_auto_goes_back_to_nftables_once_it_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And watches there; the rules of both backends were active meanwhile."""
     converge(Dnat("auto"), Desired(dnat=guarded()))
     dnat = Dnat("auto")

@@ -1,5 +1,3 @@
-"""What the watches of both backends say of other programs' changes. nftables reports them at once."""
-
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +8,7 @@ import pytest
 from nodeagent.components.dnat import iptables
 from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch
 from nodeagent.components.dnat.nftables import NftablesBackend, NftablesWatch
+from tests.cases import cases_of
 from tests.components.converging import seen
 from tests.components.dnat.network import Namespace, become_nobody
 from tests.components.dnat.world import apply, guarded
@@ -35,21 +34,8 @@ def legacy() -> Iterator[XtablesWatch]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "commands",
-    [
-        "delete table inet nodeagent",
-        "flush ruleset",
-        "delete element inet nodeagent lb4 { 203.0.113.10 . 443 }",
-        "add rule inet nodeagent output tcp dport 1 drop",
-        "add chain inet nodeagent theirs",
-        "add element inet nodeagent pods4 { 10.0.0.0/24 }",
-        FOREIGN + "add chain inet nodeagent theirs",
-    ],
-)
-def test_a_change_of_nodeagents_table_is_seen_with_who_made_it(
-    node: Namespace, nftables: NftablesWatch, commands: str
-) -> None:
+@pytest.mark.parametrize("commands", cases_of(__file__, "cases.yaml")["seen"])
+def test_a_change_is_seen_with_who_made_it(node: Namespace, nftables: NftablesWatch, commands: str) -> None:
     node.nft(commands)
     assert nftables.drain().startswith("table inet nodeagent was changed by nft, process ")
     assert nftables.drain() == ""
@@ -82,9 +68,7 @@ def test_without_the_right_to_listen_there_is_no_watch() -> None:
         NftablesWatch()
 
 
-def test_every_program_that_takes_the_lock_is_seen(
-    node: Namespace, legacy: XtablesWatch, own_lock: Path
-) -> None:
+def test_whatever_takes_the_lock_is_seen(node: Namespace, legacy: XtablesWatch, own_lock: Path) -> None:
     """Whether or not its file was there, and after another one has replaced it."""
     assert not own_lock.exists()
     for family in (4, 6, 4):
@@ -100,9 +84,7 @@ def test_every_program_that_takes_the_lock_is_seen(
     assert seen(legacy) == LOCKED
 
 
-def test_a_program_that_takes_no_lock_is_found_by_looking(
-    legacy: XtablesWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_takes_no_lock_is_found(legacy: XtablesWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     assert legacy.drain() == ""
     monkeypatch.setattr(iptables, "_LOOK_SECONDS", 0.0)
     assert legacy.drain() == "an occasional look at iptables' tables"

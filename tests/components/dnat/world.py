@@ -44,6 +44,27 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @staticmethod
+    @contextmanager
+    def answers(client: Namespace) -> Iterator[list[str]]:
+        """Connect from there to the load balancer all the while the block runs; yields what was heard."""
+        heard: list[str] = []
+        done = threading.Event()
+
+        def connect() -> None:
+            while not done.is_set():
+                heard.append(client.answer(LB[4], 443))
+
+        threads = [threading.Thread(target=connect) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield heard
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+
     def _wire(self) -> None:
         self.node.sysctl("net/ipv4/ip_forward", "1")
         self.node.sysctl("net/ipv6/conf/all/forwarding", "1")
@@ -85,7 +106,7 @@ def redirect(match: str, to: str, owner: ObjectRef = WEB, port: int = 443) -> Re
     return Redirect(Endpoint(ip_address(match), port), Endpoint(ip_address(to), port), owner)
 
 
-def both_families() -> DnatRules:
+def plain() -> DnatRules:
     redirects = tuple(redirect(LB[family], RELAY[family]) for family in (4, 6))
     return DnatRules(redirects, tuple(POD_RANGE.values()))
 
@@ -93,7 +114,7 @@ def both_families() -> DnatRules:
 def guarded() -> DnatRules:
     """The same, and the relay's ranges for the node and its pods alone."""
     admitted = tuple(POD_RANGE.values())
-    return replace(both_families(), guarded=tuple(RELAY_RANGE.values()), admitted=admitted)
+    return replace(plain(), guarded=tuple(RELAY_RANGE.values()), admitted=admitted)
 
 
 def apply(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange:
@@ -110,24 +131,3 @@ def difference_of(backend: DnatBackend | Dnat, desired: DnatRules) -> DnatChange
     if isinstance(backend, Dnat):
         return backend.diff(backend.read(), Desired(dnat=desired))
     return difference(backend.read(), desired)
-
-
-@contextmanager
-def answers(client: Namespace) -> Iterator[list[str]]:
-    """Connect from there to the load balancer all the while the block runs; yields what was heard."""
-    heard: list[str] = []
-    done = threading.Event()
-
-    def connect() -> None:
-        while not done.is_set():
-            heard.append(client.answer(LB[4], 443))
-
-    threads = [threading.Thread(target=connect) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield heard
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()

@@ -1,5 +1,3 @@
-"""The managed block: what is written, what is recognised as ours, and what the user's own lines say."""
-
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN, END, LONGEST_LINE, legacy_lines, names_set, parse

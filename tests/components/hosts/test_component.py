@@ -1,5 +1,3 @@
-"""The component as the commands use it: the change as a value, its diff, edits meanwhile."""
-
 import os
 import subprocess
 from ipaddress import ip_address
@@ -16,19 +14,8 @@ from nodeagent.components.hosts.file import Journal, store_journal
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import sort_key
 from nodeagent.model.desired import Desired
-from tests.components.hosts.samples import (
-    NETWORKS,
-    ONE,
-    USER,
-    KeptHosts,
-    apply,
-    hosts_file,
-    left_beside,
-    line,
-    lines,
-    make,
-    render,
-)
+from tests.components.hosts import samples
+from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, line, lines, make, render
 from tests.isolation import isolated
 
 
@@ -81,7 +68,7 @@ def test_a_line_in_the_block_that_can_not_be_written_is_replaced(path: Path, nam
 def test_a_change_counts_the_lines_of_hairpin_proxy_that_it_removes(path: Path) -> None:
     apply(path)
     path.write_bytes(path.read_bytes() + b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n")
-    hosts = Hosts(path, NETWORKS, path.parent.parent / "run", adopt=True, enabled=True)
+    hosts = Hosts(path, samples.NETWORKS, path.parent.parent / "run", adopt=True, enabled=True)
     assert "1 line removed" in str(hosts.diff(hosts.read(), Desired(hosts=ONE)))
 
 
@@ -98,7 +85,7 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
         "+169.254.66.2\twww.example.com\\r\n+# END nodeagent\\r\n"
     )
     assert path.read_bytes() == before
-    assert left_beside(path) == []
+    assert samples.left_beside(path) == []
 
 
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
@@ -116,9 +103,7 @@ def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
     assert path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
 
 
-def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_never_stops_changing_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After some tries; the other program here writes each time we flush."""
     edits = iter(range(100))
     flush = os.fsync
@@ -131,7 +116,7 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
     with pytest.raises(ApplyError, match="left it unchanged"):
         apply(path)
     assert path.read_bytes() == b"10.1.1.1 edit%d\n" % (next(edits) - 1)
-    assert left_beside(path) == []
+    assert samples.left_beside(path) == []
 
 
 def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> None:
@@ -159,7 +144,7 @@ def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: fl
     assert any("interrupted" in problem.text for problem in change.before.problems) == (done > 0)
     apply(path, lines(700, 9))
     assert path.read_bytes() == (new if done else render(USER, lines(700, 9)))
-    assert left_beside(path) == []
+    assert samples.left_beside(path) == []
 
 
 def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path) -> None:
@@ -170,7 +155,7 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
     assert "edited since" in state.problems[0].text
     apply(path)
     assert path.read_bytes() == render(b"10.1.1.1 edited\n", ONE)
-    assert left_beside(path) == []
+    assert samples.left_beside(path) == []
 
 
 def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(path: Path, tmp_path: Path) -> None:
@@ -215,9 +200,7 @@ _BOTH = {("169.254.66.2", "host1.example.com"), ("fd68:6169:7270::2", "host1.exa
 @given(blocks, st.integers(0, 6))
 @example([_BOTH, {("169.254.66.2", "host1.example.com")}, set()], 9)
 @settings(deadline=None)
-def test_the_change_is_that_of_a_component_that_begins(
-    wanted: list[set[tuple[str, str]]], edited: int
-) -> None:
+def test_the_change_is_that_of_one_that_begins(wanted: list[set[tuple[str, str]]], edited: int) -> None:
     """In bytes and in lines; also after another program edited the file."""
     with TemporaryDirectory() as directory:
         path = hosts_file(Path(directory))

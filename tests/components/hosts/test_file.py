@@ -1,5 +1,3 @@
-"""Replacing a hosts file by a rename: what stays, what is refused, what a failure leaves behind."""
-
 import os
 import struct
 import subprocess
@@ -8,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.components.hosts import file
 from nodeagent.components.hosts.block import BEGIN
-from nodeagent.components.hosts.file import (
-    ChangedMeanwhileError,
-    RefusedPathError,
-    guard_path,
-    read,
-    write_atomic,
-)
 from nodeagent.errors import ApplyError
 from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, left_beside, lines, make
 from tests.isolation import bind, isolated, mount
@@ -94,9 +86,7 @@ def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path
 
 
 @pytest.mark.parametrize(("content", "edit"), [(None, b"10.1.1.1 db\n"), (b"", b"")])
-def test_a_file_that_is_not_only_ours_outlives_cleanup(
-    tmp_path: Path, content: bytes | None, edit: bytes
-) -> None:
+def test_a_file_of_others_too_outlives_cleanup(tmp_path: Path, content: bytes | None, edit: bytes) -> None:
     """One to which a user wrote, or that was empty before us."""
     path = hosts_file(tmp_path, content)
     apply(path)
@@ -111,26 +101,24 @@ def test_a_file_that_is_not_only_ours_outlives_cleanup(
     [(None, USER), (USER, USER + b"new\n"), (USER, b""), (USER, None), (USER, USER)],
     ids=["appeared", "lines added", "cut to nothing", "deleted", "another of the same content"],
 )
-def test_a_file_that_changed_meanwhile_is_not_replaced(
-    tmp_path: Path, content: bytes | None, edited: bytes | None
-) -> None:
+def test_a_file_changed_meanwhile_stays(tmp_path: Path, content: bytes | None, edited: bytes | None) -> None:
     """Another of the same content may have another mode or owner, which are to be kept."""
     path = hosts_file(tmp_path, content)
-    before = read(path)
+    before = file.read(path)
     if edited in (None, content):
         path.rename(tmp_path / "old")
     if edited is not None:
         path.write_bytes(edited)
-    with pytest.raises(ChangedMeanwhileError):
-        write_atomic(path, before, b"ours\n")
+    with pytest.raises(file.ChangedMeanwhileError):
+        file.write_atomic(path, before, b"ours\n")
     assert (path.read_bytes() if path.exists() else None) == edited
     assert left_beside(path) == []
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/etc/hosts.deny", "etc/hosts", "hosts", "/"])
 def test_only_an_absolute_path_to_a_file_named_hosts_is_taken(path: str) -> None:
-    with pytest.raises(RefusedPathError, match="only writes to a file named hosts"):
-        guard_path(Path(path))
+    with pytest.raises(file.RefusedPathError, match="only writes to a file named hosts"):
+        file.guard_path(Path(path))
 
 
 @pytest.mark.parametrize(
@@ -146,16 +134,16 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, make: Callable[[Path],
     """Without waiting for a process to write into a FIFO; a link as on NixOS, with what to do."""
     path = hosts_file(tmp_path, None)
     make(path)
-    with pytest.raises(RefusedPathError, match=told):
+    with pytest.raises(file.RefusedPathError, match=told):
         KeptHosts(path).read()
 
 
 def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
     path = hosts_file(tmp_path, USER)
     os.truncate(path, 6 * 1024 * 1024)
-    assert len(read(path).content) == 6 * 1024 * 1024
+    assert len(file.read(path).content) == 6 * 1024 * 1024
     os.truncate(path, 2**40)
-    with pytest.raises(RefusedPathError, match="has more than 6291456 bytes"):
+    with pytest.raises(file.RefusedPathError, match="has more than 6291456 bytes"):
         KeptHosts(path).read()
     assert path.stat().st_size == 2**40
 
@@ -181,7 +169,7 @@ def test_an_immutable_file_is_left_as_it_was(path: Path) -> None:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["its directory", "the file"])
 @isolated
-def test_what_is_mounted_read_only_is_left_as_it_was(path: Path, alone: bool) -> None:  # noqa: FBT001
+def test_what_is_mounted_read_only_is_left_as_it_was(path: Path, alone: bool) -> None:
     place = path if alone else path.parent
     bind(place, place, read_only=True)
     with pytest.raises(ApplyError, match=r"EROFS.*left as it was"):
@@ -192,7 +180,7 @@ def test_what_is_mounted_read_only_is_left_as_it_was(path: Path, alone: bool) ->
 
 @pytest.mark.parametrize("mounted", [False, True], ids=["replaced", "written in place"])
 @isolated
-def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path, mounted: bool) -> None:  # noqa: FBT001
+def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path, mounted: bool) -> None:
     """In place, the kernel writes what fits before it says ENOSPC: that is undone."""
     path = tmp_path / "etc" / "hosts"
     path.parent.mkdir()
@@ -235,4 +223,4 @@ def test_a_file_replaced_while_it_is_opened_is_no_orphan(path: Path, monkeypatch
         return descriptor
 
     monkeypatch.setattr(os, "open", open_then_lose)
-    assert read(path).content == b"new\n"
+    assert file.read(path).content == b"new\n"

@@ -11,13 +11,6 @@ import pytest
 
 from nodeagent.components.hosts import file
 from nodeagent.components.hosts.block import BEGIN
-from nodeagent.components.hosts.file import (
-    ChangedMeanwhileError,
-    MountPointError,
-    read,
-    write_atomic,
-    write_in_place,
-)
 from nodeagent.errors import ApplyError
 from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, left_beside, lines, render
 from tests.isolation import MS_BIND, MS_REC, bind, isolated, mount
@@ -44,10 +37,7 @@ def _mounted(directory: Path, content: bytes = USER, *, below: bool = False) -> 
 
 @pytest.mark.parametrize("below", [False, True], ids=["alone", "in a pod of kind"])
 @isolated
-def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(
-    tmp_path: Path,
-    below: bool,  # noqa: FBT001
-) -> None:
+def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path, below: bool) -> None:
     on_host, path = _mounted(tmp_path, USER + b"no newline", below=below)
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
@@ -85,10 +75,10 @@ def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pyt
 @isolated
 def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
     on_host, path = _mounted(tmp_path)
-    before = read(path)
+    before = file.read(path)
     on_host.write_bytes(b"edited\n")
-    with pytest.raises(ChangedMeanwhileError):
-        write_in_place(path, before, b"ours\n", tmp_path / "run")
+    with pytest.raises(file.ChangedMeanwhileError):
+        file.write_in_place(path, before, b"ours\n", tmp_path / "run")
     assert on_host.read_bytes() == b"edited\n"
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -113,8 +103,8 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
 def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> None:
     """The rename gives EBUSY, and the component then writes in place."""
     on_host, path = _mounted(tmp_path)
-    with pytest.raises(MountPointError):
-        write_atomic(path, read(path), b"ours\n")
+    with pytest.raises(file.MountPointError):
+        file.write_atomic(path, file.read(path), b"ours\n")
     assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
     mount("tmpfs", "/proc", "tmpfs")  # nothing shows mounts any more
     subject = KeptHosts(path)
@@ -201,7 +191,7 @@ def test_killed_at_each_step_of_a_write_in_place(
         child = os.fork()
         if child == 0:
             arm(pytest.MonkeyPatch())
-            write_in_place(path, read(path), content, tmp_path / "run")
+            file.write_in_place(path, file.read(path), content, tmp_path / "run")
             os._exit(1)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

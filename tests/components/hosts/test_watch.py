@@ -1,5 +1,3 @@
-"""What the watch of the hosts file says, and what does not concern it."""
-
 import os
 import shutil
 import subprocess
@@ -93,9 +91,7 @@ def test_after_an_overflow_of_the_kernels_queue_all_may_have_changed(path: Path,
 
 
 @pytest.mark.parametrize("change", [lambda etc: etc.rename(etc.with_name("away")), shutil.rmtree])
-def test_a_directory_that_is_gone_is_an_error(
-    path: Path, watch: FileEvents, change: Callable[[Path], object]
-) -> None:
+def test_a_removed_directory_fails(path: Path, watch: FileEvents, change: Callable[[Path], object]) -> None:
     change(path.parent)
     with pytest.raises(FileNotFoundError):
         watch.drain()

@@ -15,7 +15,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef
-from tests.components.relay.namespace import INGRESS, NODE, NODE_6, RELAY, RELAY_6, SERVICE_6, listener
+from tests.components.relay.node import INGRESS, NODE, NODE_6, RELAY, RELAY_6, SERVICE_6, listener
 
 _labels = st.text("abz019", min_size=1, max_size=6) | st.sampled_from(["a-b", "a.b", "x" * 63])
 _ports = st.integers(1, 65535)

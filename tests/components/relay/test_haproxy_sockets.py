@@ -1,5 +1,3 @@
-"""HAProxy's sockets and the configuration, in a directory that the relay's container can write to."""
-
 import os
 import socket
 import time
@@ -65,9 +63,7 @@ _STATISTICS = Path(__file__).with_name("statistics.csv").read_text()
 @pytest.mark.parametrize(
     ("read", "answer"), [(read_worker, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
 )
-def test_a_part_of_an_answer_is_no_answer(
-    tmp_path: Path, read: Callable[[Path], object], answer: str
-) -> None:
+def test_part_of_an_answer_is_no_answer(tmp_path: Path, read: Callable[[Path], object], answer: str) -> None:
     path = tmp_path / "m"
     parts = [answer[:length] for length in range(len(answer))]
     with answering(path, _in_turn(*parts, answer)):
@@ -101,9 +97,7 @@ _LARGE = [
     list(zip([read_servers, read_servers, read_servers, read_processes], _LARGE, strict=True)),
     ids=["rows", "columns", "bytes", "processes"],
 )
-def test_an_intruder_s_answer_takes_little_of_the_agent_s_memory(
-    tmp_path: Path, read: Callable[[Path], object], answer: str
-) -> None:
+def test_an_intruders_answer_is_bounded(tmp_path: Path, read: Callable[[Path], object], answer: str) -> None:
     """In the container of HAProxy, whose sockets are there."""
     encoded = answer.encode()
     with answering(tmp_path / "m", says(encoded)):
@@ -143,9 +137,7 @@ def _socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("intruder", [_link, os.mkfifo, _without_end, _socket])
-def test_what_an_intruder_puts_in_its_place_is_neither_read_nor_waited_for(
-    tmp_path: Path, intruder: Callable[[Path], None]
-) -> None:
+def test_an_intruders_file_is_not_waited_for(tmp_path: Path, intruder: Callable[[Path], None]) -> None:
     tmp_path.chmod(0o700)
     directory = RunDirectory(tmp_path)
     assert directory.read() is None

@@ -15,19 +15,8 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, Listener
 from tests.components.converging import seen, watching
 from tests.components.relay.backend import backend, echo, echoes, ended, who
-from tests.components.relay.namespace import (
-    CONFIG,
-    RELAY,
-    RUN,
-    A,
-    B,
-    C,
-    KeptRelay,
-    alive,
-    isolated,
-    listener,
-    processes,
-)
+from tests.components.relay.node import CONFIG, RELAY, RUN, A, B, C, KeptRelay, isolated, listener
+from tests.testbed.processes import alive
 from tests.testbed.waiting import wait_until
 
 
@@ -66,9 +55,7 @@ def _assert_nothing_to_do(relays: KeptRelay, *listeners: Listener) -> None:
 
 
 @isolated
-def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection(
-    relays: KeptRelay,
-) -> None:
+def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_drained(relays: KeptRelay) -> None:
     with backend(A.server):
         relays.serve([A])
         old = alive("haproxy")
@@ -187,7 +174,7 @@ def test_its_end_and_its_return_are_seen(victims: tuple[str, ...]) -> None:
     relay = KeptRelay(drain_seconds=0.1)
     relay.serve([A])
     with closing(relay.watch()) as watch:
-        found = processes()
+        found = KeptRelay.processes()
         pids = {"master": found.master, "worker": found.workers[0]}
         for victim in victims:
             os.kill(pids[victim], signal.SIGKILL)
@@ -207,6 +194,6 @@ def test_own_starts_reloads_and_stops_are_not_noticed(relays: KeptRelay) -> None
                 cached.apply(Desired(listeners=listeners), keep=keep)
                 assert cached.notice() == ""
             assert not cached.diff(Desired(listeners=listeners))
-        os.kill(processes().master, signal.SIGKILL)
+        os.kill(KeptRelay.processes().master, signal.SIGKILL)
         wait_until(lambda: bool(cached.notice()), "its end being seen")
         assert cached.diff(Desired(listeners=(A, B))).text == "start HAProxy: no HAProxy answers"

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from tests.components.relay.backend import backend, who
-from tests.components.relay.namespace import CONFIG, NODE, POD, KeptRelay, isolated, listener
+from tests.components.relay.node import CONFIG, NODE, POD, KeptRelay, isolated, listener
 
 A = listener(node=NODE)
 OTHER = "127.0.0.2"
@@ -49,9 +50,7 @@ def _idle(endpoint: Endpoint, source: str, count: int) -> Iterator[int]:
 
 
 @isolated
-def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer(
-    relays: KeptRelay,
-) -> None:
+def test_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer(relays: KeptRelay) -> None:
     with backend(A.server):
         relays.serve([A])
         with _idle(A.bind, POD, 9000) as left:
@@ -112,25 +111,16 @@ def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched(relays:
     assert fewer.ready_of([A]) == {A.bind}
 
 
-_COUNTED = """\
-table ip counted {
-    chain output {
-        type filter hook output priority 0
-        ip daddr 10.96.0.99 tcp flags & (syn | ack) == syn counter drop
-    }
-}
-"""
+_COUNTED = Path(__file__).with_name("counted.nft")
 _MANY = 384
 _SECONDS = 5
 
 
 @isolated
-def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other_one(
-    relays: KeptRelay,
-) -> None:
+def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other(relays: KeptRelay) -> None:
     """Anyone who can write an EndpointSlice chooses where the health checks of each node go."""
     subprocess.run(["ip", "route", "add", "10.96.0.99", "dev", "lo"], check=True)
-    subprocess.run(["nft", "-f", "-"], input=_COUNTED, text=True, check=True)
+    subprocess.run(["nft", "-f", _COUNTED], check=True)
     tenant = ObjectRef("Service", "tenant", "web")
     dead = [listener(port=port, server="10.96.0.99", owner=tenant) for port in range(2000, 2000 + _MANY)]
     relays.serve([A, *dead])

@@ -6,33 +6,43 @@ import signal
 import socket
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from nodeagent.components.relay.haproxy_sockets import Unreachable
+from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import HEALTH, Desired
 from tests.components.relay.answering import Answer, answering, garbage, hangs
 from tests.components.relay.backend import backend, echo, echoes, who
-from tests.components.relay.namespace import (
-    NODE,
-    PODS,
-    RELAY,
-    RELAY_2,
-    RUN,
-    A,
-    B,
-    KeptRelay,
-    alive,
-    isolated,
-    listener,
-    pod_directory,
-    processes,
-    squatter,
-    start_pod,
-)
-from tests.testbed.processes import children
+from tests.components.relay.node import PODS, RELAY, RELAY_2, RUN, A, B, KeptRelay, isolated, listener
+from tests.daemonset.manifests import deployed, workload
+from tests.testbed.processes import alive, children
+from tests.testbed.squatter import squatter
 from tests.testbed.waiting import wait_until
+
+
+def pod_directory(uid: str) -> RunDirectory:
+    return RunDirectory(RUN / "relay" / uid, of_pod=True)
+
+
+def start_pod(uid: str) -> "subprocess.Popen[bytes]":
+    """A relay pod by its manifest: its container's command, with a directory as a kubelet mounts it."""
+    container = workload(deployed(), "nodeagent-relay").container
+    (mount,) = container["volumeMounts"]
+    assert mount["subPathExpr"] == "$(POD_UID)"
+    path, inside = pod_directory(uid).path, mount["mountPath"]
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    Path(inside).mkdir(exist_ok=True)
+    base = next(one["value"] for one in container["env"] if one["name"] == "BASE")
+    bound = ["unshare", "--mount", "sh", "-c", f'mount --bind {path} {inside}; exec "$@"', "sh"]
+    return subprocess.Popen(
+        [*bound, *container["command"]],
+        env={**os.environ, "POD_NAME": f"nodeagent-relay-{uid}", "BASE": base},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 @pytest.fixture
@@ -54,7 +64,7 @@ def _pod(uid: str) -> "subprocess.Popen[bytes]":
 
 
 def _kill(uid: str, victim: str = "worker", number: signal.Signals = signal.SIGKILL) -> None:
-    found = processes(pod_directory(uid).path)
+    found = KeptRelay.processes(pod_directory(uid).path)
     os.kill(found.master if victim == "master" else found.workers[-1], number)
 
 
@@ -80,10 +90,10 @@ def test_a_pod_starts_without_an_agent_and_is_ready_once_one_has_configured_it(r
     assert relays.state().version[:2] in {"2.", "3."}
     assert not relays.difference([A])
     assert _is_healthy()
-    before = processes(pod_directory("a").path)
+    before = KeptRelay.processes(pod_directory("a").path)
     later = KeptRelay(PODS)
     assert not later.difference([A]), "another agent finds nothing to do"
-    assert processes(pod_directory("a").path) == before
+    assert KeptRelay.processes(pod_directory("a").path) == before
     assert not (RUN / "haproxy.cfg").exists()
     started.kill()
 
@@ -186,7 +196,7 @@ def test_the_older_pod_serves_while_the_younger_one_can_not(relays: KeptRelay) -
 @isolated
 def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again(relays: KeptRelay) -> None:
     _pod("a")
-    gone = listener("169.254.66.99", port=80, node=NODE)
+    gone = listener("169.254.66.99", port=80)
     relays.serve([A])
     config = pod_directory("a").config
     config.write_text(config.read_text() + "\nlisten x\n    bind 169.254.66.99:80\n")
@@ -242,9 +252,7 @@ def test_only_the_directory_of_a_pod_without_processes_is_gone(relays: KeptRelay
 
 
 @isolated
-def test_a_haproxy_that_was_launched_with_an_earlier_configuration_is_stopped_at_the_end(
-    relays: KeptRelay,
-) -> None:
+def test_a_haproxy_that_was_launched_by_an_earlier_agent_is_stopped_at_the_end(relays: KeptRelay) -> None:
     launched = KeptRelay()
     launched.serve([A])
     assert relays.difference([]).text == "stop HAProxy: nodeagent launched it"
@@ -278,9 +286,7 @@ def test_the_watch_sees_pods_come_restart_and_go(relays: KeptRelay) -> None:
 
 
 @isolated
-def test_a_pod_is_steered_without_a_haproxy_program_beside_the_agent(
-    relays: KeptRelay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pod_is_served_without_the_program(relays: KeptRelay, monkeypatch: pytest.MonkeyPatch) -> None:
     _pod("a")
     relays.serve([A])
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -295,10 +301,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.activation._ACTIVE_SECONDS", 4.0)
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answer", [hangs, garbage])
 @isolated
-def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> None:
+def test_a_worker_that_can_not_be_asked_serves_what_is_added(impatient: None, answer: Answer) -> None:
     relay = KeptRelay()
     relay.serve([A])
     # HAProxy would make its own again at the reload.
@@ -311,10 +316,9 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
         assert who(B.bind) == f"v1 {RELAY_2}"
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("answer", [hangs, garbage])
 @isolated
-def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) -> None:
+def test_a_master_that_can_not_be_asked_leaves_what_it_serves(impatient: None, answer: Answer) -> None:
     relay = KeptRelay(PODS)
     _pod("a")
     relay.serve([A])

@@ -1,5 +1,3 @@
-"""Which TCP ports are taken on every address of the node."""
-
 import os
 import socket
 from collections.abc import Iterable
@@ -9,23 +7,16 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.relay import ports
-from nodeagent.components.relay.ports import (
-    PortSocket,
-    from_tables,
-    held_by,
-    listening_sockets,
-    port_holders,
-    port_sockets,
-)
 from nodeagent.model.addresses import Endpoint, Family
-from tests.components.relay.namespace import squatter
+from tests.components.dnat.network import Namespace
+from tests.testbed.squatter import squatter
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 REST = "00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0"
 
 
-def wildcards(sockets: Iterable[PortSocket]) -> set[tuple[int, int]]:
-    found = port_holders(sockets, os.geteuid())
+def wildcards(sockets: Iterable[ports.PortSocket]) -> set[tuple[int, int]]:
+    found = ports.port_holders(sockets, os.geteuid())
     return {(each.address.version, each.port) for each in found if each.address.is_unspecified}
 
 
@@ -34,7 +25,7 @@ def row(local: str, state: str = "0A", remote: str = "00000000:0000") -> str:
 
 
 @pytest.mark.parametrize(
-    ("tables", "ports"),
+    ("tables", "taken"),
     [
         ({"tcp": row("00000000:01BB")}, {(4, 443)}),
         ({"tcp": row("0100007F:01BB")}, set()),
@@ -50,12 +41,12 @@ def row(local: str, state: str = "0A", remote: str = "00000000:0000") -> str:
     ids=["wildcard", "loopback", "established", "time-wait", "wildcard-6", "loopback-6", "both"],
 )
 def test_a_port_is_taken_by_a_listener_on_every_address(
-    tmp_path: Path, tables: dict[str, str], ports: set[tuple[Family, int]]
+    tmp_path: Path, tables: dict[str, str], taken: set[tuple[Family, int]]
 ) -> None:
     """Neither by one on a single address nor by a connection; a kernel without IPv6 has one table."""
     for table, rows in tables.items():
         (tmp_path / table).write_text(HEADER + rows, encoding="ascii")
-    assert wildcards(from_tables(tmp_path)) == ports
+    assert wildcards(ports.from_tables(tmp_path)) == taken
 
 
 @pytest.mark.usefixtures("node")
@@ -69,14 +60,13 @@ def test_a_real_listener_has_the_port_in_its_families(address: str, families: se
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family, dualstack_ipv6=len(families) > 1) as server:
         port = server.getsockname()[1]
-        found = wildcards(port_sockets())
+        found = wildcards(ports.port_sockets())
         assert found == {(family, port) for family in families}
         refused = {family for family, own in ((4, "127.0.0.1"), (6, "::1")) if not _can_listen(own, port)}
         assert refused == families
 
 
-@pytest.mark.usefixtures("node")
-def test_one_listener_for_both_families_beside_one_for_ipv6_alone() -> None:
+def test_one_listener_for_both_families_beside_one_for_ipv6_alone(node: Namespace) -> None:
     """As processes that share a port do (SO_REUSEPORT): IPv4 is taken by one of them."""
     with socket.socket(socket.AF_INET6) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -85,8 +75,8 @@ def test_one_listener_for_both_families_beside_one_for_ipv6_alone() -> None:
         other.listen()
         port = other.getsockname()[1]
         with socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=True):
-            assert wildcards(port_sockets()) == {(4, port), (6, port)}
-        assert wildcards(port_sockets()) == {(6, port)}
+            assert wildcards(ports.port_sockets()) == {(4, port), (6, port)}
+        assert wildcards(ports.port_sockets()) == {(6, port)}
 
 
 def _fails(states: Iterable[int]) -> Iterable[object]:
@@ -105,7 +95,7 @@ def test_whatever_is_wrong_with_sock_diag_the_tables_of_proc_show_who_listens(
     monkeypatch.setattr(ports, "tcp_sockets", tcp_sockets)
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = Endpoint(ip_address("127.0.0.1"), server.getsockname()[1])
-        assert PortSocket(here, os.geteuid()) in listening_sockets()
+        assert ports.PortSocket(here, os.geteuid()) in ports.listening_sockets()
 
 
 @pytest.mark.usefixtures("node")
@@ -114,12 +104,12 @@ def test_another_users_socket_on_an_address_that_the_node_does_not_have_is_found
     """IP_FREEBIND needs no privilege. An IPv6 socket on a mapped address has IPv4's port."""
     with squatter(5000, address) as bound:
         assert bound
-        (held,) = port_holders(port_sockets(), relay_uid=0).items()
+        (held,) = ports.port_holders(ports.port_sockets(), relay_uid=0).items()
         plain = address.removeprefix("::ffff:")
         assert (str(held[0].address), held[0].port, held[1]) == (plain, 5000, 65534)
-        assert held[0] in held_by(port_sockets(), 65534)
-        assert held_by(port_sockets(), 0) == frozenset()
-        assert port_holders(port_sockets(), relay_uid=65534) == {}
+        assert held[0] in ports.held_by(ports.port_sockets(), 65534)
+        assert ports.held_by(ports.port_sockets(), 0) == frozenset()
+        assert ports.port_holders(ports.port_sockets(), relay_uid=65534) == {}
 
 
 def _can_listen(address: str, port: int) -> bool:

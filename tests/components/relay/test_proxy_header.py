@@ -5,25 +5,14 @@ import pytest
 
 from nodeagent.model.objects import ProxyVersion
 from tests.components.relay.backend import Greeter, Seen, backend, connect, ended, plain_backend, serving, who
-from tests.components.relay.namespace import (
-    FAMILIES,
-    INGRESS,
-    NODE,
-    POD,
-    RELAY,
-    KeptRelay,
-    isolated,
-    listener,
-)
+from tests.components.relay.node import FAMILIES, INGRESS, NODE, POD, RELAY, KeptRelay, isolated, listener
 from tests.testbed.waiting import wait_until
 
 
 @pytest.mark.parametrize("proxy", ["v1", "v2"])
 @pytest.mark.parametrize(("relay", "service", "node", "pod"), FAMILIES)
 @isolated
-def test_the_server_gets_the_true_client(
-    proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
-) -> None:
+def test_it_gets_the_true_client(proxy: ProxyVersion, relay: str, service: str, node: str, pod: str) -> None:
     """A header that the client sends is data behind the relay's own."""
     it = listener(relay, 443, service, proxy, node)
     relays = KeptRelay()

@@ -26,21 +26,7 @@ from tests.components.relay.backend import (
     start_site,
     who,
 )
-from tests.components.relay.namespace import (
-    CONFIG,
-    MASTER,
-    NODE,
-    POD,
-    RELAY,
-    RELAY_2,
-    SERVICE,
-    A,
-    B,
-    KeptRelay,
-    isolated,
-    listener,
-    processes,
-)
+from tests.components.relay.node import CONFIG, NODE, POD, RELAY, RELAY_2, A, B, KeptRelay, isolated, listener
 from tests.testbed.waiting import wait_until
 
 
@@ -62,7 +48,7 @@ def test_a_master_that_executes_itself_does_not_count_as_ended() -> None:
             assert relay.ready_of(wanted) == {each.bind for each in wanted}
             remove(relay, desired)
             # As other commands and the watch do, which know nothing of the reload.
-            processes()
+            KeptRelay.processes()
 
 
 @isolated
@@ -149,7 +135,7 @@ def test_reloads_leave_no_more_than_so_many_processes(monkeypatch: pytest.Monkey
         relays.serve([A, listener(port=1001)])
         assert ended(connections[0])
         assert echoes(connections[-1])
-        assert len(processes().old_workers) <= 11
+        assert len(KeptRelay.processes().old_workers) <= 11
 
 
 _MOST = 160
@@ -178,10 +164,10 @@ def test_stalled_transfers_and_reloads_together_hold_no_more_than_twice_the_limi
 
 
 def _held() -> int:
-    found = processes()
+    found = KeptRelay.processes()
     total = 0
     for pid in (*found.workers, *found.old_workers):
-        told = ask(MASTER, f"@!{pid} show sess", 10)
+        told = ask(CONFIG.with_name("master.sock"), f"@!{pid} show sess", 10)
         assert isinstance(told, str)
         total += told.count(" proto=tcpv4 ")
     return total
@@ -205,7 +191,7 @@ def test_a_stalled_transfer_holds_little_of_the_kernels_memory() -> None:
 
 def _of_sockets() -> int:
     """Bytes in the buffers of HAProxy's sockets: those of its clients, and those to the server."""
-    mine = f"( src {RELAY} and sport = :443 ) or ( dst {SERVICE} and dport = :443 )".split()
+    mine = f"( src {RELAY} and sport = :443 ) or ( dst {A.server.address} and dport = :443 )".split()
     told = subprocess.run(["ss", "-tmnH", *mine], capture_output=True, text=True, check=True).stdout
     buffers = re.findall(r"skmem:\(r(\d+),rb\d+,t\d+,tb\d+,f\d+,w(\d+)", told)
     return sum(int(received) + int(sent) for received, sent in buffers)

@@ -12,7 +12,9 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 from tests.components.converging import add
 from tests.components.relay.backend import backend, who
-from tests.components.relay.namespace import RELAY, KeptRelay, alive, isolated, listener, squatter
+from tests.components.relay.node import RELAY, KeptRelay, isolated, listener
+from tests.testbed.processes import alive
+from tests.testbed.squatter import squatter
 from tests.testbed.waiting import wait_until
 
 A, B = listener(), listener(port=5000)
@@ -23,7 +25,7 @@ _TAKEN = f"{B.bind}: it is held by a process of user 65534; the others are serve
 
 @isolated
 def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user(relays: KeptRelay) -> None:
-    with squatter(5000) as bound, backend(A.server):
+    with squatter(5000, RELAY) as bound, backend(A.server):
         assert bound
         done = add(relays, Desired(listeners=(A, B)))
         assert done.failure == _TAKEN
@@ -102,9 +104,7 @@ def test_ports_that_are_no_longer_wanted_are_released(relays: KeptRelay) -> None
 
 
 @isolated
-def test_more_ports_than_the_soft_limit_are_held_and_what_even_the_hard_one_forbids_is_reported(
-    relays: KeptRelay,
-) -> None:
+def test_more_ports_than_the_soft_limit_are_held_and_the_hard_one_is_reported(relays: KeptRelay) -> None:
     many = [listener(port=port) for port in range(5000, 5400)]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))

@@ -21,18 +21,9 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from tests.components.relay.answering import Answer, answering, closes, garbage, hangs, says
 from tests.components.relay.backend import SERVED, backend, connect, load, plain_backend, start_site, who
-from tests.components.relay.namespace import (
-    NODE,
-    POD,
-    RELAY,
-    RELAY_2,
-    C,
-    KeptRelay,
-    alive,
-    isolated,
-    listener,
-)
+from tests.components.relay.node import NODE, POD, RELAY, RELAY_2, C, KeptRelay, isolated, listener
 from tests.testbed.errors import WorldError
+from tests.testbed.processes import alive
 from tests.testbed.waiting import wait_until
 
 A, B = listener(node=NODE), listener(RELAY_2, 80, proxy=None)
@@ -104,9 +95,7 @@ def _all_arrive_at(relay: KeptRelay, *listeners: Listener) -> bool:
 
 @isolated
 @pytest.mark.parametrize("threads", [1, 2])
-def test_all_new_connections_arrive_at_the_new_haproxy_and_no_controller_sees_how_that_is_known(
-    threads: int,
-) -> None:
+def test_new_connections_arrive_at_the_new_haproxy_and_no_controller_sees_a_probe(threads: int) -> None:
     with backend(A.server) as seen, plain_backend(B.server), backend(C.server) as seen_6:
         old = _haproxy("old")
         assert _steer("old") == frozenset()  # it is alone
@@ -267,7 +256,7 @@ def test_haproxy_without_its_connections_counts_as_another_one() -> None:
 
 
 @isolated
-def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:  # noqa: FBT001 - a fixture
+def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:
     times, per_second = 200 if soak else 5, 1000
     start_site(A.server)
     _haproxy("0", A)

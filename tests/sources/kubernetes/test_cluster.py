@@ -114,7 +114,7 @@ def test_the_first_410_lists_at_once(api: ApiServer, connection: Connection) -> 
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_connection_cut_in_mid_line_resumes(api: ApiServer, connection: Connection, reset: bool) -> None:  # noqa: FBT001
+def test_a_connection_cut_in_mid_line_resumes(api: ApiServer, connection: Connection, reset: bool) -> None:
     with watching(api, connection) as watched:
         cut = api.faults.add(faults.CutLine(reset=reset), path=INGRESSES, times=2)
         for name in "abc":

@@ -146,9 +146,7 @@ def test_a_stream_is_interrupted_by_another_thread(api: ApiServer, connection: C
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_kept_connection_that_broke_is_replaced(
-    api: ApiServer,
-    connection: Connection,
-    reset: bool,  # noqa: FBT001
+    api: ApiServer, connection: Connection, reset: bool
 ) -> None:
     """But a write is not sent twice: the first could have been done."""
     assert kinds(connection) == LIST

@@ -182,9 +182,7 @@ def test_a_watch_that_brings_one_line_and_ends_makes_no_busy_loop(
 
 @pytest.mark.parametrize("refused", [True, False])
 def test_an_outage_of_whatever_kind_is_followed_by_no_list(
-    api: ApiServer,
-    connection: Connection,
-    refused: bool,  # noqa: FBT001 - a parameter
+    api: ApiServer, connection: Connection, refused: bool
 ) -> None:
     with watching(api, connection) as watched:
         if refused:

@@ -100,10 +100,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_writes_under_faults_end_as_a_fresh_list(
-    api: ApiServer,
-    connection: Connection,
-    seed: int,
-    soak: bool,  # noqa: FBT001
+    api: ApiServer, connection: Connection, seed: int, soak: bool
 ) -> None:
     chaos = Chaos(api, seed)
     breath = threading.Event()

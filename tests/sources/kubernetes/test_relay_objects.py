@@ -27,7 +27,7 @@ def endpoint_slice(**changes: object) -> bytes:
 
 
 @pytest.mark.parametrize(("conditions", "ready"), CASES["ready"])
-def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None:  # noqa: FBT001
+def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None:
     (found,) = decode_relay_endpoints(
         endpoint_slice(endpoints=[{"addresses": ["10.244.0.5"], "conditions": conditions}])
     )

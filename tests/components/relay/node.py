@@ -1,17 +1,14 @@
 """Listeners of a relay, and a world for a test of it: namespaces of its own with addresses on `lo`."""
 
 import functools
-import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import ParamSpec
 
 from nodeagent.components.relay.component import Relay
 from nodeagent.components.relay.haproxy_sockets import Processes, ServerState, read_processes
-from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.relay.state import HaproxyState, RelayChange
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
@@ -19,14 +16,12 @@ from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests import isolation
 from tests.components.converging import converge, remove
-from tests.daemonset.manifests import deployed, workload
-from tests.testbed.squatter import command
 
 P = ParamSpec("P")
 
 RUN = Path("/run/nodeagent")
 LAUNCHED, PODS = RelayOptions(launch=True), RelayOptions()
-CONFIG, MASTER = RUN / "haproxy.cfg", RUN / "master.sock"
+CONFIG = RUN / "haproxy.cfg"
 RELAY, RELAY_2, RELAY_6 = "169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"
 SERVICE, SERVICE_6 = "10.96.0.10", "fd00:96::10"
 NODE, NODE_6 = "192.0.2.10", "2001:db8::10"
@@ -74,55 +69,6 @@ def listener(  # noqa: PLR0913 - each names one field
 A, B, C = listener(RELAY), listener(RELAY_2), listener(RELAY_6, server=SERVICE_6)
 
 
-def pod_directory(uid: str) -> RunDirectory:
-    return RunDirectory(RUN / "relay" / uid, of_pod=True)
-
-
-def start_pod(uid: str) -> "subprocess.Popen[bytes]":
-    """A relay pod by its manifest: its container's command, with a directory as a kubelet mounts it."""
-    container = workload(deployed(), "nodeagent-relay").container
-    (mount,) = container["volumeMounts"]
-    assert mount["subPathExpr"] == "$(POD_UID)"
-    path, inside = pod_directory(uid).path, mount["mountPath"]
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    Path(inside).mkdir(exist_ok=True)
-    base = next(one["value"] for one in container["env"] if one["name"] == "BASE")
-    return subprocess.Popen(
-        [
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            f'mount --bind {path} {inside}; exec "$@"',
-            "sh",
-            *container["command"],
-        ],
-        env={**os.environ, "POD_NAME": f"nodeagent-relay-{uid}", "BASE": base},
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-
-
-@contextmanager
-def squatter(port: int, address: str = RELAY, *options: str) -> Iterator[bool]:
-    """Another user who wants the port; yields whether it is his."""
-    with subprocess.Popen(
-        command(address, port, *options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline() == b"bound\n"
-        finally:
-            process.kill()
-
-
-def processes(directory: Path = RUN) -> Processes:
-    """HAProxy's, as its master lists them."""
-    found = read_processes(directory / "master.sock")
-    assert isinstance(found, Processes), found
-    return found
-
-
 class KeptRelay(Relay):
     """A relay whose listeners the test chooses, on /run/nodeagent, which no other program uses here."""
 
@@ -158,17 +104,9 @@ class KeptRelay(Relay):
         assert isinstance(told, tuple), told
         return {each.bind: each for each in told}
 
-
-def alive(name: str) -> list[int]:
-    """The processes of that name in this pid namespace that have not ended (zombies have)."""
-    found = []
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdecimal():
-            try:
-                status = (directory / "stat").read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            program, state = status.partition("(")[2].rpartition(") ")[::2]
-            if program == name and not state.startswith("Z"):
-                found.append(int(directory.name))
-    return sorted(found)
+    @staticmethod
+    def processes(directory: Path = RUN) -> Processes:
+        """HAProxy's, as its master lists them."""
+        found = read_processes(directory / "master.sock")
+        assert isinstance(found, Processes), found
+        return found
