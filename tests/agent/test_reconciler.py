@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,27 +251,24 @@ def test_rules_that_cant_be_read_any_more_still_count(monkeypatch: pytest.Monkey
 _FOUR = InterfaceAddress(ip_address("192.0.2.1"), 24, "eth0")
 _SIX = InterfaceAddress(ip_address("2001:db8::1"), 64, "eth0")
 _PROXY = {PROXY_PROTOCOL: "v2"}
+_LB, _LB_6 = ip_address(_ADDRESS), ip_address("2001:db8:1::10")
 
 
 @pytest.mark.parametrize(
     ("load_balancer", "then", "served"),
     [
         # Router advertisements come after the agent.
-        (
-            service(ips=("203.0.113.10", "2001:db8:1::10"), annotations=_PROXY),
-            replace(_FACTS, addresses=(_FOUR, _SIX)),
-            ip_address("2001:db8:1::10"),
-        ),
+        (service(ips=(_ADDRESS, str(_LB_6)), annotations=_PROXY), {"addresses": (_FOUR, _SIX)}, _LB_6),
         # kube-proxy writes its rules after the agent has looked.
         (
-            service(points=(point("203.0.113.10", mode="Proxy"),), annotations=_PROXY),
-            replace(_FACTS, addresses=(_FOUR,), short_circuited=frozenset({ip_address("203.0.113.10")})),
-            ip_address("203.0.113.10"),
+            service(points=(point(_ADDRESS, mode="Proxy"),), annotations=_PROXY),
+            {"short_circuited": {_LB}},
+            _LB,
         ),
     ],
 )
 def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
-    monkeypatch: pytest.MonkeyPatch, load_balancer: Service, then: Facts, served: IPAddress
+    monkeypatch: pytest.MonkeyPatch, load_balancer: Service, then: dict[str, Any], served: IPAddress
 ) -> None:
     """And only as long as it does."""
     facts = [replace(_FACTS, addresses=(_FOUR,))]
@@ -288,7 +286,7 @@ def test_what_contradicts_a_load_balancers_needs_is_read_again_soon(
         return {one.match.address for one in made.plans[-1].dnat.redirects}
 
     assert served not in redirected(0)
-    facts.append(then)
+    facts.append(replace(facts[0], **then))
     assert served not in redirected(14)
     assert made.reconciler.next_due() <= made.now + 1
     assert served in redirected(1)

@@ -1,7 +1,7 @@
 """A component brought to the desired state as in a pass, and what its watch says."""
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodeagent.components.component import Component, DiffT, StateT, Watch
@@ -36,20 +36,12 @@ def watching(component: Component[StateT, DiffT]) -> Iterator[CachedState[StateT
 
 def seen(watch: Watch) -> str:
     """Wait for the watch as the agent's loop does; return what it says first."""
-
-    def look() -> str:
-        rings = [watch] if watch.fileno() >= 0 else []
-        select.select(rings, [], [], min(watch.seconds, 1.0))
-        return watch.drain()
-
-    return first_said(look)
-
-
-def first_said(look: Callable[[], str]) -> str:
     said = [""]
 
     def says() -> bool:
-        said[0] = look()
+        rings = [watch] if watch.fileno() >= 0 else []
+        select.select(rings, [], [], min(watch.seconds, 1.0))
+        said[0] = watch.drain()
         return bool(said[0])
 
     wait_until(says, "a notification")

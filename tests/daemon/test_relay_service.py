@@ -15,7 +15,7 @@ from tests.daemon.made_objects import write_config
 from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.running_agent import Agents, RunningAgent
 from tests.testbed import addresses
-from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
+from tests.testbed.addresses import LB, POD_CIDR1
 from tests.testbed.inside import fill_etc, run_ip
 from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
@@ -30,24 +30,12 @@ PORTS = {80: 10080, 443: 10443}
 """The Service's, and the pods'."""
 _GATEWAY = POD_CIDR1[1]
 
-_CONFIGURATION = """\
-defaults
-    mode tcp
-    timeout connect 5s
-    timeout client 60s
-    timeout server 60s
-"""
+_CONFIGURATION = Path(__file__).with_name("hairpin_proxy.cfg")
 
 
-def start_hairpin_proxy(pod: Host, directory: Path) -> None:
-    """Run HAProxy as hairpin-proxy runs it; its configuration goes into the directory."""
-    configuration = directory / f"hairpin-proxy-{pod.name}.cfg"
-    sections = [
-        f"listen port-{port}\n    bind :{target}\n    server ingress {INGRESS_CLUSTER_IP}:{port} send-proxy\n"
-        for port, target in PORTS.items()
-    ]
-    configuration.write_text("\n".join([_CONFIGURATION, *sections]), encoding="ascii")
-    process = pod.popen(["haproxy", "-db", "-f", configuration], log="hairpin-proxy")
+def start_hairpin_proxy(pod: Host) -> None:
+    """Run HAProxy as hairpin-proxy runs it."""
+    process = pod.popen(["haproxy", "-db", "-f", _CONFIGURATION], log="hairpin-proxy")
     for target in PORTS.values():
         pod.await_port(target, process)
 
@@ -67,17 +55,6 @@ def pod_on_node1(world: World) -> Iterator[Host]:
         yield host
 
 
-def service_rules(*pods: IPv4Address) -> ServiceRules:
-    return ServiceRules(
-        namespace=NAMESPACE,
-        name=NAME,
-        cluster_ips=(CLUSTER_IP,),
-        load_balancer_ips=(),
-        ports=tuple(ServicePort(f"p{port}", port, 0, target) for port, target in PORTS.items()),
-        endpoints=pods,
-    )
-
-
 _BY_NAME = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/")
 _BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
 
@@ -86,9 +63,11 @@ _BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
 def pods(world: World) -> Iterator[None]:
     with pod_on_node1(world) as pod3:
         for pod in (pod3, world.pod2):
-            start_hairpin_proxy(pod, world.tmp)
+            start_hairpin_proxy(pod)
+        ports = tuple(ServicePort(f"p{port}", port, 0, target) for port, target in PORTS.items())
+        service = ServiceRules(NAMESPACE, NAME, (CLUSTER_IP,), (), ports, (POD, addresses.POD2))
         for node in world.nodes:
-            node.kube_proxy.add(service_rules(POD, addresses.POD2))
+            node.kube_proxy.add(service)
         yield
 
 

@@ -206,21 +206,6 @@ class Pod:
     def restart(self) -> None:
         """Start the container, or again when it has ended: with the same volumes."""
         (spec,) = self.spec["containers"]
-        self.container = self._container(spec)
-
-    def terminate(self) -> None:
-        """Ask it to end, as the kubelet does at once when the pod is deleted."""
-        if self.container.running:
-            self.container.signal(SIGTERM)
-
-    def remove(self) -> None:
-        """Kill what still runs (the end of the grace period, or of the node), and take its volumes away."""
-        self.container.kill()
-        for mounted in reversed(self._mounted):
-            self.node.run(["umount", mounted])
-        self._mounted.clear()
-
-    def _container(self, spec: Object) -> Container:
         root, from_image = self._image
         given = {"HOME": "/root", "HOSTNAME": self.node.name, **from_image, **self._variables}
         own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
@@ -234,7 +219,21 @@ class Pod:
                 source = f"{source}/{_resolved(mount['subPathExpr'], variables)}"
                 self.node.run(["mkdir", "-p", "-m", "0755", source])
             mounts.append((source, mount["mountPath"], "ro" if mount.get("readOnly") else "rw"))
-        return Container(self.node, spec, root, environment=given | variables, mounts=mounts, own=own)
+        self.container = Container(
+            self.node, spec, root, environment=given | variables, mounts=mounts, own=own
+        )
+
+    def terminate(self) -> None:
+        """Ask it to end, as the kubelet does at once when the pod is deleted."""
+        if self.container.running:
+            self.container.signal(SIGTERM)
+
+    def remove(self) -> None:
+        """Kill what still runs (the end of the grace period, or of the node), and take its volumes away."""
+        self.container.kill()
+        for mounted in reversed(self._mounted):
+            self.node.run(["umount", mounted])
+        self._mounted.clear()
 
     def _environment(self, spec: Object) -> dict[str, str]:
         fields = {

@@ -8,8 +8,10 @@ import yaml
 from nodeagent import __version__
 from release import assets
 from release.check import changelog_faults, changelog_section, manifest_faults, version_faults
+from tests.cases import cases_of
 from tests.daemonset.kustomize import DAEMONSET
 
+_CASES = cases_of(__file__, "cases.yaml")
 DIGEST = f"sha256:{'a' * 64}"
 REFERENCE = f"registry.example.com:5000/team/nodeagent@{DIGEST}"
 
@@ -18,17 +20,7 @@ def test_the_tree_names_one_version_everywhere() -> None:
     assert list(version_faults(assets.ROOT, __version__)) == []
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "nodeagent/__init__.py",
-        "charts/nodeagent/Chart.yaml",
-        "daemonset/base/kustomization.yaml",
-        "daemonset/coredns/kustomization.yaml",
-        "daemonset/deploy.yaml",
-        "daemonset/image/Dockerfile",
-    ],
-)
+@pytest.mark.parametrize("file", _CASES["versions"])
 def test_a_file_that_names_another_version_is_found(file: str, tmp_path: Path) -> None:
     for folder in ("nodeagent/__init__.py", "charts/nodeagent/Chart.yaml"):
         (tmp_path / folder).parent.mkdir(parents=True)
@@ -95,14 +87,7 @@ def test_the_chart_names_the_pinned_image_by_default(tmp_path: Path, monkeypatch
     assert listed["image"] == REFERENCE
 
 
-@pytest.mark.parametrize(
-    ("reference", "image"),
-    [
-        ("nodeagent:1.2.3", {"newName": "nodeagent", "newTag": "1.2.3"}),
-        ("host:5000/a/b:1.2.3", {"newName": "host:5000/a/b", "newTag": "1.2.3"}),
-        (f"host:5000/a/b@{DIGEST}", {"newName": "host:5000/a/b", "digest": DIGEST}),
-    ],
-)
+@pytest.mark.parametrize(("reference", "image"), _CASES["references"])
 def test_a_reference_is_read(reference: str, image: dict[str, str]) -> None:
     text = "images:\n  - {name: nodeagent, newTag: 0.1.0}\n"
     found = yaml.safe_load(assets.pinned(text, reference))

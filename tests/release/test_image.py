@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from release import image
+from tests.cases import cases_of
 
 
 def _root(root: Path) -> Path:
@@ -20,15 +21,7 @@ def test_two_builds_that_are_alike(tmp_path: Path) -> None:
     assert list(image.differences(found, image.described(_root(tmp_path / "again")))) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ("echo another >etc/os-release", "/etc/os-release"),
-        ("chmod 700 etc", "/etc"),
-        ("ln -sf /etc/os-release etc/hosts", "/etc/hosts"),
-        ("rm etc/os-release", "/etc/os-release"),
-    ],
-)
+@pytest.mark.parametrize(("change", "path"), cases_of(__file__, "cases.yaml")["differences"])
 def test_what_differs_is_named(change: str, path: str, tmp_path: Path) -> None:
     once, again = _root(tmp_path / "once"), _root(tmp_path / "again")
     subprocess.run(["sh", "-c", change], cwd=again, check=True)

@@ -28,7 +28,7 @@ _IFF_UP = 1
 # What the world's programs read there: users and groups, the resolver's and linker's settings, names of
 # protocols, OpenSSL's defaults.
 _COPIED = (
-    *(
+    *[
         "ethertypes",
         "gai.conf",
         "group",
@@ -37,8 +37,8 @@ _COPIED = (
         "ld.so.conf",
         "localtime",
         "nsswitch.conf",
-    ),
-    *("passwd", "protocols", "rpc", "services", "ssl/openssl.cnf"),
+    ],
+    *["passwd", "protocols", "rpc", "services", "ssl/openssl.cnf"],
 )
 _MOUNTED = ("alternatives", "iproute2", "ld.so.conf.d")
 """These are too many files to be copied: each host mounts the machine's own directories, read-only."""

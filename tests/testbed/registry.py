@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _OCI = "application/vnd.oci.image"
+_BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,7 @@ def _upload(connection: HTTPConnection, repository: str, content: bytes) -> Blob
     return blob
 
 
-def _send(
-    connection: HTTPConnection,
-    method: str,
-    path: str,
-    body: bytes = b"",
-    kind: str = "application/octet-stream",
-) -> str:
+def _send(connection: HTTPConnection, method: str, path: str, body: bytes = b"", kind: str = _BYTES) -> str:
     """Send a request of a push; returns the location in the answer."""
     connection.request(method, path, body, {"Content-Type": kind})
     answer = connection.getresponse()

@@ -23,6 +23,10 @@ _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
 _VISIT = [sys.executable, "-m", "tests.testbed.visit"]
 
 
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=110, check=False)
+
+
 @needs_root
 @pytest.mark.parametrize(
     "kind",
@@ -33,9 +37,7 @@ _VISIT = [sys.executable, "-m", "tests.testbed.visit"]
     ],
 )
 def test_everything_is_observed(kind: str) -> None:
-    done = subprocess.run(
-        [*_COMMAND, "--kube-proxy", kind], cwd=_ROOT, capture_output=True, text=True, timeout=110, check=False
-    )
+    done = _run(*_COMMAND, "--kube-proxy", kind)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert re.search(r"^passed: all \d+ steps were observed, in \d+\.\d s$", done.stdout, re.MULTILINE)
@@ -61,9 +63,7 @@ _WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admi
     ids=["demo", "world", "test"],
 )
 def test_where_root_may_make_no_namespaces_one_line_says_so(command: list[str], exit_code: int) -> None:
-    done = subprocess.run(
-        [*_WITHOUT_RIGHTS, *command], cwd=_ROOT, capture_output=True, text=True, timeout=110, check=False
-    )
+    done = _run(*_WITHOUT_RIGHTS, *command)
     said = done.stdout + done.stderr
     assert done.returncode == exit_code, said
     assert said.count("--privileged") == 1
@@ -127,13 +127,7 @@ def test_what_is_printed_leads_into_the_world() -> None:
         assert logs is not None
 
         def on_node(command: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                ["bash", "-c", f"{variables[1]}\nexec {entry[1]} bash -c {shlex.quote(command)}"],
-                cwd=_ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            return _run("bash", "-c", f"{variables[1]}\nexec {entry[1]} bash -c {shlex.quote(command)}")
 
         assert on_node("hostname").stdout == "node1\n"
         assert on_node("curl -sS https://site.example.test/").returncode != 0

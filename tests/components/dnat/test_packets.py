@@ -37,12 +37,6 @@ def test_pods_are_redirected_on_these_interfaces(world: World, backend: DnatBack
         assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
 
 
-ALTERED = {
-    "nftables": "insert rule inet nodeagent guard iif lo accept",
-    "iptables": "*nat\n-A NODEAGENT-LB -p tcp -j RETURN\nCOMMIT\n",
-}
-
-
 def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, backend: DnatBackend) -> None:
     """Neither one that goes on meanwhile, nor new ones of the node or a pod.
 
@@ -51,7 +45,10 @@ def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, b
     echoing = redirect(LB[4], RELAY[4], port=7)
     desired = replace(guarded(), redirects=(*guarded().redirects, echoing))
     apply(backend, desired)
-    alter = world.node.nft if backend.name == "nftables" else world.node.legacy
+    by_nft = backend.name == "nftables"
+    alter = world.node.nft if by_nft else world.node.legacy
+    rule = "insert rule inet nodeagent guard iif lo accept"
+    damage = rule if by_nft else "*nat\n-A NODEAGENT-LB -p tcp -j RETURN\nCOMMIT\n"
     with (
         socket.create_server((RELAY[4], 7)) as listening,
         socket.create_connection((LB[4], 7), timeout=3) as client,
@@ -60,7 +57,7 @@ def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, b
         world.answers(world.pod) as of_pod,
     ):
         for _ in range(50):
-            alter(ALTERED[backend.name])
+            alter(damage)
             assert apply(backend, desired).action == "repair"
             client.sendall(b"still here")
             assert server.recv(100) == b"still here"
