@@ -160,11 +160,11 @@ def _cut(scene: Scene, *hosts: Host) -> None:
             wait_until(lambda: len(scene.world.broken_headers()) > len(before), what)  # noqa: B023
         except WorldError as error:
             raise NotObservedError(what, str(error), *_error_logs(scene)) from error
-        # A TLS greeting in a log is no pleasure to read: the line of the plain request is shown.
+        # A TLS greeting in a log is no pleasure to read: the plain request's line is shown if there is one.
         new = set(scene.world.broken_headers()) - set(before)
         line = next((line for line in sorted(new) if 'broken header: "GET' in line), min(new))
         # Time, level and process are before it, the rest of the request after it.
-        excerpt = line[line.index("broken header") :].encode("ascii", "backslashreplace").decode("ascii")
+        excerpt = ascii(line[line.index("broken header") :])[1:-1]
         scene.screen.said(f"nginx: ... {excerpt[:100]} ...")
         scene.screen.observed(f"{host.name} gets nothing; nginx logs `broken header`")
 
