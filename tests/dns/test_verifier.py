@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import cycle
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,11 +15,13 @@ import pytest
 from nodeagent.dns.verifier import DnsVerifier, Hostnames
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply
 from nodeagent.model.objects import ObjectRef
+from tests.cases import cases_of
 from tests.testbed.waiting import wait_until
 
 OWN = ip_address("192.0.2.1")
 OTHER = ip_address("198.51.100.4")
 MATTERS = DnsQuestion(frozenset({OWN}), "team")
+LB = DnsQuestion(frozenset(), "team", every=True)
 AWAY = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
 
 
@@ -89,6 +92,34 @@ class Noted:
         return tuple(map(str, self.hostnames.answers()[name].latest.addresses))
 
 
+_SEQUENCES: dict[str, dict[str, Any]] = cases_of(__file__, "sequences.yaml")
+_MOVED = DnsQuestion(frozenset({OTHER}), "team")
+_QUESTIONS = {"matters": MATTERS, "own": LB, "moved": _MOVED}
+_QUESTIONS["claimed"] = replace(_MOVED, claimed_by=ObjectRef("Ingress", "team", "newer"))
+
+
+@pytest.mark.parametrize("case", _SEQUENCES)
+def test_what_is_known_and_asked(case: str) -> None:
+    noted = Noted(**{name: _QUESTIONS[asked] for name, asked in _SEQUENCES[case]["wanted"].items()})
+    for step in _SEQUENCES[case]["steps"]:
+        now, known = step["at"], step.get("known", {})
+        assert "due" not in step or noted.due(now) == {*step["due"]}
+        for name, said in step.get("answers", {}).items():
+            reply = (
+                DnsReply(DnsOutcome(said)) if isinstance(said, str) else told(*said, ttl=step.get("ttl", 300))
+            )
+            noted.note(name, reply, now, step.get("began"))
+        if "want" in step:
+            noted.now = now
+            noted.hostnames.want({name: replace(_QUESTIONS[asked]) for name, asked in step["want"].items()})
+        answers = noted.hostnames.answers()
+        assert {name: [*noted.known(name)] for name in known} == known
+        assert answers.keys().isdisjoint(step.get("unknown", ()))
+        assert step.get("news") in {None, noted.hostnames.news}
+        for name, outcome in step.get("conclusive", {}).items():
+            assert answers[name].last_conclusive == DnsReply(DnsOutcome(outcome))
+
+
 def test_answers_are_known_once_they_are_there() -> None:
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=DnsReply(DnsOutcome.NXDOMAIN, ttl=300))
     with dns.prover() as prover:
@@ -108,18 +139,6 @@ def test_of_many_addresses_those_that_matter_are_kept_and_four_others() -> None:
     noted.note("a", told("192.0.2.1", *many), 0)
     assert noted.known("a") == ("192.0.2.1", *many[:4])
     assert noted.hostnames.answers()["a"].latest.more == 195
-
-
-def test_only_what_matters_is_a_change() -> None:
-    """A server that rotates its addresses calls for nothing; a removed load balancer's address does."""
-    noted = Noted(a=MATTERS)
-    for now, addresses, news in (
-        (0, ("192.0.2.1", "198.51.100.1"), True),
-        (1, ("192.0.2.1", "198.51.100.2"), False),
-        (2, ("198.51.100.2",), True),
-    ):
-        noted.note("a", told(*addresses), now)
-        assert (noted.known("a"), noted.hostnames.news) == (addresses, news)
 
 
 def test_answers_of_a_namespace_that_keep_changing_count_ever_more_rarely() -> None:
@@ -161,44 +180,6 @@ def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
     assert noted.hostnames.known["a"].failing_since is None
 
 
-def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
-    noted = Noted(a=MATTERS, b=MATTERS)
-    for name in noted.due(0):
-        noted.note(name, told("192.0.2.1", ttl=300), 0)
-    noted.hostnames.want({"b": MATTERS})
-    assert noted.hostnames.answers().keys() == {"b"}
-    noted.hostnames.want({"a": MATTERS, "b": MATTERS})
-    assert noted.due(0) == {"a"}
-
-
-def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
-    """Its load balancer has another address, or another object claims it; the others wait for their time."""
-    noted = Noted(a=MATTERS, b=MATTERS)
-    moved = DnsQuestion(frozenset({OTHER}), "team")
-    claimed = replace(moved, claimed_by=ObjectRef("Ingress", "team", "newer"))
-    for now, due, wanted in (
-        (0, {"a", "b"}, {"a": MATTERS, "b": moved}),
-        (1, {"b"}, {"a": MATTERS, "b": claimed}),
-        (2, {"b"}, {"a": MATTERS, "b": replace(claimed)}),
-        (3, set[str](), {"a": MATTERS, "b": claimed, "c": MATTERS}),
-        (4, {"c"}, {}),
-    ):
-        assert noted.due(now) == due
-        for name in due:
-            noted.note(name, told("192.0.2.1", ttl=300), now)
-        noted.now = now + 0.5
-        noted.hostnames.want(wanted)
-
-
-def test_a_changed_answer_makes_those_beside_it_due() -> None:
-    """Names of one domain mostly move together; others are left in peace."""
-    noted = Noted(**dict.fromkeys(("a.example.com", "b.example.com", "b.example.net"), MATTERS))
-    for name in noted.due(0):
-        noted.note(name, told("192.0.2.1", ttl=300), 0)
-    noted.note("a.example.com", told("198.51.100.4", ttl=300), 1)
-    assert noted.due(2) == {"b.example.com"}
-
-
 def test_another_way_to_ask_is_taken_over() -> None:
     old, new = MadeUpDns(a=told("192.0.2.1", ttl=300)), MadeUpDns(a=told("198.51.100.4", ttl=300))
     with old.prover("a") as prover:
@@ -236,61 +217,12 @@ def test_it_ends_though_a_server_is_silent() -> None:
     wait_until(lambda: not any(one.name == "dns" for one in threading.enumerate()), "its thread's end")
 
 
-LB = DnsQuestion(frozenset(), "team", every=True)
-
-
-def test_an_address_of_a_load_balancers_hostname_counts_for_a_while_after_its_last_answer() -> None:
-    """Several at once, others in turn, and none for a moment: what it had remains, then it is forgotten."""
-    noted = Noted(lb=LB)
-    for now, reply, known in (
-        (0, told("192.0.2.1"), ("192.0.2.1",)),
-        (1800, told("198.51.100.4", "192.0.2.3"), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
-        (3599, DnsReply(DnsOutcome.NXDOMAIN), ("192.0.2.1", "192.0.2.3", "198.51.100.4")),
-        (7200, told("192.0.2.3"), ("192.0.2.3",)),
-        (10_801, DnsReply(DnsOutcome.NXDOMAIN), ()),
-    ):
-        noted.note("lb", reply, now)
-        assert noted.known("lb") == known
-    assert noted.hostnames.answers()["lb"].last_conclusive == DnsReply(DnsOutcome.NXDOMAIN)
-
-
 def test_what_a_load_balancers_hostname_answers_takes_no_memory() -> None:
     """Its server may answer with others each time: beyond a bound only the latest answer counts."""
     noted = Noted(lb=LB)
     for second in range(8):
         noted.note("lb", told(*(f"10.{second}.{number}.1" for number in range(256))), second)
         assert len(noted.known("lb")) <= 1024 + 256
-
-
-def test_a_move_counts_only_with_what_the_load_balancers_hostname_answers_after_it() -> None:
-    """Though that is not due for long, and slow: it is never known that only the other one has moved."""
-    noted = Noted(www=MATTERS, lb=LB)
-    for name in noted.due(0):
-        noted.note(name, told("192.0.2.1", ttl=300), 0)
-    assert noted.due(10) == set()
-    for now, due in ((10, {"www"}), (11, {"lb"})):
-        noted.note("www", told("198.51.100.4", ttl=300), now)
-        assert noted.known("www") == ("192.0.2.1",)
-        assert noted.due(now + 0.5) == due
-    noted.note("lb", told("192.0.2.1", ttl=300), 11.5, began=9.0)  # before the move was seen
-    noted.note("www", told("198.51.100.4", ttl=300), 12.0)
-    assert noted.known("www") == ("192.0.2.1",)
-    noted.note("lb", told("198.51.100.4", ttl=300), 13.0)
-    assert noted.known("lb") == ("192.0.2.1", "198.51.100.4")
-    noted.note("www", told("198.51.100.4", ttl=300), 13.5)
-    assert noted.known("www") == ("198.51.100.4",)
-
-
-def test_of_two_moves_the_later_one_does_not_hold_back_the_first() -> None:
-    noted = Noted(a=MATTERS, b=MATTERS, lb=LB)
-    for name in noted.due(0):
-        noted.note(name, told("192.0.2.1", ttl=300), 0)
-    for name, now in (("a", 9), ("a", 10), ("b", 11), ("b", 12)):
-        noted.note(name, told("198.51.100.4", ttl=300), now)
-    noted.note("lb", told("192.0.2.1", ttl=300), 13, began=11)
-    assert (noted.known("a"), noted.known("b")) == (("198.51.100.4",), ("192.0.2.1",))
-    noted.note("lb", told("192.0.2.1", ttl=300), 15)
-    assert noted.known("b") == ("198.51.100.4",)
 
 
 @pytest.mark.parametrize("bad", [told("198.51.100.4"), DnsReply(DnsOutcome.NXDOMAIN)])
@@ -307,15 +239,6 @@ def test_one_answer_is_no_move_where_load_balancers_have_hostnames(bad: DnsReply
         conclusive = noted.hostnames.answers()["www"].last_conclusive
         assert conclusive is not None
         assert conclusive.addresses == (OWN,)
-
-
-def test_the_first_answer_after_failures_is_not_held_back() -> None:
-    """Nothing has moved: the load balancer's own hostname, with a long TTL, is not asked after it."""
-    noted = Noted(www=MATTERS, lb=LB)
-    noted.note("lb", told("192.0.2.1", ttl=3600), 1)
-    noted.note("www", AWAY, 5)
-    noted.note("www", told("192.0.2.1", ttl=300), 7)
-    assert noted.known("www") == ("192.0.2.1",)
 
 
 def test_a_load_balancers_hostname_is_asked_as_often_as_its_ttl_says() -> None:
