@@ -21,6 +21,7 @@ from .resources import Object
 from .servers import Server
 from .wire import WatchLines, exchange, request
 
+CASES = cases_of(__file__, "cases.yaml")
 _NUMBERS = count()
 CLASSES = "/apis/networking.k8s.io/v1/ingressclasses"
 
@@ -126,15 +127,8 @@ def test_selectors(place: Place) -> None:
     place.create("services", service("a", app="web", tier="front"))
     place.create("services", service("b", "LoadBalancer", app="db"))
     place.create("services", service("c"))
-    for query, expected in (
-        ("fieldSelector=spec.type=LoadBalancer", ["b"]),
-        ("fieldSelector=spec.type!=LoadBalancer", ["a", "c"]),
-        ("fieldSelector=metadata.name=a,spec.type=ClusterIP", ["a"]),
-        (f"fieldSelector=metadata.namespace={place.name},metadata.name=c", ["c"]),
-        ("labelSelector=app=web", ["a"]),
-        ("labelSelector=app=web,tier=front", ["a"]),
-    ):
-        assert place.names("services", query) == expected, query
+    for query, expected in CASES["selectors"]:
+        assert place.names("services", query.format(place=place.name)) == expected, query
 
 
 def test_large_lists_are_compressed_for_clients_that_ask(server: Server, place: Place) -> None:
@@ -150,7 +144,7 @@ def test_large_lists_are_compressed_for_clients_that_ask(server: Server, place: 
 # What does not make sense
 
 
-@pytest.mark.parametrize(("asked", "refusal"), cases_of(__file__, "cases.yaml")["refusals"])
+@pytest.mark.parametrize(("asked", "refusal"), CASES["refusals"])
 def test_refusals(server: Server, place: Place, asked: str, refusal: str) -> None:
     place.create("configmaps", config_map("held"))
     method, target = asked.format(place=place.name).split(" ")

@@ -12,11 +12,10 @@ from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import DecisionStatus, Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply, Facts
-from nodeagent.model.objects import EXCLUDE, ObjectRef
+from nodeagent.model.objects import ObjectRef
 from tests.cases import cases_of
 from tests.plan.made_up import (
     FACTS,
-    answered,
     config,
     desired,
     hosts,
@@ -176,23 +175,3 @@ def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() 
     for found in (moving(failed(), told("192.0.2.2")), moving(failed(), stands_at=[relay])):
         assert "Kept" in {decision.code for decision in found.names}
         assert hosts(found) == [f"{relay} {NAME}"]
-
-
-@pytest.mark.parametrize("why", ["plain", "pending", "no ClusterIP", "excluded", "unknown"])
-def test_an_older_claim_that_is_not_served_does_not_keep_dns_from_being_asked(why: str) -> None:
-    """Whatever the reason: only what is asked can be confirmed."""
-    theirs = service(
-        "plain" if why == "plain" else "green",
-        ips=() if why == "pending" else ("192.0.2.2",),
-        cluster_ips=() if why == "no ClusterIP" else ("10.96.0.8",),
-    )
-    points = () if why == "pending" else (point("198.51.100.9" if why == "unknown" else "192.0.2.2"),)
-    old = ingress(NAME, namespace="tenant", created=-5, points=points, ingress_class="green")
-    old = replace(old, annotations={EXCLUDE: "true"} if why == "excluded" else {})
-    options = config("hosts: {verify: dns}", proxies=["blue"])
-    asking = desired(service(), theirs, old, ingress(NAME), options=options)
-    assert ip_address("192.0.2.1") in asking.questions[NAME].addresses
-    proven = answered(NAME, "192.0.2.1")
-    assert hosts(desired(service(), theirs, old, ingress(NAME), facts=proven, options=options)) == [
-        f"{RELAY} {NAME}"
-    ]

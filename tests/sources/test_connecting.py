@@ -11,6 +11,7 @@ import pytest
 
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.connection_tests import Ending, Probe, ProbeOutcome, ask, ask_all, proxy_line
+from tests.cases import cases_of
 
 HOST = ip_address("127.0.0.1")
 _SHORT = 0.5
@@ -63,30 +64,17 @@ def _reading(connection: socket.socket) -> None:
     connection.recv(4096)
 
 
+_BEHAVIOURS = {"reads": _reading, "resets": _resetting, "waits": _until_closed}
+_LONG = f"HTTP/1.1 {'9' * 900}\r\n"
+
+
 @pytest.mark.parametrize(
-    ("behave", "tls", "ending"),
-    [
-        (_answering(b"HTTP/1.1 204 No Content\r\n\r\n"), False, Ending.STATUS),
-        (_answering(b"SSH-2.0-OpenSSH\r\n"), False, Ending.NOT_HTTP),
-        (_answering(b"HTTP/1.1 " + b"9" * 900 + b"\r\n"), False, Ending.NOT_HTTP),
-        (_answering(b""), False, Ending.EMPTY_REPLY),
-        (_reading, False, Ending.EMPTY_REPLY),
-        (_resetting, False, Ending.RESET),
-        (_until_closed, False, Ending.SILENT),
-        (_answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), True, Ending.NOT_TLS),
-        (_reading, True, Ending.CLOSED_IN_HANDSHAKE),
-        (_resetting, True, Ending.RESET_IN_HANDSHAKE),
-        (_until_closed, True, Ending.SILENT_IN_HANDSHAKE),
-        # A fatal alert, handshake_failure (RFC 8446, 6.2).
-        (_answering(b"\x15\x03\x03\x00\x02\x02\x28"), True, Ending.TLS_ALERT),
-    ],
+    ("does", "tls", "ending"), [*cases_of(__file__, "cases.yaml")["endings"], (_LONG, False, "NOT_HTTP")]
 )
-def test_each_ending_is_reported(
-    behave: Callable[[socket.socket], object], tls: bool, ending: Ending
-) -> None:
-    with serving(behave) as endpoint:
-        seconds = _SHORT if behave is _until_closed else 5.0
-        assert ask(Probe(endpoint, None, tls, "site.example.com"), seconds).ending is ending
+def test_each_ending_is_reported(does: str, *, tls: bool, ending: str) -> None:
+    with serving(_BEHAVIOURS.get(does) or _answering(does.encode())) as endpoint:
+        seconds = _SHORT if does == "waits" else 5.0
+        assert ask(Probe(endpoint, None, tls, "site.example.com"), seconds).ending is Ending[ending]
 
 
 def test_no_process_listens() -> None:
