@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
@@ -26,18 +27,9 @@ def controller_without_proxy(world: World, directory: Path) -> Iterator[None]:
         f"listen {inner}{'' if port == 80 else ' ssl'};" for port, inner in sorted(PORTS.items())
     )
     file = directory / "plain-nginx.conf"
-    temporary = "".join(
-        f"{kind}_temp_path {directory}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    file.write_text(
-        f"daemon off; user root; pid {directory}/plain-nginx.pid; error_log stderr;\n"
-        "events { worker_connections 256; }\n"
-        f"http {{ access_log off; {temporary}\n"
-        f"ssl_certificate {world.certificates.server}; ssl_certificate_key {world.certificates.server_key};\n"
-        f"server {{ {listen} return 200; }} }}\n",
-        encoding="ascii",
-    )
+    template = Template(Path(__file__).with_name(file.name).read_text("ascii"))
+    pair = {"certificate": world.certificates.server, "key": world.certificates.server_key}
+    file.write_text(template.substitute(pair, directory=directory, listen=listen), encoding="ascii")
     with _in_first_pod(world, "nginx", "-c", file, "-e", "stderr"):
         yield
 
