@@ -71,8 +71,6 @@ def doctor(
     Exit code 0: healthy. 2: affected and not fixed yet. 1: could not determine.
     """
     call = invocation.read(**options, by_active=True)
-    if call.manifests is not None and call.kubeconfig is not None:
-        raise click.UsageError("--manifests and --kubeconfig exclude each other: leave one of them out")
     if policy:
         snapshot = call.observe()[0]
         targets = policy_targets(snapshot.services, identities(snapshot, call.config.load_balancers))

@@ -323,10 +323,12 @@ def read(  # noqa: PLR0913 - the options
     adopt: bool = False,
     by_active: bool = False,
 ) -> Invocation:
-    """Read the configuration and determine the node's name. Raises ConfigError.
+    """Read the configuration and determine the node's name. Raises ConfigError or UsageError.
 
     With `by_active`, a configuration that the agent here rejected is replaced by the one that it keeps.
     """
+    if manifests is not None and kubeconfig is not None:
+        raise click.UsageError("--manifests and --kubeconfig exclude each other: leave one of them out")
     rejected = read_rejected(config) if by_active and config else None
     if rejected:
         show_error(f"nodeagent: {rejected.reason}\n{_REJECTED}")

@@ -120,10 +120,12 @@ def test_what_is_printed_leads_into_the_world() -> None:
         entry = re.search(r"^  node1 +(.* )bash$", told, re.MULTILINE)
         variables = re.search(r"^  (export .*)$", told, re.MULTILINE)
         pull = re.search(r"^  (ctr .*)$", told, re.MULTILINE)
+        daemon = re.search(r"^  (nodeagent run .*) & ", told, re.MULTILINE)
         logs = re.search(r"^Logs: (.*)$", told, re.MULTILINE)
         assert entry is not None
         assert variables is not None
         assert pull is not None
+        assert daemon is not None
         assert logs is not None
 
         def on_node(command: str) -> subprocess.CompletedProcess[str]:
@@ -131,12 +133,13 @@ def test_what_is_printed_leads_into_the_world() -> None:
 
         assert on_node("hostname").stdout == "node1\n"
         assert on_node("curl -sS https://site.example.test/").returncode != 0
+        assert on_node("nodeagent doctor").returncode == 2
         assert on_node("nodeagent plan").returncode == 2
         assert on_node("nodeagent apply").returncode == 0
         assert on_node("curl -sS https://site.example.test/").stdout.startswith("client=192.0.2.11 ")
         assert on_node(pull[1]).returncode == 0
         repaired = on_node(
-            "nodeagent run --node node1 & agent=$!; nft delete table inet nodeagent; "
+            f"{daemon[1]} & agent=$!; nft delete table inet nodeagent; "
             "until nft list table inet nodeagent; do kill -0 $agent || exit; done; kill $agent; wait $agent"
         )
         assert repaired.returncode == 0, repaired.stderr

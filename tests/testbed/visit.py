@@ -42,8 +42,8 @@ def _told(world: World, kubeconfig: Path) -> str:
         f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
         f"NODEAGENT_MANIFESTS={shlex.quote(str(MANIFESTS))}",
         f"NODEAGENT_CONFIG={shlex.quote(str(NODEAGENT_CONFIG))}",
-        f"NODEAGENT_KUBECONFIG={shlex.quote(str(kubeconfig))}",
     ]
+    daemon = f"nodeagent run --node node1 --kubeconfig {shlex.quote(str(kubeconfig))} &"
     steps = {
         "curl https://site.example.test/": "fails, and so does the pull:",
         shlex.join(map(str, world.node1.containers.pull_command(image))): "",
@@ -51,10 +51,10 @@ def _told(world: World, kubeconfig: Path) -> str:
         "nodeagent plan": "what would change on this node; changes nothing",
         "nodeagent apply": "now curl and the pull work",
         "nodeagent status": "each load balancer and hostname",
-        "nodeagent run --node node1 &": "the daemon, with a simulated API server: repairs within a second",
+        daemon: "the daemon, with a simulated API server: repairs within a second",
         "nodeagent cleanup": "removes all of it",
     }
-    lines = ["In another terminal, as root, once: with this, nodeagent needs no options."]
+    lines = ["In another terminal, as root, once: with this, only the daemon needs options."]
     lines += [f"  export {' '.join(variables)}", "", "Then enter a machine of the testbed:"]
     lines += [f"  {host.name:7} {shlex.join(host.enter(['bash']))}" for host in world.hosts]
     lines += ["", "On node1, for example:"]
