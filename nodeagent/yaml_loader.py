@@ -20,7 +20,12 @@ _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})$")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?$")
 LONGEST_PROBLEM = 380
-_NO_KEY = "mapping values are not allowed in this context"
+_SAID_PLAINLY = {
+    "mapping values are not allowed in this context": "a ': ' where no key can be: "
+    "check the indentation, or put the text in quotes",
+    "expected a single document in the stream but found another document": "a second document begins: "
+    "leave one",
+}
 
 
 class _Loader(yaml.CSafeLoader):
@@ -127,5 +132,4 @@ def yaml_problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return mark.line + 1, "a tab is used for indentation: use spaces"
     why = one_line(f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}")
-    why = why.replace(_NO_KEY, "a ': ' where no key can be: check the indentation, or put the text in quotes")
-    return mark.line + 1, shortened(why, LONGEST_PROBLEM)
+    return mark.line + 1, shortened(_SAID_PLAINLY.get(why, why), LONGEST_PROBLEM)

@@ -94,6 +94,10 @@ def _mapping_problems(
     if not isinstance(node, yaml.MappingNode):
         yield _line(node), key, "must be a mapping of keys"
         return
+    for key_node, _ in node.value:
+        if key_node.value == "apiVersion":
+            yield _line(key_node), key, "this is a Kubernetes object; pass only the text that its data holds"
+            return
     fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
     seen: set[str] = set()
     # An empty key (for example, with everything below it commented out) means the default.
@@ -117,8 +121,6 @@ def _mapping_problems(
 
 
 def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
-    if name == "apiVersion":
-        return ": this is a Kubernetes object; pass only the text that its data holds"
     spelt = {key.lower(): key for key in known}
     near = [spelt[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"

@@ -377,5 +377,9 @@ class Stream:
 
 def _lost(request: ApiRequest, error: Exception) -> UnreachableError:
     kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
-    words = f"{failure_words(error)}; check that the server is up, and that its address and CA are right"
-    return kind(f"{request}: {words}")
+    up = (
+        "proxy is up"
+        if isinstance(error, ProxyError)
+        else "server is up, and that its address and CA are right"
+    )
+    return kind(f"{request}: {failure_words(error)}; check that the {up}")
