@@ -20,8 +20,8 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.observe.transition_log import in_turn
-from nodeagent.plan.balancers.eligibility import AddressRules
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
+from nodeagent.plan.balancers.this_node import AddressRules
 from nodeagent.plan.identity.identify import Identity, cloud_of, cloud_scheme, identify
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers

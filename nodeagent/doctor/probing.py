@@ -12,7 +12,7 @@ from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.observe.transition_log import in_turn
-from nodeagent.plan.balancers.eligibility import AddressRules
+from nodeagent.plan.balancers.this_node import AddressRules
 from nodeagent.sources.connection_tests import Ending, Probe, ProbeOutcome, arrives_at, ask_all, ask_each
 
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")

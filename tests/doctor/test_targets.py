@@ -13,7 +13,7 @@ from nodeagent.doctor.findings import Code
 from nodeagent.doctor.paths import Target, conclude, works
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
-from nodeagent.plan.balancers.eligibility import AddressRules
+from nodeagent.plan.balancers.this_node import AddressRules
 from tests.cases import cases_of
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 

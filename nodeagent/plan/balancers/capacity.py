@@ -22,7 +22,8 @@ from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Conclusion, refused
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.balancers.eligibility import AddressRules, Owners
+from nodeagent.plan.balancers.eligibility import Owners
+from nodeagent.plan.balancers.this_node import AddressRules
 
 
 class Capacity(Struct, frozen=True):

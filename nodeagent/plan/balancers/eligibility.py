@@ -1,13 +1,7 @@
-"""Which addresses may be redirected, whose they are, and what of a load balancer is to be relayed here.
-
-Some addresses are never redirected, whatever a Service's status or externalIPs say: a status is text that
-anyone may have written. On the rules that are the same on every node, relay addresses depend.
+"""Whose addresses are, and what of a load balancer is to be relayed here.
 
 An address and port belong to the Service that comes first by precedence among all that publish them,
 whether it sends PROXY or not: what is plain for one Service must not become PROXY because of another one.
-
-`ipMode: Proxy` does not always count: a data plane that does not know it short-circuits the address anyway.
-kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,80 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, canonical, defect
+from nodeagent.model.addresses import Endpoint, IPAddress, canonical, defect
 from nodeagent.model.desired import Conclusion, refused, skipped
-from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ObjectRef, Service, Snapshot, by_age
-from nodeagent.plan.balancers.this_node import NEVER_REDIRECTED, own_addresses
+from nodeagent.model.objects import ObjectRef, Service, by_age
+from nodeagent.plan.balancers.this_node import AddressRules
 from nodeagent.plan.identity.identify import Identity
-
-
-class AddressRules:
-    """The rules for one cluster, configuration and node. Pure.
-
-    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
-    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
-    show all that are in them.
-
-    Attributes:
-        own: this node's addresses and the API server's; only a listed Service may publish one.
-    """
-
-    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
-        options, relay, node = config.load_balancers, config.relay, snapshot.node
-        self.own = own_addresses(snapshot, facts)
-        self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
-            *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
-            *NEVER_REDIRECTED,
-            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
-            *(
-                (network, f"it is in the Service range {network}")
-                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
-                for network in service_range.networks
-            ),
-        )
-        self._cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
-        self._cluster_ips |= snapshot.other_cluster_ips
-        if snapshot.relay_service is not None:
-            self._cluster_ips |= set(snapshot.relay_service.cluster_ips)
-        self._allowed = tuple(text.network for text in options.address_ranges)
-        pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
-        self._here = tuple((network, f"it is in the pod range {network}") for network in pods)
-        self._ip_mode = options.ip_mode
-        self._short_circuited = facts.short_circuited
-
-    def never(self, address: IPAddress) -> str | None:
-        """Why no node redirects the address; None if no rule of all nodes forbids it."""
-        reason = _covering(address, self._everywhere)
-        if reason is not None:
-            return reason
-        if address in self._cluster_ips:
-            return "it is the ClusterIP of a Service"
-        if self._allowed and not any(address in network for network in self._allowed):
-            return "loadBalancers.addressRanges does not include it"
-        return None
-
-    def obstacle(self, address: IPAddress, *, listed: bool) -> str | None:
-        """Why this node does not redirect the address for a Service; None if it may."""
-        reason = self.never(address) or _covering(address, self._here)
-        if reason is None and not listed and address in self.own:
-            return (
-                "it is this node's own address or the API server's: if it is a load balancer's as well, list "
-                "the Service in loadBalancers.services"
-            )
-        return reason
-
-    def why_ip_mode_ignored(self, address: IPAddress) -> str | None:
-        """Why `ipMode: Proxy` does not count for this address; None if it counts."""
-        if self._ip_mode == "ignore":
-            return "loadBalancers.ipMode is ignore"
-        if self._ip_mode == "auto" and address in self._short_circuited:
-            return "this node's own rules short-circuit it nevertheless"
-        return None
-
-
-def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> str | None:
-    return next((reason for network, reason in ranges if address in network), None)
 
 
 class Owners:

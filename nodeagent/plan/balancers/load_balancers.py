@@ -12,16 +12,10 @@ from nodeagent.model.desired import Conclusion, DecisionStatus, LoadBalancerDeci
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
 from nodeagent.plan.balancers.capacity import share_out, too_large
-from nodeagent.plan.balancers.eligibility import (
-    AddressRules,
-    Eligible,
-    Owners,
-    Unserved,
-    examine,
-    own_hostnames,
-)
+from nodeagent.plan.balancers.eligibility import Eligible, Owners, Unserved, examine, own_hostnames
 from nodeagent.plan.balancers.existing_relay import ExistingRelay
 from nodeagent.plan.balancers.relaying import OwnRelay, RelayPlan
+from nodeagent.plan.balancers.this_node import AddressRules
 from nodeagent.plan.identity.identify import cloud_of, identify
 
 

@@ -1,7 +1,9 @@
-"""What a node has: address families, addresses, pods; and tables of what others have there. Pure."""
+"""What a node has: address families, addresses, pods; and which addresses it may redirect. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -14,123 +16,16 @@ from nodeagent.plan.identity.identify import cloud_of, identify
 LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"})
 """Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 
-_CILIUM = (
-    "Cilium's ranges",
-    "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs",
+_TABLES = tomllib.loads(Path(__file__).with_name("node_tables.toml").read_text("utf-8"))
+NODE_PORTS: Mapping[int, str] = {port: who for who, ports in _TABLES["ports"].items() for port in ports}
+"""What listens by default on the ports that the daemons of a node bind."""
+_NEVER_REDIRECTED = tuple(
+    (ip_network(text), f"it {what}") for text, what in _TABLES["never_redirected"].items()
 )
-_CALICO = ("Calico's pools", "kubectl get ippools -o custom-columns=POOL:.spec.cidr")
-POD_INTERFACES: Mapping[str, tuple[str, str]] = {
-    "cilium_host": _CILIUM,
-    "tunl0": _CALICO,
-    "vxlan.calico": _CALICO,
-    "vxlan-v6.calico": _CALICO,
-    "wireguard.cali": _CALICO,
+_POD_INTERFACES = {
+    name: (each["ranges"], each["shown_by"]) for each in _TABLES["pod_ranges"] for name in each["interfaces"]
 }
-"""Interfaces to which a network plugin gives an address of the node's own pods, by its own IPAM. Cilium's
-cluster-pool and Calico's IPAM take no notice of spec.podCIDRs (projectcalico/calico#2592). With each:
-what to set instead, and what shows it."""
-
-NODE_PORTS: Mapping[int, str] = {
-    # IANA, Service Name and Transport Protocol Port Number Registry.
-    22: "SSH server",
-    53: "DNS server",
-    111: "rpcbind",
-    179: "BGP daemon (Calico, Cilium, kube-router, MetalLB)",
-    **dict.fromkeys((2375, 2376), "Docker"),
-    # kubernetes/ingress-nginx, pkg/flags: healthz-port, in the host's network.
-    10254: "ingress controller (health checks)",
-    # kubernetes.io/docs/reference/networking/ports-and-protocols; 2381, 2382: k3s docs, "Local Ports".
-    **dict.fromkeys((2379, 2380, 2381, 2382), "etcd"),
-    6443: "API server",
-    10257: "controller manager",
-    10259: "scheduler",
-    # kubernetes/kubernetes, pkg/cluster/ports; 10255: KubeletConfiguration, readOnlyPort.
-    **dict.fromkeys((10248, 10250, 10255), "kubelet"),
-    **dict.fromkeys((10249, 10256), "kube-proxy"),
-    # kubernetes/cloud-provider, options/webhook.go (10260); OpenShift's registry, below (10263).
-    **dict.fromkeys((10258, 10260), "cloud controller manager"),
-    10263: "cloud node manager",
-    # kubernetes/website, examples/admin/konnectivity.
-    **dict.fromkeys((8132, 8133, 8134), "konnectivity server"),
-    # k3s docs, installation/requirements; RKE2 docs, install/requirements.
-    6444: "API server's load balancer (k3s, RKE2)",
-    9345: "supervisor (k3s, RKE2)",
-    10010: "container runtime",
-    # openshift/enhancements, dev-guide/host-port-registry.md.
-    9537: "CRI-O",
-    **dict.fromkeys((9977, 9978, 9979), "etcd (OpenShift)"),
-    **dict.fromkeys((9258, 9259), "cloud controller manager (OpenShift)"),
-    **dict.fromkeys((8797, 22623, 22624), "machine configuration (OpenShift)"),
-    **dict.fromkeys((10357, 11443, 17697), "control plane (OpenShift)"),
-    # docs.cilium.io, operations/system_requirements, "Firewall Rules"; 9965: its chart, hubble.metrics.port.
-    **dict.fromkeys((4240, 4244, 4245, 4250, 4251), "Cilium"),
-    **dict.fromkeys((9878, 9879, 9890, 9891, 9893, 9901, 9962, 9963, 9964, 9965), "Cilium"),
-    # docs.tigera.io, reference/felix/configuration (9091, 9099); projectcalico/calico, typha/pkg/config (9093
-    # and 9098); RKE2 docs, install/requirements (5473).
-    **dict.fromkeys((5473, 9091, 9093, 9098, 9099), "Calico"),
-    # antrea.io/docs, network-requirements.
-    **dict.fromkeys((10349, 10350, 10351), "Antrea"),
-    # ovn-org/ovn-kubernetes, dist/images/ovnkube.sh; from 9102 on: OpenShift's registry, above.
-    **dict.fromkeys((6641, 6642, 6643, 6644, 9310, 9409, 9410, 9476), "OVN-Kubernetes"),
-    **dict.fromkeys((9102, 9103, 9641, 9642, 9643, 9644, 29101, 29102, 29103), "OVN-Kubernetes"),
-    # weaveworks/weave: site/faq.md (6781, 6783), prog/weave-kube (6782, 6784).
-    **dict.fromkeys((6781, 6782, 6783, 6784), "Weave Net"),
-    # kube-router.io/docs/health; its routing controller and amazon-vpc-cni-k8s, cmd/aws-k8s-agent (50051).
-    20244: "kube-router",
-    50051: "network daemon (kube-router, AWS VPC CNI)",
-    # amazon-vpc-cni-k8s, README: DISABLE_METRICS, INTROSPECTION_BIND_ADDRESS.
-    **dict.fromkeys((61678, 61679), "AWS VPC CNI"),
-    # metallb/metallb, config/controllers/speaker.yaml; frr-metrics: 7473 up to 0.15, 9121 since (config/frr).
-    **dict.fromkeys((7472, 7473, 7946, 9121), "MetalLB"),
-    # kube-vip/kube-vip, cmd: prometheusHTTPServer.
-    2112: "kube-vip",
-    # kubernetes/kubernetes, cluster/addons/dns/nodelocaldns (9253); kubernetes/dns, cmd/node-cache (9353).
-    **dict.fromkeys((9253, 9353), "NodeLocal DNSCache"),
-    # github.com/prometheus/prometheus/wiki/Default-port-allocations.
-    9100: "node exporter",
-    # kubernetes/node-problem-detector, cmd/options.
-    **dict.fromkeys((20256, 20257), "node problem detector"),
-    # daemonset/base: agent and relay.
-    **dict.fromkeys((9467, 9468), "nodeagent"),
-}
-"""Ports that the daemons of a node bind, each with what listens there by default, and the source above it.
-
-If a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and anyone who can create
-a Service could cause that. Ports that load balancers commonly publish are left out, even if a daemon has one:
-80, 443, 3306, 5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. Those, and other programs' ports, are
-recognized by what already listens."""
-
-NEVER_REDIRECTED: Sequence[tuple[IPNetwork, str]] = tuple(
-    (ip_network(text), f"it {what}")
-    for text, what in (
-        # IANA's special-purpose address registries (RFC 6890).
-        ("0.0.0.0/8", "means this host (RFC 1122, 3.2.1.3)"),
-        ("127.0.0.0/8", "is loopback"),
-        ("169.254.0.0/16", "is link-local (RFC 3927): clouds serve their metadata there"),
-        ("224.0.0.0/4", "is multicast"),
-        ("240.0.0.0/4", "is reserved or broadcast (RFC 1112, 4)"),
-        ("::/96", "is unspecified, loopback, or an embedded IPv4 address (RFC 4291, 2.5.5.1)"),
-        ("::ffff:0:0/96", "is an embedded IPv4 address (RFC 4291, 2.5.5.2)"),
-        ("64:ff9b::/96", "is an embedded IPv4 address (NAT64, RFC 6052)"),
-        ("64:ff9b:1::/48", "is an embedded IPv4 address (NAT64, RFC 8215)"),
-        ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
-        ("fe80::/10", "is link-local"),
-        ("fec0::/10", "is site-local (RFC 3879)"),
-        ("::ffff:0:0:0/96", "is an embedded IPv4 address (IPv4-translated, RFC 2765)"),
-        ("ff00::/8", "is multicast"),
-        # Where clouds serve a node's credentials and their own DNS, in addition to link-local addresses.
-        ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
-        ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
-        ("fd00:100::100:200/128", "is Alibaba Cloud's metadata"),
-        ("168.63.129.16/32", "is Azure's WireServer"),
-        ("fd00:a9fe:a9fe::1/128", "is Akamai's metadata"),
-        ("fd00:42::42/128", "is Scaleway's metadata"),
-        ("fd00:c1::a9fe:a9fe/128", "is Oracle Cloud's metadata"),
-        ("fd00:ec2::/32", "is AWS's metadata, DNS and credentials"),
-        ("fd20:ce::254/128", "is Google Cloud's metadata"),
-    )
-)
-"""Addresses that no node redirects, each with the reason."""
+"""For each interface of a network plugin: what to set instead of the Node's ranges, and what shows it."""
 
 
 def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
@@ -229,6 +124,79 @@ def in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) -
     return "the API server" if any(each.address in relay for each in facts.api_servers) else ""
 
 
+class AddressRules:
+    """Which addresses may be redirected, by one cluster, configuration and node. Pure.
+
+    Some never are, whatever a Service's status or externalIPs say: a status is text that anyone may have
+    written. On the rules that are the same on every node, relay addresses depend. `ipMode: Proxy` does not
+    always count: a data plane that does not know it short-circuits the address anyway. kube-proxy honors it
+    since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
+
+    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
+    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
+    show all that are in them.
+
+    Attributes:
+        own: this node's addresses and the API server's; only a listed Service may publish one.
+    """
+
+    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
+        options, relay, node = config.load_balancers, config.relay, snapshot.node
+        self.own = own_addresses(snapshot, facts)
+        self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
+            *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
+            *_NEVER_REDIRECTED,
+            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
+            *(
+                (network, f"it is in the Service range {network}")
+                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
+                for network in service_range.networks
+            ),
+        )
+        self._cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
+        self._cluster_ips |= snapshot.other_cluster_ips
+        if snapshot.relay_service is not None:
+            self._cluster_ips |= set(snapshot.relay_service.cluster_ips)
+        self._allowed = tuple(text.network for text in options.address_ranges)
+        pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
+        self._here = tuple((network, f"it is in the pod range {network}") for network in pods)
+        self._ip_mode = options.ip_mode
+        self._short_circuited = facts.short_circuited
+
+    def never(self, address: IPAddress) -> str | None:
+        """Why no node redirects the address; None if no rule of all nodes forbids it."""
+        reason = _covering(address, self._everywhere)
+        if reason is not None:
+            return reason
+        if address in self._cluster_ips:
+            return "it is the ClusterIP of a Service"
+        if self._allowed and not any(address in network for network in self._allowed):
+            return "loadBalancers.addressRanges does not include it"
+        return None
+
+    def obstacle(self, address: IPAddress, *, listed: bool) -> str | None:
+        """Why this node does not redirect the address for a Service; None if it may."""
+        reason = self.never(address) or _covering(address, self._here)
+        if reason is None and not listed and address in self.own:
+            return (
+                "it is this node's own address or the API server's: if it is a load balancer's as well, list "
+                "the Service in loadBalancers.services"
+            )
+        return reason
+
+    def why_ip_mode_ignored(self, address: IPAddress) -> str | None:
+        """Why `ipMode: Proxy` does not count for this address; None if it counts."""
+        if self._ip_mode == "ignore":
+            return "loadBalancers.ipMode is ignore"
+        if self._ip_mode == "auto" and address in self._short_circuited:
+            return "this node's own rules short-circuit it nevertheless"
+        return None
+
+
+def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> str | None:
+    return next((reason for network, reason in ranges if address in network), None)
+
+
 class PodRanges(Struct, frozen=True):
     """This node's pods: which are redirected, and which may reach the relay.
 
@@ -282,13 +250,13 @@ def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
     """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
     found: dict[str, list[str]] = {}
     for each in facts.addresses:
-        if each.interface not in POD_INTERFACES or each.address.is_link_local:
+        if each.interface not in _POD_INTERFACES or each.address.is_link_local:
             continue
         if not any(each.address in network for network in admitted):
             found.setdefault(each.interface, []).append(str(each.address))
     return tuple(
         f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
         f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
-        f"them. Set dnat.podCIDRs to {POD_INTERFACES[interface][0]}: {POD_INTERFACES[interface][1]}"
+        f"them. Set dnat.podCIDRs to {_POD_INTERFACES[interface][0]}: {_POD_INTERFACES[interface][1]}"
         for interface, addresses in sorted(found.items())
     )

@@ -28,7 +28,7 @@ def boolean(version: ProxyVersion | None = None) -> Spelling:
     """As Go's strconv.ParseBool."""
     sent = version or _UNDOCUMENTED
     return Spelling(
-        lambda value, _: sent_on_all(sent if parse_bool(value) else "off"), "`true` ¹", version or "v1 ²"
+        lambda value, _: {None: sent if parse_bool(value) else "off"}, "`true` ¹", version or "v1 ²"
     )
 
 
@@ -40,7 +40,7 @@ def words(meaning: Mapping[str, Sent | None], *, any_case: bool = False, trimmed
         word = word.lower() if any_case else word
         if word not in meaning:
             raise ValueError(f"{quoted(value)} is not one of {', '.join(meaning)}")
-        return sent_on_all(meaning[word] or _UNDOCUMENTED)
+        return {None: meaning[word] or _UNDOCUMENTED}
 
     on = {word: sent or "v1 ²" for word, sent in meaning.items() if sent != "off"}
     how = " in any case" if any_case else " exactly" if [*on] == ["true"] else ""
@@ -59,7 +59,7 @@ KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2
 
 def any_text(value: str, _: Service) -> Sends:
     """Any text switches PROXY on: `send-proxy-v2` version 2, all else version 1."""
-    return sent_on_all("off" if not value else "v2" if value == "send-proxy-v2" else "v1")
+    return {None: "off" if not value else "v2" if value == "send-proxy-v2" else "v1"}
 
 
 def boolean_or_ports(version: ProxyVersion) -> Reader:
@@ -71,7 +71,7 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
     def read(value: str, _: Service) -> Sends:
         with suppress(ValueError):
             if value not in {"0", "1"}:
-                return sent_on_all(version) if value == "*" or (value and parse_bool(value)) else {}
+                return {None: version} if value == "*" or (value and parse_bool(value)) else {}
         return dict.fromkeys(_go_ports(value), version)
 
     return read
@@ -86,13 +86,13 @@ def star_or_node_ports(value: str, service: Service) -> Sends:
     """`*` anywhere for all ports, or a list of node ports; other numbers mean nothing."""
     items = _items(value)
     listed = {port.port for port in service.ports if port.node_port and str(port.node_port) in items}
-    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
+    return {None: "v1"} if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
 
 
 def boolean_or_service_ports(value: str, _: Service) -> Sends:
     """Read a boolean as Go's strconv.ParseBool, or a list of the Service's port numbers; version 2."""
     try:
-        return sent_on_all("v2" if parse_bool(value) else "off")
+        return {None: "v2" if parse_bool(value) else "off"}
     except ValueError:
         return dict.fromkeys(_go_ports(value), "v2")
 
@@ -101,7 +101,7 @@ def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
     items = _items(value)
     listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
-    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, _UNDOCUMENTED)}
+    return {None: "v1"} if "*" in items else {None: "off", **dict.fromkeys(listed, _UNDOCUMENTED)}
 
 
 def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
@@ -119,11 +119,11 @@ def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader
             raise ValueError(f"{' and '.join(keys)} contradict each other")
         lists = [value for key in port_keys if (value := service.annotations.get(key)) is not None]
         if not said[0]:
-            return sent_on_all("off")
+            return {None: "off"}
         if len(set(lists)) > 1:
             raise ValueError(f"{' and '.join(port_keys)} contradict each other")
         if not lists:
-            return sent_on_all("v1")
+            return {None: "v1"}
         return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
 
     return read
@@ -134,13 +134,13 @@ def target_group_attributes(value: str, _: Service) -> Sends:
     for item in _items(value):
         given, separator, setting = (part.strip() for part in item.partition("="))
         if given == "proxy_protocol_v2.enabled" and separator:
-            return sent_on_all("v2" if parse_bool(setting) else "off")
+            return {None: "v2" if parse_bool(setting) else "off"}
     return {}
 
 
 def feature(value: str, _: Service) -> Sends:
     """Read a list of features: on if `proxy-protocol` is among them."""
-    return sent_on_all("v1" if "proxy-protocol" in _items(value) else "off")
+    return {None: "v1" if "proxy-protocol" in _items(value) else "off"}
 
 
 linode_version = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
@@ -203,7 +203,7 @@ DIGITALOCEAN_TYPE = "service.beta.kubernetes.io/do-loadbalancer-type"
 def digitalocean(value: str, service: Service) -> Sends:
     """Read a boolean, which a network load balancer makes an error."""
     sends = boolean("v1")(value, service)
-    if service.annotations.get(DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
+    if service.annotations.get(DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != {None: "off"}:
         raise ValueError(
             f"a REGIONAL_NETWORK load balancer sends no PROXY header: set {DIGITALOCEAN_TYPE} to REGIONAL, "
             "or switch PROXY off in the ingress controller"
@@ -228,7 +228,7 @@ _FORWARDED = "loadbalancer.openstack.org/x-forwarded-for"
 def openstack(value: str, service: Service) -> Sends:
     """Read `true`, `v1` or `v2`, compared as written; rejected next to `x-forwarded-for: "true"`."""
     sends = words({"true": "v1", "v1": "v1", "v2": "v2", "false": "off"})(value, service)
-    if sends != sent_on_all("off") and service.annotations.get(_FORWARDED) == "true":
+    if sends != {None: "off"} and service.annotations.get(_FORWARDED) == "true":
         raise RejectedError(f"the controller rejects it next to {_FORWARDED}: true")
     return sends
 
@@ -322,11 +322,6 @@ def hypervisor_tls(_: str, service: Service) -> frozenset[int]:
         return next((service.annotations[key] for key in keys if service.annotations.get(key)), "none")
 
     return frozenset(port for port in service.tcp_ports if mode(port) != "none")
-
-
-def sent_on_all(what: Sent) -> Sends:
-    """Return the same on every port."""
-    return {None: what}
 
 
 def _is_true(text: str) -> bool:

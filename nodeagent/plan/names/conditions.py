@@ -23,7 +23,7 @@ from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.names.load_balancer_lookup import LoadBalancerMatch
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6")
-# Google's and AWS's; addresses that clouds use for it are never redirected either (this_node.py).
+# Google's and AWS's; addresses that clouds use for it are never redirected either (node_tables.toml).
 _METADATA = ("metadata.google.internal", "instance-data.ec2.internal")
 # The short forms by which every client inside the cluster knows the API server.
 _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
