@@ -47,8 +47,8 @@ _DECIDING = (
     _ROOT / "nodeagent/agent/convergence.py",
     _ROOT / "nodeagent/coredns/editing.py",
 )
-_DECIDING_NOTHING = frozenset({"route_claims.py", "this_node.py"})
-"""Their words are the Gateway API's, and names of programs."""
+_DECIDING_NOTHING = frozenset({"claims.py"})
+"""Its words are the Gateway API's."""
 _OTHER_WORDS = frozenset({"Proxy", "True", "False"})
 """Texts of the modules that decide, which are not codes."""
 _OTHER_EVENTS = frozenset({"PortTaken", "CorefilePutBack"})

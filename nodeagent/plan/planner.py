@@ -11,9 +11,9 @@ from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
 from nodeagent.plan.balancers.this_node import pod_ranges
-from nodeagent.plan.names.claims import ClaimPlanner
 from nodeagent.plan.names.conditions import lines_now
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
+from nodeagent.plan.names.matching import ClaimPlanner
 
 
 class Planner:

@@ -20,8 +20,8 @@ from nodeagent.coredns.managed_block import block_names
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import IPAddress, canonical, is_wildcard
 from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
-from nodeagent.plan.names.claims import ClaimPlanner
-from nodeagent.plan.names.load_balancer_lookup import Claim
+from nodeagent.plan.names.claims import Claim
+from nodeagent.plan.names.matching import ClaimPlanner
 from nodeagent.plan.planner import plan
 from tests.plan.tenant_worlds import TENANT, World, make_world
 
@@ -45,13 +45,11 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
         (*world.cluster.services, *world.tenant.services),
         key=lambda each: (not each.tcp_ports, each.ref.path not in listed, model.by_age(each)),
     )
-    owners: dict[IPAddress | str, model.Service] = {}
-    shown: set[IPAddress | str] = set()
+    owners: dict[IPAddress | str, str] = {}
     for service in everyone:
         for where in published(service, trusted=service.ref.path in listed):
-            owners.setdefault(where, service)
-            shown.add(where)
-    return frozenset(where for where in shown if owners[where].ref.namespace == TENANT)
+            owners.setdefault(where, service.ref.namespace)
+    return frozenset(where for where, namespace in owners.items() if namespace == TENANT)
 
 
 def published(service: model.Service, *, trusted: bool) -> Iterable[IPAddress | str]:
@@ -102,11 +100,9 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
 
     That others keep such a name where DNS does not speak for the tenant is a property of its own, below.
     """
-    planned = plan(world.tenant, world.facts, world.config)
-    after = world.after
-    mine = {decision.name for decision in planned.names}
-    mine |= {decision.name for decision in after.names if decision.claimed_by.namespace == TENANT}
-    return frozenset(mine)
+    alone = plan(world.tenant, world.facts, world.config).names
+    among_others = (each for each in world.after.names if each.claimed_by.namespace == TENANT)
+    return frozenset(each.name for each in (*alone, *among_others))
 
 
 def names_the_tenants_address(world: World) -> frozenset[str]:
@@ -125,12 +121,8 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
         if ingress in telling or (not ingress.points and ingress.class_name in classes)
         for host in ingress.hosts
     }
-    found |= {
-        canonical(host)
-        for route in world.cluster.controller_routes
-        if names_one_of(route.points, lost)
-        for host in route.hosts
-    }
+    routes = (each for each in world.cluster.controller_routes if names_one_of(each.points, lost))
+    found |= {canonical(host) for route in routes for host in route.hosts}
     if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
         found |= routed(world)
     return frozenset(found | (left_out(world, found) if before_others(world) else frozenset()))
@@ -172,9 +164,7 @@ def claims_in(world: World) -> Iterable[Claim]:
 
 def names_one_of(points: Iterable[model.LoadBalancerPoint], where: frozenset[IPAddress | str]) -> bool:
     """Whether a status names an address or hostname that is the tenant's."""
-    return any(
-        getattr(each, "ip", None) in where or getattr(each, "hostname", None) in where for each in points
-    )
+    return any(not where.isdisjoint({each.ip, each.hostname}) for each in points)
 
 
 # What holds.
@@ -346,8 +336,7 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
 def older_for(world: World, decision: NameDecision) -> bool:
     """Whether the tenant has the hostname after all, by an object older than the one that had it."""
     both = world.both
-    claims: tuple[model.Ingress | model.Route | model.ControllerRoute | model.Service, ...]
-    claims = (*both.ingresses, *both.routes, *both.controller_routes, *both.services)
+    claims = chain[model.ClusterObject](both.ingresses, both.routes, both.controller_routes, both.services)
     ages = {each.ref: model.by_age(each) for each in claims}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
@@ -363,8 +352,7 @@ def in_hosts_file(planned: Desired, world: World, standing: str) -> tuple[str, A
 def in_coredns(planned: Desired, world: World, standing: str) -> tuple[str, Answers]:
     """The Corefile, and what its block answers."""
     both = world.both
-    claiming: tuple[model.Ingress | model.Route | model.ControllerRoute, ...]
-    claiming = (*both.ingresses, *both.routes, *both.controller_routes)
+    claiming = chain[model.ClusterObject](both.ingresses, both.routes, both.controller_routes)
     ages = {each.ref: model.by_age(each) for each in claiming}
     data = {
         "kube-system/coredns": {"Corefile": standing or ".:53 {\n    errors\n    forward . 192.0.2.53\n}\n"}

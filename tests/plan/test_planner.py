@@ -114,7 +114,7 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
     assert of_name(planned, "green.example.com").status is DecisionStatus.SERVED
 
 
-@pytest.mark.parametrize("step", ["claims", "hostname_decisions"])
+@pytest.mark.parametrize("step", ["matching", "hostname_decisions"])
 def test_a_pass_that_fails_halfway_leaves_nothing_behind(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent goes on with the same planner: what a step had remembered by then would stay for good."""
     options = config(proxies=["blue"])

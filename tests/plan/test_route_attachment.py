@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import LabelRule
-from nodeagent.plan.names.route_claims import Parents, common_hostnames, selects
+from nodeagent.plan.names.claims import Parents, common_hostnames, selects
 from tests.cases import cases_of
 from tests.plan.made_up import gateway, listener, parent, route
 

@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, Route, Snapshot
-from nodeagent.plan.names.claims import ClaimPlanner
+from nodeagent.plan.names.matching import ClaimPlanner
 from tests.plan.made_up import config, desired, gateway, ingress, listener, parent, route, service
 
 LIMITS = LimitOptions(hostnames_per_namespace=2500)
@@ -66,7 +66,7 @@ def test_the_same_claims_are_considered_whatever_was_there_before(
     soak: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With shares and claims a hundredth of the usual size: the rule is the same, and quick to try."""
-    monkeypatch.setattr("nodeagent.plan.names.claims._FEWEST", SHARE // 100)
+    monkeypatch.setattr("nodeagent.plan.names.matching._FEWEST", SHARE // 100)
     limits = LimitOptions(hostnames_per_namespace=LIMITS.hostnames_per_namespace // 100)
     chance = random.Random(5)  # noqa: S311 - the same at each run, guards nothing
     collector = ClaimPlanner(limits)

@@ -1,32 +1,305 @@
-"""All claims of a cluster to hostnames, and the load balancer of each: an object that stays keeps its claims.
+"""What each object claims: its hostnames, and what it says about the load balancer that serves them. Pure.
 
 For Ingresses and objects of controllers' own APIs (Traefik's, Istio's), the class shows the load balancer.
 Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass". The annotation is the way
 before Kubernetes 1.18, and every controller still understands it.
+
+A Route of the Gateway API claims through the listeners to which it is attached, by the rules of the API (v1):
+ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. Its status counts in only one
+case: it is not attached to a parent that does not accept it as it is now. A missing status means nothing: the
+rules show what the controller will decide.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
-from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from nodeagent.config.options import ClassService, LimitOptions
 from nodeagent.model import objects as model
-from nodeagent.model.addresses import canonical
-from nodeagent.model.desired import some_notes
-from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
-from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
-from nodeagent.plan.names.load_balancer_lookup import (
-    Claim,
-    LoadBalancerHints,
-    LoadBalancerLookup,
-    LoadBalancerMatch,
-    one_of,
-)
-from nodeagent.plan.names.route_claims import Considered, Parents, claims_of_route
+from nodeagent.model.addresses import canonical, is_wildcard
+from nodeagent.model.desired import bounded
+
+
+class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
+    """What objects say about the load balancer that serves them.
+
+    All that say the same share one value (`one_of`), compared by identity: hashing the addresses of each of
+    ten thousand Ingresses costs more than all else.
+
+    Attributes:
+        points, problems: those of its status, which `status` names for reasons.
+        ingress_class, controller: None where they are unknown (IngressClass.spec.controller).
+        gateway: the Gateway that the object is attached to.
+        service: the path of the object, if it is the load balancer's own Service.
+        unattached: why nothing serves it, if so.
+    """
+
+    points: tuple[model.LoadBalancerPoint, ...] = ()
+    problems: tuple[str, ...] = ()
+    status: str = "its status.loadBalancer"
+    ingress_class: str | None = None
+    controller: str | None = None
+    gateway: model.ObjectRef | None = None
+    service: str = ""
+    unattached: str = ""
+
+
+_HINTS: WeakValueDictionary[tuple[object, ...], LoadBalancerHints] = WeakValueDictionary()
+
+
+def one_of(hints: LoadBalancerHints) -> LoadBalancerHints:
+    """Return the one value that says this, as long as a claim has it."""
+    return _HINTS.setdefault(astuple(hints), hints)
+
+
+class Claim(Struct, frozen=True):
+    """One object claims hostnames: canonical, each once.
+
+    `excluded` is why it is excluded, if it is, and `excluded_in` the namespace that excluded it.
+    `number` is its place among the claims of one object.
+    """
+
+    ref: model.ObjectRef
+    age: model.Age
+    names: tuple[str, ...]
+    hints: LoadBalancerHints
+    excluded: str | None = None
+    excluded_in: str = ""
+    number: int = 0
+
+
+_KINDS_OF_PROTOCOL = {
+    "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "HTTPS": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "TLS": frozenset({"TLSRoute"}),
+    "TCP": frozenset[str](),
+    "UDP": frozenset[str](),
+}
+"""Which of the Routes that are read here a listener takes. Controllers have protocols of their own
+(`example.com/quic`): with one of those, a listener takes what it lists."""
+
+_OTHER_LISTENER = "has no listener with that name or port"
+_OTHER_KIND = "has no listener that accepts this kind"
+_OTHER_NAMESPACE = "accepts nothing from this namespace"
+_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE, "")
+
+
+class Attachment(Struct, frozen=True):
+    """A Route on one listener, by way of a ListenerSet or not; `hostname` is the listener's, canonical."""
+
+    gateway: model.Gateway
+    listener: model.GatewayListener
+    hostname: str | None
+    listener_set: model.ListenerSet | None = None
+
+
+class Considered(Struct, frozen=True):
+    """What decides about a Route: the objects, and how many comparisons of listeners and hostnames."""
+
+    objects: tuple[object, ...]
+    comparisons: int
+
+
+_MOST_REMEMBERED = 4096
+"""Thousands of Routes have the same parent: which of its listeners take them is found out once."""
+
+
+class Parents:
+    """All that Routes can be attached to, and the namespaces' labels. Immutable."""
+
+    def __init__(
+        self,
+        gateways: Iterable[model.Gateway] = (),
+        listener_sets: Iterable[model.ListenerSet] = (),
+        namespaces: Iterable[model.Namespace] = (),
+    ) -> None:
+        self._gateways = {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways}
+        self._listener_sets = {(found.ref.namespace, found.ref.name): found for found in listener_sets}
+        self._namespaces = {namespace.name: namespace for namespace in namespaces}
+        self._taken = lru_cache(_MOST_REMEMBERED)(self._find_taken)
+
+    def considered(self, route: model.Route) -> Considered:
+        """Return all that decides about what the Route claims, apart from itself."""
+        found: list[object] = [self._namespaces.get(route.ref.namespace)]
+        listeners = 0
+        for parent in route.parents:
+            gateway, listener_set = self._gateway(parent)
+            found += (gateway, listener_set)
+            if listener_set:
+                found.append(self._namespaces.get(listener_set.ref.namespace))
+            listeners += len((listener_set or gateway).listeners) if gateway else 0
+        return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
+
+    def attachments(self, route: model.Route) -> Iterator[Attachment]:
+        """Yield every listener that the Route references and that takes it, whatever their hostnames."""
+        for parent in route.parents:
+            if parent not in route.declined:
+                yield from self._taken(parent, route.ref.kind, route.ref.namespace)[0]
+
+    def obstacle(self, route: model.Route) -> str:
+        """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
+        reasons: dict[str, None] = {}
+        for parent in route.parents:
+            why = self._taken(parent, route.ref.kind, route.ref.namespace)[1]
+            if parent in route.declined:
+                why = "does not accept it, according to its status"
+            if parent.kind in {"Gateway", "ListenerSet"}:
+                reasons[f"{parent.kind} {parent.namespace}/{parent.name} {why}"] = None
+        return "; ".join(reasons)
+
+    def _find_taken(
+        self, parent: model.ParentRef, kind: str, whence: str
+    ) -> tuple[tuple[Attachment, ...], str]:
+        """Return the listeners of a parent that take such Routes; and why none does, if so."""
+        found = [(each, self._refusal(each, parent, kind, whence)) for each in self._of_parent(parent)]
+        if found:
+            # The listener that comes closest says most: the others were never meant.
+            best = max((refusal for _, refusal in found), key=_REFUSALS.index)
+            return tuple(each for each, refusal in found if not refusal), best
+        gateway = parent.kind == "Gateway"
+        return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
+
+    def _refusal(self, attachment: Attachment, parent: model.ParentRef, kind: str, whence: str) -> str:
+        """Why a listener does not take a Route; empty when it does."""
+        home = (attachment.listener_set or attachment.gateway).ref.namespace
+        listener = attachment.listener
+        if parent.section not in {None, listener.name} or parent.port not in {None, listener.port}:
+            return _OTHER_LISTENER
+        if not _takes_kind(listener, kind):
+            return _OTHER_KIND
+        if not self._allows(listener.namespaces, home, whence):
+            return _OTHER_NAMESPACE
+        return ""
+
+    def _of_parent(self, parent: model.ParentRef) -> Iterator[Attachment]:
+        gateway, added = self._gateway(parent)
+        if gateway is None:
+            return
+        # The Gateway says who may add listeners to it.
+        if added and not self._allows(gateway.allowed_listeners, gateway.ref.namespace, added.ref.namespace):
+            return
+        for listener in (added or gateway).listeners:
+            hostname = listener.hostname and canonical(listener.hostname)
+            yield Attachment(gateway, listener, hostname, added)
+
+    def _gateway(self, parent: model.ParentRef) -> tuple[model.Gateway | None, model.ListenerSet | None]:
+        """Return the Gateway that the parent is, or to which it adds listeners, and then the ListenerSet."""
+        added = None
+        if (parent.group, parent.kind) == (model.GATEWAY_API, "ListenerSet"):
+            added = self._listener_sets.get((parent.namespace, parent.name))
+        to = added.parent if added else parent
+        is_gateway = (to.group, to.kind) == (model.GATEWAY_API, "Gateway")
+        return self._gateways.get((to.namespace, to.name)) if is_gateway else None, added
+
+    def _allows(self, allowed: model.AllowedNamespaces, home: str, whence: str) -> bool:
+        match allowed.origin:
+            case "All":
+                return True
+            case "Same":
+                return home == whence
+            case "Selector":
+                namespace = self._namespaces.get(whence)
+                return namespace is not None and selects(allowed.selector, namespace.labels)
+            case "None":
+                return False
+
+
+def _takes_kind(listener: model.GatewayListener, kind: str) -> bool:
+    of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
+    listed = (model.GATEWAY_API, kind) in listener.kinds
+    return listed if of_protocol is None else kind in of_protocol and (listed or not listener.kinds)
+
+
+def selects(selector: Iterable[model.LabelRule], labels: Mapping[str, str]) -> bool:
+    """Whether all rules hold; a selector without rules selects everything."""
+    holds = {
+        "In": lambda rule: labels.get(rule.key) in rule.values,
+        "NotIn": lambda rule: labels.get(rule.key) not in rule.values,
+        "Exists": lambda rule: rule.key in labels,
+        "DoesNotExist": lambda rule: rule.key not in labels,
+    }
+    return all(holds[rule.operator](rule) for rule in selector)
+
+
+def claims_of_route(route: model.Route, parents: Parents) -> tuple[Claim, ...]:
+    """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
+    attachments = tuple(parents.attachments(route))
+    hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
+    age = model.by_age(route)
+    reached: dict[str, None] = {}
+    claims: list[Claim] = []
+    found = _names_by_gateway(route, attachments, hostnames)
+    for number, (gateway, excluded, by, names) in enumerate(found):
+        reached.update(dict.fromkeys(names))
+        hints = LoadBalancerHints(
+            points=gateway.points,
+            problems=gateway.problems,
+            status=f"status.addresses of {gateway.ref}",
+            gateway=gateway.ref,
+        )
+        claims.append(Claim(route.ref, age, tuple(names), one_of(hints), excluded, by, number))
+    # The hostnames by which no listener is reached, so that the reason is reported.
+    left_over = tuple(
+        hostname
+        for hostname in hostnames
+        if hostname not in reached and not (reached and common_hostnames(hostname, reached))
+    )
+    reason = (
+        "no listener that it is attached to has this hostname" if attachments else parents.obstacle(route)
+    )
+    if left_over and reason:
+        unattached = one_of(LoadBalancerHints(unattached=bounded(reason)))
+        claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))
+    return tuple(claims)
+
+
+def _names_by_gateway(
+    route: model.Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
+) -> list[tuple[model.Gateway, str | None, str, Iterable[str]]]:
+    """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
+    found: dict[tuple[model.ObjectRef, str | None, str], dict[str, None]] = {}
+    gateways: dict[model.ObjectRef, model.Gateway] = {}
+    for attachment in attachments:
+        names = common_hostnames(attachment.hostname, hostnames)
+        if names:
+            gateway = attachment.gateway
+            gateways[gateway.ref] = gateway
+            key = (gateway.ref, *_exclusion(route, attachment))
+            found.setdefault(key, {}).update(dict.fromkeys(names))
+    return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in found.items()]
+
+
+def _exclusion(route: model.Route, attachment: Attachment) -> tuple[str | None, str]:
+    """Why the Route is excluded on that listener, and the namespace that says so."""
+    for owner in (route, attachment.listener_set, attachment.gateway):
+        if owner is not None and owner.annotations and (reason := model.opt_out(owner.annotations)):
+            return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
+    return None, ""
+
+
+def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str, ...]:
+    """Return the hostnames by which a Route is reached through a listener, in the Route's order.
+
+    Of each pair it is the more specific one, if that covers nothing that the other does not. A wildcard
+    covers another one below it: `*.example.com` ends in `.example.com`, too. All are canonical. A listener
+    without one takes all hostnames, a Route without any whatever the listener takes.
+    """
+    if listener is None:
+        return tuple(dict.fromkeys(route))
+    if not route:
+        return (listener,)
+    below = listener[1:] if is_wildcard(listener) else None
+    found: list[str] = []
+    for hostname in route:
+        if hostname == listener or (below is not None and hostname.endswith(below)):
+            found.append(hostname)
+        elif is_wildcard(hostname) and listener.endswith(hostname[1:]):
+            found.append(listener)
+    return tuple(dict.fromkeys(found))
+
 
 _Claimant = model.Ingress | model.Route | model.ControllerRoute | model.Service
 
@@ -67,184 +340,3 @@ def claims_of(found: _Claimant, classes: Iterable[model.IngressClass], parents: 
     excluded = model.opt_out(found.annotations) if found.annotations else None
     claimed = hosts if names == hosts else names
     return (Claim(found.ref, model.by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
-
-
-_Object = TypeVar("_Object")
-_Claiming = TypeVar("_Claiming", model.Route, Claim)
-
-_TIMES = 4
-"""Several objects may claim a hostname: for example, one for each of its paths."""
-_FEWEST = 1000
-_MOST_COMPARISONS = 500_000
-"""A Route with one hostname and a Gateway of 64 listeners takes 64."""
-
-
-class MatchedClaim(Struct, frozen=True):
-    """A claim and its load balancer."""
-
-    claim: Claim
-    match: LoadBalancerMatch
-
-    def order(self) -> tuple[Any, ...]:
-        """Return what sorts all of them: the oldest first, of one Route's the one that is relayed.
-
-        The rest distinguishes objects of two API groups that have the same name.
-        """
-        claim, plan = self.claim, self.match.load_balancer
-        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
-        rest = (claim.hints.controller or "", claim.names, claim.excluded or "")
-        return (*claim.age, *place, claim.number, *rest)
-
-    def place(self) -> tuple[Any, ...]:
-        """Return what sorts the hostnames of all claims for their places within the limits, before the names.
-
-        The later of two ages counts: the claim's and its load balancer's, if that is named.
-        """
-        plan, own = self.match.load_balancer, self.claim.age
-        age = max(own, model.by_age(plan.service)) if plan is not None and self.match.named else own
-        return (age, self.order())
-
-
-ClaimsByName = Mapping[str, tuple[MatchedClaim, ...]]
-_Claimed = Mapping[int, tuple[Claim, ...]]
-"""The claims of each object, by its id, which no other has while a memory holds it: its hash takes longer."""
-
-
-class ClaimPlanner:
-    """Finds the claims of a Snapshot's objects, and the load balancer of each.
-
-    The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
-    get: a claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's
-    memory. A Route may have 32 parents of 64 listeners and 16 hostnames, which takes milliseconds.
-
-    `configured` is the option `loadBalancers.ingressClasses`.
-    """
-
-    def __init__(self, limits: LimitOptions, configured: Sequence[ClassService] = ()) -> None:
-        self._configured = configured
-        self._parents = Parents()
-        self._parents_made_of: tuple[object, ...] = ((), (), ())
-        self._lookup = LoadBalancerLookup((), configured)
-        self._claimed: Memory[int, tuple[Claim, ...]] = Memory()
-        self._considered: Memory[int, Considered] = Memory()
-        self._matched: Memory[int, tuple[MatchedClaim, ...]] = Memory()
-        self._by_object: Mapping[int, tuple[MatchedClaim, ...]] = {}
-        self._by_name: ClaimsByName = {}
-        self._route_shares: Quota[int, model.Route] = Quota(_MOST_COMPARISONS, model.by_age)
-        most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
-        self._claim_shares: Quota[int, Claim] = Quota(most, _order)
-        self._snapshot: model.Snapshot | None = None
-        self._notes: Sequence[str] = ()
-
-    def plan(
-        self, snapshot: model.Snapshot, load_balancers: tuple[LoadBalancerPlan, ...]
-    ) -> tuple[ClaimsByName, Sequence[str]]:
-        """Return the claims to each hostname, and notes on what of the objects is wrong or left out."""
-        lookup = self._lookup
-        if load_balancers is not lookup.load_balancers:
-            lookup = LoadBalancerLookup(load_balancers, self._configured, lookup)
-        if snapshot is not self._snapshot or lookup is not self._lookup:
-            claimed, self._notes = self.collect(snapshot)
-            matched = self._matched.results(
-                lambda _, claims: tuple(MatchedClaim(claim, lookup.match(claim.hints)) for claim in claims),
-                claimed,
-                context=lookup,
-            )
-            self._by_name = self._indexed(matched)
-            self._snapshot, self._lookup = snapshot, lookup
-        return self._by_name, self._notes
-
-    def collect(self, snapshot: model.Snapshot) -> tuple[_Claimed, Sequence[str]]:
-        """Return the claims, and the notes."""
-        classes = snapshot.ingress_classes
-        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
-        if snapshot.routes and made_of != self._parents_made_of:
-            self._parents, self._parents_made_of = Parents(*made_of), made_of
-        parents = self._parents
-        considered = self._considered.results(
-            lambda _, route: parents.considered(route), _by_id(snapshot.routes), context=parents
-        )
-        weights = [considered[id(route)].comparisons for route in snapshot.routes]
-        left_out = _beyond(self._route_shares, snapshot.routes, weights)
-        routes = [route for route in snapshot.routes if id(route) not in left_out]
-        notes = [*_problems(snapshot)]
-        notes += [
-            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
-            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, count in Counter(chain(*left_out.values())).items()
-        ]
-        services = [
-            each for each in snapshot.services if any(key in each.annotations for key in model.EXTERNAL_DNS)
-        ]
-        claimed = self._claimed.results(
-            lambda _, each, __: claims_of(each, classes, parents),
-            _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),
-            considered,
-            context=classes,
-        )
-        claims = [*chain.from_iterable(claimed.values())]
-        left_out = _beyond(self._claim_shares, claims, [*map(len, map(attrgetter("names"), claims))])
-        if left_out:
-            claimed = {
-                key: tuple(claim for claim in found if id(claim) not in left_out)
-                for key, found in claimed.items()
-            }
-        notes += [
-            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
-            f"name {self._claim_shares.share} or more (limits.hostnamesPerNamespace)"
-            for namespace, count in Counter(chain(*left_out.values())).items()
-        ]
-        return claimed, notes
-
-    def _indexed(self, matched: Mapping[int, tuple[MatchedClaim, ...]]) -> ClaimsByName:
-        """Return the claims by hostname; only what changed is sorted in."""
-        before, self._by_object = self._by_object, matched
-        gone: set[int] = set()
-        added: dict[str, list[MatchedClaim]] = {}
-        # The first ones in the order of the objects, as they lie in memory.
-        for key in changed_keys(before, matched) if before else matched:
-            for each in before.get(key, ()):
-                gone.add(id(each))
-                for name in each.claim.names:
-                    added.setdefault(name, [])
-            for each in matched.get(key, ()):
-                for name in each.claim.names:
-                    added.setdefault(name, []).append(each)
-        known = self._by_name
-        now = {
-            name: (*(each for each in known.get(name, ()) if id(each) not in gone), *claims)
-            for name, claims in added.items()
-        }
-        claimed = {name: claims for name, claims in now.items() if claims}
-        return Changed(known, claimed, (now.keys() & known.keys()) - claimed.keys())
-
-
-def _problems(snapshot: model.Snapshot) -> Iterator[str]:
-    """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
-    notes: dict[str, list[str]] = {}
-    objects: Iterable[model.ClusterObject] = chain(
-        snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes
-    )
-    for one in filter(attrgetter("problems"), objects):
-        notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
-    for namespace, its in notes.items():
-        yield from some_notes(sorted(its), f" on objects of namespace {namespace}")
-
-
-def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
-    return dict(zip(map(id, objects), objects, strict=True))
-
-
-def _order(claim: Claim) -> tuple[object, ...]:
-    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
-    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
-
-
-def _beyond(
-    shares: Quota[int, _Claiming], items: Sequence[_Claiming], weights: Sequence[int]
-) -> Mapping[int, frozenset[str]]:
-    """Return the ids of what is beyond the share of its namespace, with the namespace."""
-    if sum(weights) <= shares.share:
-        return {}
-    pairs = zip(items, weights, strict=True)
-    return shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)

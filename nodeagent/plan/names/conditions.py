@@ -20,7 +20,7 @@ from nodeagent.model.addresses import IPAddress, covering, defect, is_wildcard
 from nodeagent.model.desired import Conclusion, DecisionStatus, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
-from nodeagent.plan.names.load_balancer_lookup import LoadBalancerMatch
+from nodeagent.plan.names.matching import LoadBalancerMatch
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6")
 # Google's and AWS's; addresses that clouds use for it are never redirected either (node_tables.toml).

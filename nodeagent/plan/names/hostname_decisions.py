@@ -30,9 +30,8 @@ from nodeagent.model.desired import (
 from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
-from nodeagent.plan.names.claims import ClaimsByName, MatchedClaim
 from nodeagent.plan.names.conditions import NOT_ALLOWED, allowed, not_served, obstacle, verify_by_dns
-from nodeagent.plan.names.load_balancer_lookup import Choice
+from nodeagent.plan.names.matching import Choice, ClaimsByName, MatchedClaim
 from nodeagent.typed_values import intern
 
 
