@@ -7,6 +7,7 @@ part of an atomic list, and only CEL's core, the same in every version.
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from string import Template
 from textwrap import indent
 
@@ -228,49 +229,7 @@ _ADDRESSES = "object.status.loadBalancer.ingress"
 # Any other mode is the controller's own choice (KEP-6272 adds Router), and is kept.
 _SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode == 'VIP')"
 # Without the policy the cluster is as it was before: failurePolicy never holds back a controller's write.
-_POLICY = Template("""\
----
-apiVersion: admissionregistration.k8s.io/$version
-kind: MutatingAdmissionPolicy
-metadata:
-  name: $name
-spec:
-  failurePolicy: Ignore
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules:
-    - apiGroups: ['']
-      apiVersions: [v1]
-      operations: [UPDATE]
-      resources: [services/status]
-      scope: Namespaced
-  matchConditions:
-  - name: services-that-send-proxy
-    expression: |
-$services
-  - name: an-address-is-short-circuited
-    expression: |
-      has(object.status) && has(object.status.loadBalancer) && has($addresses)
-      && $addresses.exists(entry, $entry_is_short_circuited)
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: |
-        [$places]
-          .filter(i, i < size($addresses) && $place_is_short_circuited)
-          .map(i, JSONPatch{
-            op: 'add',
-            path: '/status/loadBalancer/ingress/' + string(i) + '/ipMode',
-            value: 'Proxy'
-          })
----
-apiVersion: admissionregistration.k8s.io/$version
-kind: MutatingAdmissionPolicyBinding
-metadata:
-  name: $name
-spec:
-  policyName: $name
-""")
+_POLICY = Template(Path(__file__).with_name("ip_mode_policy.yaml.tmpl").read_text("ascii"))
 
 
 Target = tuple[Service, Identity]
