@@ -118,10 +118,9 @@ class DecisionStatus(StrEnum):
 
 
 class Conclusion(Struct, frozen=True):
-    """What is decided of something, and why, in the words that every output shows.
+    """What is decided of something, and why: `code` is the reason's stable short name.
 
-    `code` is the reason's stable short name. `stable_reason` is the reason without what differs between nodes
-    or answers of DNS; empty if that is the reason itself.
+    `stable_reason` is the reason without what differs between nodes or answers of DNS; empty if that is all.
     """
 
     status: DecisionStatus
@@ -217,7 +216,7 @@ class NameDecision(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state of this node, in a fixed order, with the reason of each decision.
+    """All parts in a fixed order.
 
     In `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may answer
     them with relay addresses. `questions` are the hostnames that only DNS can decide. `only_adds`: not all of

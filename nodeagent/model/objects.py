@@ -12,26 +12,18 @@ from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.typed_values import parse_bool
 
 _DOMAIN = "nodeagent.io"
-
 EXCLUDE = f"{_DOMAIN}/exclude"
 """`"true"` on a Service, an Ingress, a Gateway or a Route: nodeagent ignores the object."""
-
 PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
 """`v1`, `v2` or `off` on a Service: what its load balancer sends, whatever its provider."""
-
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 """Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
-
 EXTERNAL_DNS = ("external-dns.kubernetes.io/hostname", "external-dns.alpha.kubernetes.io/hostname")
 """Hostnames, with commas between them, for which external-dns makes records: since 0.22, and before."""
-
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 """One empty mapping for all: of ten thousand Routes, hardly any has an annotation that decides."""
-
-ProxyVersion = Literal["v1", "v2"]
-
 GATEWAY_API = "gateway.networking.k8s.io"
-"""The API group of Gateways and Routes."""
+ProxyVersion = Literal["v1", "v2"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,10 +69,7 @@ class ServicePort(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClusterObject:
-    """What each object has on which decisions about load balancers and hostnames depend.
-
-    `annotations` are those that decide. `problems` are fields that could not be read; the rest is used.
-    """
+    """What each object has: `annotations` are those that decide, `problems` fields that can't be read."""
 
     ref: ObjectRef
     created: datetime | None = None
@@ -120,7 +109,7 @@ class Service(ClusterObject):
 
     @property
     def tcp_ports(self) -> tuple[int, ...]:
-        """Its TCP ports, in order: PROXY exists only for TCP."""
+        """In order: PROXY exists only for TCP."""
         return tuple(sorted({port.port for port in self.ports if port.protocol == "TCP"}))
 
 
@@ -134,7 +123,7 @@ class Ingress(ClusterObject):
 
 
 class IngressClass(Struct, frozen=True):
-    """An IngressClass; `default` if it is marked as the one for Ingresses that name none."""
+    """`default`: it is marked as the one for Ingresses that name none."""
 
     name: str
     controller: str | None = None
@@ -181,7 +170,7 @@ class ServiceRange(Struct, frozen=True):
 
 
 class RelayService(Struct, frozen=True):
-    """An existing relay Service (`relay.kind: service`), such as hairpin-proxy's."""
+    """An existing relay (`relay.kind: service`), such as hairpin-proxy's."""
 
     ref: ObjectRef
     cluster_ips: tuple[IPAddress, ...] = ()
