@@ -26,7 +26,7 @@ from nodeagent.doctor.findings import EXIT_CODES, Code
 from nodeagent.observe.event_recorder import EVENT_NAME_CODES
 from nodeagent.observe.status import Status
 from nodeagent.plan.identity.providers import PROVIDERS
-from nodeagent.plan.identity.rows import Provider, Spelling
+from nodeagent.plan.identity.rows import Provider
 from nodeagent.plan.identity.ways_out import Way
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 from release.schemas import CHART, described
@@ -183,13 +183,12 @@ def _with_providers(text: str) -> str:
     rows = []
     for one in PROVIDERS:
         if one.switches:
-            keys = dict.fromkeys(f"`{switch.key.format(port=443)}`" for switch in one.switches)
+            keys = dict.fromkeys(f"`{key.format(port=443)}`" for key in one.switches)
             known = [f"`loadBalancerClass` {start}..." for start in one.classes[:1]]
             known += ["any cloud"] if not one.schemes else []
             name = f"{one.name}, {', '.join(known)}" if known else one.name
-            read = one.switches[0].read
-            on, sends = (read.on, read.sends) if isinstance(read, Spelling) else ("", "")
-            spelling = f"{one.sends or sends}: {one.switched_on or on}"
+            reader = next(iter(one.switches.values()))
+            spelling = f"{one.sends or reader.sends}: {one.switched_on or reader.on}"
             rows.append((name, ", ".join(keys), spelling))
     head = ("provider", "annotation", "version: switched on by")
     return _replaced(text, "providers", _table(head, rows))

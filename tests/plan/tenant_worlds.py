@@ -299,6 +299,6 @@ ABSURD_HOSTS = (*_CASES["absurd"], "x" * 64 + ".example.com", "x." * 150 + "com"
 ANNOTATIONS = (
     model.EXCLUDE,
     model.PROXY_PROTOCOL,
-    *(switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches),
+    *(key.format(port=443) for provider in PROVIDERS for key in provider.switches),
 )
 ANNOTATION_VALUES: tuple[str, ...] = tuple(_CHOICES["annotations"])

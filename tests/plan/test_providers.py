@@ -115,9 +115,7 @@ def test_no_key_is_in_two_rows_that_apply_to_one_service() -> None:
     """Else one annotation would contradict itself."""
     for kind in ("", "nlb", "external"):
         found = service(annotations={AWS_TYPE: kind} if kind else {})
-        keys = [
-            switch.key for provider in PROVIDERS if provider.applies(found) for switch in provider.switches
-        ]
+        keys = [key for provider in PROVIDERS if provider.applies(found) for key in provider.switches]
         assert len(keys) == len(set(keys))
 
 

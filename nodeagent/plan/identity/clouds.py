@@ -5,7 +5,7 @@ Each row cites its source, as `repository: file:line` of the controller; `provid
 
 from nodeagent.model.objects import Service
 from nodeagent.plan.identity import readers as read
-from nodeagent.plan.identity.rows import Certificate, Provider, Switch
+from nodeagent.plan.identity.rows import Provider
 
 _BETA = "service.beta.kubernetes.io"
 _AWS = f"{_BETA}/aws-load-balancer"
@@ -23,9 +23,8 @@ _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 _HCLOUD = "load-balancer.hetzner.cloud"
 # cloud-provider-aws: pkg/providers/v1/aws.go (ssl-cert, and ssl-ports, by default all); the same keys in
 # aws-load-balancer-controller: pkg/service/model_build_listener.go.
-_AWS_CERTIFICATE = (Certificate(f"{_AWS}-ssl-cert", read.tls_on(f"{_AWS}-ssl-ports", "*")),)
-
-_AWS_ATTRIBUTES = Switch(f"{_AWS}-target-group-attributes", read.target_group_attributes)
+_AWS_CERTIFICATE = {f"{_AWS}-ssl-cert": read.tls_on({f"{_AWS}-ssl-ports": "*"})}
+_AWS_ATTRIBUTES = {f"{_AWS}-target-group-attributes": read.target_group_attributes}
 
 _CLASSIC, _NETWORK = "a classic load balancer", "a network load balancer"
 _AWS_CONTROLLER = "one of the AWS Load Balancer Controller"
@@ -71,14 +70,11 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "DigitalOcean",
         ("digitalocean",),
-        (Switch(f"{_DO}-enable-proxy-protocol", read.digitalocean, beside=(read.DIGITALOCEAN_TYPE,)),),
+        {f"{_DO}-enable-proxy-protocol": read.digitalocean},
         # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
-        certificates=tuple(
-            Certificate(
-                f"{_DO}-certificate-{end}", read.tls_on(f"{_DO}-{key}", default, f"{_DO}-tls-passthrough")
-            )
-            for end in ("id", "name")
-            for key, default in (("tls-ports", "443"), ("http2-ports", ""))
+        certificates=dict.fromkeys(
+            (f"{_DO}-certificate-id", f"{_DO}-certificate-name"),
+            read.tls_on({f"{_DO}-tls-ports": "443", f"{_DO}-http2-ports": ""}, f"{_DO}-tls-passthrough"),
         ),
         hostname=f'{_DO}-hostname: "lb.example.com"',
         doubt=read.digitalocean_doubt,
@@ -92,9 +88,9 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),
-        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", read.boolean()),),
+        {"load-balancer.hetzner.cloud/uses-proxyprotocol": read.boolean()},
         # load_balancer.go: certificates count with the protocol `https` alone, which holds for all ports.
-        certificates=(Certificate(f"{_HCLOUD}/protocol", read.tls_for_https),),
+        certificates={f"{_HCLOUD}/protocol": read.tls_for_https},
         hostname=f'{_HCLOUD}/hostname: "lb.example.com"',
         ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on; 1.29.1 and later, "
         "where HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL switches it on",
@@ -106,18 +102,9 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "OpenStack",
         ("openstack", "stackit"),
-        (
-            Switch(
-                "loadbalancer.openstack.org/proxy-protocol",
-                read.openstack,
-                otherwise_off=True,
-                beside=("loadbalancer.openstack.org/x-forwarded-for",),
-            ),
-        ),
+        {"loadbalancer.openstack.org/proxy-protocol": read.openstack},
         # loadbalancer.go, getListenerProtocol: TERMINATED_HTTPS on every port.
-        certificates=(
-            Certificate("loadbalancer.openstack.org/default-tls-container-ref", read.tls_everywhere),
-        ),
+        certificates={"loadbalancer.openstack.org/default-tls-container-ref": read.tls_everywhere},
         hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
         ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
         workload="daemonset/openstack-cloud-controller-manager",
@@ -129,7 +116,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "OVH (IOLB)",
         ("openstack",),
-        (Switch(f"{_BETA}/ovh-loadbalancer-proxy-protocol", read.KIND_OF_HEADER),),
+        {f"{_BETA}/ovh-loadbalancer-proxy-protocol": read.KIND_OF_HEADER},
         kind=_IOLB,
         kind_of=_ovh_kind,
         doubt=_ovh_doubt,
@@ -141,12 +128,12 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Scaleway",
         ("scaleway",),
-        (
-            Switch(f"{_SCALEWAY}-proxy-protocol-v1", read.boolean_or_ports("v1"), alone=True),
-            Switch(f"{_SCALEWAY}-proxy-protocol-v2", read.boolean_or_ports("v2"), alone=True),
-            Switch(f"{_SCALEWAY}-send-proxy-v2", read.boolean_or_service_ports),
-        ),
-        certificates=(Certificate(f"{_SCALEWAY}-certificate-ids", read.tls_by_port),),
+        {
+            f"{_SCALEWAY}-proxy-protocol-v1": read.boolean_or_ports("v1"),
+            f"{_SCALEWAY}-proxy-protocol-v2": read.boolean_or_ports("v2"),
+            f"{_SCALEWAY}-send-proxy-v2": read.boolean_or_service_ports,
+        },
+        certificates={f"{_SCALEWAY}-certificate-ids": read.tls_by_port},
         hostname=f'{_SCALEWAY}-use-hostname: "true"',
         ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
         ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
@@ -161,12 +148,12 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Linode",
         ("linode",),
-        (
-            Switch(f"{_LINODE}-port-{{port}}", read.linode_port),
-            Switch(f"{_LINODE}-default-proxy-protocol", read.linode_version),
-            Switch(f"{_LINODE}-proxy-protocol", read.linode_version),
-        ),
-        certificates=(Certificate(f"{_LINODE}-port-{{port}}", read.linode_tls),),
+        {
+            f"{_LINODE}-port-{{port}}": read.linode_port,
+            f"{_LINODE}-default-proxy-protocol": read.linode_version,
+            f"{_LINODE}-proxy-protocol": read.linode_version,
+        },
+        certificates={f"{_LINODE}-port-{{port}}": read.linode_tls},
         hostname=f'{_LINODE}-hostname-only-ingress: "true"',
         switched_on="`v1`, `v2` in any case",
         sends="as named",
@@ -176,17 +163,15 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Vultr",
         ("vultr",),
-        (Switch(f"{_VULTR}-proxy-protocol", read.boolean(), otherwise_off=True),),
+        {f"{_VULTR}-proxy-protocol": read.boolean(otherwise_off=True)},
         # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
-        certificates=(
-            *(
-                Certificate(
-                    f"{_VULTR}-{key}", read.tls_on(f"{_VULTR}-https-ports", "", f"{_VULTR}-ssl-pass-through")
-                )
-                for key in ("ssl", "auto-ssl")
+        certificates={
+            **dict.fromkeys(
+                (f"{_VULTR}-ssl", f"{_VULTR}-auto-ssl"),
+                read.tls_on({f"{_VULTR}-https-ports": ""}, f"{_VULTR}-ssl-pass-through"),
             ),
-            Certificate(f"{_VULTR}-protocol", read.tls_for_https),
-        ),
+            f"{_VULTR}-protocol": read.tls_for_https,
+        },
         hostname=f'{_VULTR}-hostname: "lb.example.com"',
         switched_on="`true` ¹; anything else is off",
     ),
@@ -196,7 +181,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "AWS (Classic Load Balancer)",
         ("aws",),
-        (Switch(f"{_AWS}-proxy-protocol", read.words({"*": "v1", "": "off"})),),
+        {f"{_AWS}-proxy-protocol": read.words({"*": "v1", "": "off"})},
         certificates=_AWS_CERTIFICATE,
         kind=_CLASSIC,
         kind_of=_aws_kind,
@@ -206,7 +191,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "AWS (Network Load Balancer)",
         ("aws",),
-        (_AWS_ATTRIBUTES,),
+        _AWS_ATTRIBUTES,
         certificates=_AWS_CERTIFICATE,
         kind=_NETWORK,
         kind_of=_aws_kind,
@@ -219,12 +204,12 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "AWS (Load Balancer Controller)",
         ("aws",),
-        (
-            Switch(f"{_AWS}-proxy-protocol", read.words({"*": "v2"})),
-            Switch(f"{_AWS}-proxy-protocol-per-target-group", read.listed_ports),
-            Switch(f"{_AWS}-target-group-attributes.{{port}}", read.target_group_attributes),
-            _AWS_ATTRIBUTES,
-        ),
+        {
+            f"{_AWS}-proxy-protocol": read.words({"*": "v2"}),
+            f"{_AWS}-proxy-protocol-per-target-group": read.listed_ports,
+            f"{_AWS}-target-group-attributes.{{port}}": read.target_group_attributes,
+            **_AWS_ATTRIBUTES,
+        },
         certificates=_AWS_CERTIFICATE,
         classes=("service.k8s.aws/", "eks.amazonaws.com/"),
         kind=_AWS_CONTROLLER,
@@ -238,9 +223,9 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Load Balancer)",
         ("oci",),
-        (Switch(f"{_OCI}-connection-proxy-protocol-version", read.NUMBER),),
+        {f"{_OCI}-connection-proxy-protocol-version": read.NUMBER},
         # load_balancer_spec.go:320 (the list of ports alone decides), load_balancer_util.go:747.
-        certificates=(Certificate(f"{_OCI}-ssl-ports", read.tls_on(f"{_OCI}-ssl-ports", "")),),
+        certificates={f"{_OCI}-ssl-ports": read.tls_on({f"{_OCI}-ssl-ports": ""})},
         kind=_OCI_LB,
         kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,
@@ -250,13 +235,11 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Network Load Balancer)",
         ("oci",),
-        (
-            Switch(
-                "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled",
-                read.words({"true": "v2", "false": "off"}, any_case=True),
-                otherwise_off=True,
-            ),
-        ),
+        {
+            "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled": read.words(
+                {"true": "v2", "false": "off"}, any_case=True, otherwise_off=True
+            )
+        },
         kind=_NETWORK,
         kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,
@@ -267,8 +250,8 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "UpCloud",
         ("upcloud",),
-        (Switch(f"{_BETA}/upcloud-load-balancer-config", read.upcloud_config),),
-        certificates=(Certificate(f"{_BETA}/upcloud-load-balancer-config", read.upcloud_tls),),
+        {f"{_BETA}/upcloud-load-balancer-config": read.upcloud_config},
+        certificates={f"{_BETA}/upcloud-load-balancer-config": read.upcloud_tls},
         publishes_hostname=True,
         switched_on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
         sends="as named",
@@ -279,12 +262,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "STACKIT",
         ("stackit", "openstack"),
-        tuple(
-            Switch(
-                key, read.one_of_two_filtered(_STACKIT, _STACKIT_PORTS), beside=(*_STACKIT, *_STACKIT_PORTS)
-            )
-            for key in _STACKIT
-        ),
+        {key: read.one_of_two_filtered(_STACKIT, _STACKIT_PORTS) for key in _STACKIT},
         ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
         switched_on="`true` ¹; ports: `80,443`",
         sends="v1 ²",
@@ -295,17 +273,15 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Alibaba",
         ("alicloud",),
-        tuple(
-            Switch(f"{_BETA}/{prefix}-loadbalancer-proxy-protocol", read.alibaba, otherwise_off=True)
+        {
+            f"{_BETA}/{prefix}-loadbalancer-proxy-protocol": read.alibaba
             for prefix in ("alibaba-cloud", "alicloud")
-        ),
+        },
         # annotations.go: protocol-port, as `https:443,http:80`; of the NLB `tcpssl:443`.
-        certificates=tuple(
-            Certificate(
-                f"{_BETA}/{prefix}-loadbalancer-protocol-port", read.tls_by_protocol("https", "tcpssl")
-            )
+        certificates={
+            f"{_BETA}/{prefix}-loadbalancer-protocol-port": read.tls_by_protocol("https", "tcpssl")
             for prefix in ("alibaba-cloud", "alicloud")
-        ),
+        },
         classes=("alibabacloud.com/",),
         hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
         switched_on="`on`; for `loadBalancerClass: alibabacloud.com/nlb` in any case",

@@ -25,8 +25,8 @@ FOREIGN = "ForeignAnnotation"
 """The code if only annotations that this Service's controller does not read mention PROXY."""
 
 _ABOUT_PROXY = re.compile("proxy[-_.]?proto", re.IGNORECASE)
-_SWITCHES = [switch for row in PROVIDERS for switch in row.switches]
-_READ = tuple(key.partition("{port}")[0] for each in _SWITCHES for key in (each.key, *each.beside))
+_SWITCHES = [switch for row in PROVIDERS for switch in row.switches.items()]
+_READ = tuple(key.partition("{port}")[0] for each, reader in _SWITCHES for key in (each, *reader.beside))
 """The beginnings of the annotations that some controller reads."""
 
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
@@ -251,8 +251,7 @@ def _starting(service: Service, starts: tuple[str, ...]) -> str:
 
 def _has_key(row: Provider, service: Service) -> bool:
     """Whether an annotation is there that one row reads."""
-    given = [switch.key for switch in row.switches] + [certificate.key for certificate in row.certificates]
-    starts = tuple(key.partition("{port}")[0] for key in given)
+    starts = tuple(key.partition("{port}")[0] for key in (*row.switches, *row.certificates))
     return row.applies(service) and bool(_starting(service, starts))
 
 

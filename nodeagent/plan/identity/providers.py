@@ -9,7 +9,7 @@ Left out because they have no such switch: Tencent, IONOS.
 from nodeagent.model.objects import Service
 from nodeagent.plan.identity import readers as read
 from nodeagent.plan.identity.clouds import CLOUDS
-from nodeagent.plan.identity.rows import Certificate, Provider, Switch
+from nodeagent.plan.identity.rows import Provider
 
 _BETA = "service.beta.kubernetes.io"
 _IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider"
@@ -35,7 +35,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Civo",
         ("civo",),
-        (Switch("kubernetes.civo.com/loadbalancer-enable-proxy-protocol", read.any_text),),
+        {"kubernetes.civo.com/loadbalancer-enable-proxy-protocol": read.any_text},
         publishes_hostname=True,
         switched_on="any text; `send-proxy`, `send-proxy-v2`",
         sends="v1, v2",
@@ -44,12 +44,11 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "cloudscale.ch",
         ("cloudscale",),
-        (
-            Switch(
-                "k8s.cloudscale.ch/loadbalancer-pool-protocol",
-                read.words({"proxy": "v1", "proxyv2": "v2", "tcp": "off"}),
-            ),
-        ),
+        {
+            "k8s.cloudscale.ch/loadbalancer-pool-protocol": read.words(
+                {"proxy": "v1", "proxyv2": "v2", "tcp": "off"}
+            )
+        },
         hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
         ip_mode_on_request='k8s.cloudscale.ch/loadbalancer-ip-mode: "Proxy"',
         ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, for all load balancers",
@@ -61,14 +60,11 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Outscale",
         ("osc", "aws"),
-        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", read.star_or_node_ports),),
+        {f"{_BETA}/osc-load-balancer-proxy-protocol": read.star_or_node_ports},
         # loadbalancer.go: ListenerDefaults; docs/annotations.md (the ports, by default all).
-        certificates=(
-            Certificate(
-                f"{_BETA}/osc-load-balancer-ssl-cert",
-                read.tls_on(f"{_BETA}/osc-load-balancer-ssl-ports", "*"),
-            ),
-        ),
+        certificates={
+            f"{_BETA}/osc-load-balancer-ssl-cert": read.tls_on({f"{_BETA}/osc-load-balancer-ssl-ports": "*"})
+        },
         publishes_hostname=True,
         hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
         ip_mode_on_request=f'{_BETA}/osc-load-balancer-ingress-ipmode: "Proxy"',
@@ -81,20 +77,18 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "CloudStack",
         ("external-cloudstack", "cloudstack"),
-        (
-            Switch(
-                f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
-                read.words({"true": "v1", "false": "off"}),
-                otherwise_off=True,
-            ),
-        ),
+        {
+            f"{_BETA}/cloudstack-load-balancer-proxy-protocol": read.words(
+                {"true": "v1", "false": "off"}, otherwise_off=True
+            )
+        },
         hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
     ),
     # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
     Provider(
         "IBM Cloud (VPC)",
         ("ibm",),
-        (Switch(f"{_IBM}-enable-features", read.feature),),
+        {f"{_IBM}-enable-features": read.feature},
         publishes_hostname=True,
         switched_on="`proxy-protocol` among them",
         sends="v1",
@@ -106,13 +100,11 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Azure (Private Link Service)",
         ("azure",),
-        (
-            Switch(
-                f"{_BETA}/azure-pls-proxy-protocol",
-                read.words({"true": "v2", "false": "off"}, any_case=True, trimmed=True),
-                otherwise_off=True,
-            ),
-        ),
+        {
+            f"{_BETA}/azure-pls-proxy-protocol": read.words(
+                {"true": "v2", "false": "off"}, any_case=True, trimmed=True, otherwise_off=True
+            )
+        },
         kind=_PRIVATE,
         kind_of=_azure_kind,
     ),
@@ -129,10 +121,10 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Huawei",
         ("huaweicloud",),
-        certificates=(
-            Certificate("kubernetes.io/elb.protocol-port", read.tls_by_protocol("https", "tls")),
-            Certificate("kubernetes.io/elb.default-tls-container-ref", read.tls_everywhere),
-        ),
+        certificates={
+            "kubernetes.io/elb.protocol-port": read.tls_by_protocol("https", "tls"),
+            "kubernetes.io/elb.default-tls-container-ref": read.tls_everywhere,
+        },
         signs=("kubernetes.io/elb.",),
         detour='kubernetes.io/elb.pass-through: "true"',
     ),
@@ -145,37 +137,32 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Brightbox",
         ("brightbox",),
-        (Switch(f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol", read.KIND_OF_HEADER),),
+        {f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol": read.KIND_OF_HEADER},
         # The same: the domains of the certificate for the https listener.
-        certificates=(Certificate(f"{_BETA}/brightbox-load-balancer-ssl-domains", read.tls_on("", "443")),),
+        certificates={f"{_BETA}/brightbox-load-balancer-ssl-domains": read.tls_on({"": "443"})},
         publishes_hostname=True,
     ),
     # volcengine cloud-controller-manager: docs/usage.md.
     Provider(
         "Volcengine",
         ("volcengine",),
-        (
-            Switch(
-                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
-                read.words({"standard": None, "off": "off"}),
-            ),
-        ),
+        {f"{_BETA}/volcengine-loadbalancer-proxy-protocol": read.words({"standard": None, "off": "off"})},
     ),
     # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`.
     Provider(
         "Naver Cloud",
         ("ncloud", "navercloud"),
-        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", read.boolean()),),
+        {f"{_BETA}/ncloud-load-balancer-proxy-protocol": read.boolean()},
     ),
     # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
     # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing).
     Provider(
         "VNG Cloud",
         ("vngcloud",),
-        tuple(
-            Switch(f"{prefix}vks.vngcloud.vn/enable-proxy-protocol", read.star_or_port_names)
+        {
+            f"{prefix}vks.vngcloud.vn/enable-proxy-protocol": read.star_or_port_names
             for prefix in ("", "glb.")
-        ),
+        },
         switched_on="`*`, or names of ports: `http,https`",
         sends="v1 ²",
     ),
@@ -184,7 +171,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "loxilb",
         (),
-        (Switch("loxilb.io/useproxyprotov2", read.words({"yes": "v2", "no": "off"}), otherwise_off=True),),
+        {"loxilb.io/useproxyprotov2": read.words({"yes": "v2", "no": "off"}, otherwise_off=True)},
         classes=("loxilb.io/",),
         kind="a Service of class loxilb.io/loxilb",
         kind_of=lambda service: f"a Service of class {service.load_balancer_class}",
@@ -194,52 +181,50 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Gcore",
         ("openstack",),
-        tuple(
-            Switch(f"loadbalancer.{domain}/proxy-protocol", read.boolean())
+        {
+            f"loadbalancer.{domain}/proxy-protocol": read.boolean()
             for domain in ("gcore.com", "gcorelabs.com")
-        ),
+        },
     ),
     # NHN Cloud's user guide of NKS: "Listener proxy protocol", "Per-listener settings" (the protocol and port
     # before the key; else the key alone counts). Closed source.
     Provider(
         "NHN Cloud",
         ("openstack",),
-        tuple(
-            Switch(f"{listener}loadbalancer.nhncloud/proxy-protocol", read.boolean())
+        {
+            f"{listener}loadbalancer.nhncloud/proxy-protocol": read.boolean()
             for listener in ("TCP-{port}.", "")
-        ),
+        },
     ),
     # bizfly-cloud-controller-manager at 58ba5a1: cloud-controller-manager/bizfly/loadbalancer.go:69, 125-143
     # (`true` or `false`, or an error), 410-419 (the status holds the address as a nip.io name if asked).
     Provider(
         "Bizfly Cloud",
         ("bizflycloud",),
-        (Switch("kubernetes.bizflycloud.vn/enable-proxy-protocol", read.TRUE_OR_FALSE),),
+        {"kubernetes.bizflycloud.vn/enable-proxy-protocol": read.TRUE_OR_FALSE},
         hostname='kubernetes.bizflycloud.vn/enable-ingress-hostname: "true"',
     ),
     # serverscom-cloud-controller-manager at fb6c956: serverscom/loadbalancers.go:18, 230-235, 287-300.
     Provider(
         "servers.com",
         ("serverscom",),
-        (
-            Switch(
-                "servers.com/proxy-protocol",
-                read.words({"true": None, "True": None, "false": "off"}),
-                otherwise_off=True,
-            ),
-        ),
+        {
+            "servers.com/proxy-protocol": read.words(
+                {"true": None, "True": None, "false": "off"}, otherwise_off=True
+            )
+        },
         hostname='servers.com/load-balancer-hostname: "lb.example.com"',
     ),
     # kubelb at 80d164b: internal/envoy/resource.go:174 (exactly `v2`; all else is off).
     Provider(
         "KubeLB",
-        switches=(Switch("kubelb.k8c.io/proxy-protocol", read.words({"v2": "v2"}), otherwise_off=True),),
+        switches={"kubelb.k8c.io/proxy-protocol": read.words({"v2": "v2"}, otherwise_off=True)},
         classes=("kubelb",),  # cmd/ccm/main.go: use-loadbalancer-class,
     ),
     # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
     Provider(
         "chisel-operator",
-        switches=(Switch("chisel-operator.io/proxy-protocol", read.TRUE_OR_FALSE, otherwise_off=True),),
+        switches={"chisel-operator.io/proxy-protocol": read.TRUE_ELSE_OFF},
         classes=("chisel-operator.io/",),
     ),
     # cloud-provider-thalassa at f4f03b3: pkg/provider/annotations.go:14, loadbalancer.go:84, 167, 534;
@@ -247,7 +232,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Thalassa Cloud",
         ("thalassacloud",),
-        (Switch("loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol", read.boolean("v1")),),
+        {"loadbalancer.k8s.thalassa.cloud/enable-proxy-protocol": read.boolean("v1")},
         ip_mode="cloud-provider-thalassa, for all load balancers",
     ),
     # evroc-ccm-driver: pkg/evroc/lb_validation.go, wantsProxyProtocol (exactly `true`; all else is off),
@@ -255,17 +240,14 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "evroc",
         ("evroc",),
-        tuple(
-            Switch(f"{prefix}evroc.com/proxy-protocol", read.TRUE_OR_FALSE, otherwise_off=True)
-            for prefix in ("ccm.", "")
-        ),
+        {f"{prefix}evroc.com/proxy-protocol": read.TRUE_ELSE_OFF for prefix in ("ccm.", "")},
     ),
     # xelon-cloud-controller-manager at bd69c46: internal/xelon/load_balancers.go:40-46, 417-425 (Atoi; empty
     # is off), 533-551.
     Provider(
         "Xelon",
         ("xelon",),
-        (Switch(f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version", read.NUMBER_OR_NONE),),
+        {f"{_BETA}/xelon-load-balancer-cluster-proxy-protocol-version": read.NUMBER_OR_NONE},
         ip_mode="xelon-cloud-controller-manager, where PROXY is on",
     ),
     # clouddk-cloud-controller-manager at a67cef2: clouddkcp/load_balancers.go:42, 349-355, 563 (exactly
@@ -273,46 +255,36 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Cloud.dk",
         ("clouddk",),
-        (
-            Switch(
-                "kubernetes.cloud.dk/load-balancer-enable-proxy-protocol",
-                read.TRUE_OR_FALSE,
-                otherwise_off=True,
-            ),
-        ),
+        {"kubernetes.cloud.dk/load-balancer-enable-proxy-protocol": read.TRUE_ELSE_OFF},
     ),
     # cluster-api-provider-verda: internal/ccm, Frontends (`true` in any case), README.md (version 2).
     Provider(
         "Verda",
         ("verda",),
-        (
-            Switch(
-                "verda.cluster.x-k8s.io/proxy-protocol",
-                read.words({"true": "v2", "false": "off"}, any_case=True),
-                otherwise_off=True,
-            ),
-        ),
+        {
+            "verda.cluster.x-k8s.io/proxy-protocol": read.words(
+                {"true": "v2", "false": "off"}, any_case=True, otherwise_off=True
+            )
+        },
     ),
     # TatNet's cloud controller manager: loadbalancer.go, parseAnnotations (another value is ignored) and
     # statusFor (an address alone); ProviderName (the scheme).
     Provider(
         "TatNet",
         ("tatnet",),
-        (Switch("tatnet.ru/lb-proxy-protocol", read.words({"v1": "v1", "v2": "v2"}), otherwise_off=True),),
+        {"tatnet.ru/lb-proxy-protocol": read.words({"v1": "v1", "v2": "v2"}, otherwise_off=True)},
     ),
     # hypervisor.io's documentation, "Service Annotations" (`v1`, `v2` or a boolean; TLS by `ssl-mode`).
     Provider(
         "hypervisor.io",
-        switches=(
-            Switch(
-                f"{_BETA}/managed-loadbalancer-proxy-protocol",
-                read.words({"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True),
-            ),
-        ),
-        certificates=tuple(
-            Certificate(f"{_BETA}/managed-loadbalancer-{key}ssl-mode", read.hypervisor_tls)
-            for key in ("", "port-{port}-")
-        ),
+        switches={
+            f"{_BETA}/managed-loadbalancer-proxy-protocol": read.words(
+                {"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True
+            )
+        },
+        certificates={
+            f"{_BETA}/managed-loadbalancer-{key}ssl-mode": read.hypervisor_tls for key in ("", "port-{port}-")
+        },
         switched_on="`v1`, `v2`, or `true`",
         sends="as named; v1 ²",
     ),

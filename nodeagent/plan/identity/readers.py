@@ -4,15 +4,16 @@ A reader of a switch returns what is sent on which ports, one of a certificate t
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent, Spelling
+from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent, TlsReader
 from nodeagent.typed_values import from_json, parse_bool
 
 _UNDOCUMENTED: ProxyVersion = "v1"
@@ -21,18 +22,25 @@ Traefik accept both. For what takes only v2 (agentgateway, by default), list the
 
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
-Ports = Callable[[str, Service], frozenset[int]]
 
-
-def boolean(version: ProxyVersion | None = None) -> Spelling:
+def boolean(version: ProxyVersion | None = None, *, otherwise_off: bool = False) -> Reader:
     """As Go's strconv.ParseBool."""
     sent = version or _UNDOCUMENTED
-    return Spelling(
-        lambda value, _: {None: sent if parse_bool(value) else "off"}, "`true` ¹", version or "v1 ²"
+    return Reader(
+        lambda value, _: {None: sent if parse_bool(value) else "off"},
+        "`true` ¹",
+        version or "v1 ²",
+        otherwise_off=otherwise_off,
     )
 
 
-def words(meaning: Mapping[str, Sent | None], *, any_case: bool = False, trimmed: bool = False) -> Spelling:
+def words(
+    meaning: Mapping[str, Sent | None],
+    *,
+    any_case: bool = False,
+    trimmed: bool = False,
+    otherwise_off: bool = False,
+) -> Reader:
     """One of these words, exactly as written here, or in any case, or with spaces around it."""
 
     def read(value: str, _: Service) -> Sends:
@@ -46,17 +54,22 @@ def words(meaning: Mapping[str, Sent | None], *, any_case: bool = False, trimmed
     how = " in any case" if any_case else " exactly" if [*on] == ["true"] else ""
     versions = dict.fromkeys(on.values())
     named = len(versions) > 1 and all(sent[1] in word for word, sent in on.items())
-    return Spelling(
-        read, ", ".join(f"`{word}`" for word in on) + how, "as named" if named else ", ".join(versions)
+    return Reader(
+        read,
+        ", ".join(f"`{word}`" for word in on) + how,
+        "as named" if named else ", ".join(versions),
+        otherwise_off=otherwise_off,
     )
 
 
 TRUE_OR_FALSE = words({"true": None, "false": "off"})
+TRUE_ELSE_OFF = words({"true": None, "false": "off"}, otherwise_off=True)
 NUMBER = words({"1": "v1", "2": "v2", "": "off"})
 NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
 KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
 
 
+@Reader
 def any_text(value: str, _: Service) -> Sends:
     """Any text switches PROXY on: `send-proxy-v2` version 2, all else version 1."""
     return {None: "off" if not value else "v2" if value == "send-proxy-v2" else "v1"}
@@ -74,14 +87,16 @@ def boolean_or_ports(version: ProxyVersion) -> Reader:
                 return {None: version} if value == "*" or (value and parse_bool(value)) else {}
         return dict.fromkeys(_go_ports(value), version)
 
-    return read
+    return Reader(read, alone=True)
 
 
+@Reader
 def listed_ports(value: str, _: Service) -> Sends:
     """Read a list of port numbers, on which version 2 is sent: the others are off."""
     return {None: "off", **dict.fromkeys(map(_port, _items(value)), "v2")}
 
 
+@Reader
 def star_or_node_ports(value: str, service: Service) -> Sends:
     """`*` anywhere for all ports, or a list of node ports; other numbers mean nothing."""
     items = _items(value)
@@ -89,6 +104,7 @@ def star_or_node_ports(value: str, service: Service) -> Sends:
     return {None: "v1"} if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
 
 
+@Reader
 def boolean_or_service_ports(value: str, _: Service) -> Sends:
     """Read a boolean as Go's strconv.ParseBool, or a list of the Service's port numbers; version 2."""
     try:
@@ -97,6 +113,7 @@ def boolean_or_service_ports(value: str, _: Service) -> Sends:
         return dict.fromkeys(_go_ports(value), "v2")
 
 
+@Reader
 def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
     items = _items(value)
@@ -126,9 +143,10 @@ def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader
             return {None: "v1"}
         return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
 
-    return read
+    return Reader(read, beside=(*keys, *port_keys))
 
 
+@Reader
 def target_group_attributes(value: str, _: Service) -> Sends:
     """Read a list of `name=value`: on if `proxy_protocol_v2.enabled` is `true`, off if it is `false`."""
     for item in _items(value):
@@ -138,6 +156,7 @@ def target_group_attributes(value: str, _: Service) -> Sends:
     return {}
 
 
+@Reader
 def feature(value: str, _: Service) -> Sends:
     """Read a list of features: on if `proxy-protocol` is among them."""
     return {None: "v1" if "proxy-protocol" in _items(value) else "off"}
@@ -152,10 +171,11 @@ class _LinodePort(msgspec.Struct):
     tls_secret_name: str = msgspec.field(default="", name="tls-secret-name")
 
 
+@Reader
 def linode_port(value: str, service: Service) -> Sends:
     """JSON about one port: its field `proxy-protocol` has the version; without it, it says nothing."""
     given = _json(value, _LinodePort).proxy_protocol
-    return linode_version(given, service) if given else {}
+    return linode_version.read(given, service) if given else {}
 
 
 class _UpCloudProperties(msgspec.Struct):
@@ -175,6 +195,7 @@ class _UpCloudConfig(msgspec.Struct):
     frontends: list[_UpCloudPart] = []
 
 
+@Reader
 def upcloud_config(value: str, service: Service) -> Sends:
     """JSON whose `backends`, named as the Service's ports are, each have `outbound_proxy_protocol`."""
     numbers = {port.name: port.port for port in service.ports}
@@ -190,19 +211,21 @@ def upcloud_config(value: str, service: Service) -> Sends:
     return said
 
 
+@partial(Reader, otherwise_off=True)
 def alibaba(value: str, service: Service) -> Sends:
     """`on` or `off`; for the Network Load Balancer in any case."""
     network = service.load_balancer_class == "alibabacloud.com/nlb"
-    return words({"on": "v2", "off": "off"}, any_case=network)(value, service)
+    return words({"on": "v2", "off": "off"}, any_case=network).read(value, service)
 
 
 DIGITALOCEAN_TYPE = "service.beta.kubernetes.io/do-loadbalancer-type"
 """The annotation that says which of its two load balancers it is."""
 
 
+@partial(Reader, beside=(DIGITALOCEAN_TYPE,))
 def digitalocean(value: str, service: Service) -> Sends:
     """Read a boolean, which a network load balancer makes an error."""
-    sends = boolean("v1")(value, service)
+    sends = boolean("v1").read(value, service)
     if service.annotations.get(DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != {None: "off"}:
         raise ValueError(
             f"a REGIONAL_NETWORK load balancer sends no PROXY header: set {DIGITALOCEAN_TYPE} to REGIONAL, "
@@ -225,9 +248,10 @@ def digitalocean_doubt(service: Service) -> str:
 _FORWARDED = "loadbalancer.openstack.org/x-forwarded-for"
 
 
+@partial(Reader, otherwise_off=True, beside=(_FORWARDED,))
 def openstack(value: str, service: Service) -> Sends:
     """Read `true`, `v1` or `v2`, compared as written; rejected next to `x-forwarded-for: "true"`."""
-    sends = words({"true": "v1", "v1": "v1", "v2": "v2", "false": "off"})(value, service)
+    sends = words({"true": "v1", "v1": "v1", "v2": "v2", "false": "off"}).read(value, service)
     if sends != {None: "off"} and service.annotations.get(_FORWARDED) == "true":
         raise RejectedError(f"the controller rejects it next to {_FORWARDED}: true")
     return sends
@@ -243,8 +267,8 @@ def tls_for_https(value: str, service: Service) -> frozenset[int]:
     return frozenset(service.tcp_ports if value.lower() == "https" else ())
 
 
-def tls_on(key: str, default: str, unless: str = "") -> Ports:
-    """TLS ends on the ports that the annotation `key` lists (by `default`): numbers, names, or `*` for all.
+def tls_on(lists: Mapping[str, str], unless: str = "") -> TlsReader:
+    """TLS ends on the ports that annotations list, each with its default: numbers, names, or `*` for all.
 
     `unless` is an annotation that, if it is true, passes TLS through.
     """
@@ -252,7 +276,7 @@ def tls_on(key: str, default: str, unless: str = "") -> Ports:
     def ports(_: str, service: Service) -> frozenset[int]:
         if unless and _is_true(service.annotations.get(unless, "")):
             return frozenset()
-        items = {*_items(service.annotations.get(key, default))}
+        items = {item for key in lists for item in _items(service.annotations.get(key, lists[key]))}
         return frozenset(
             port.port
             for port in service.ports
@@ -270,14 +294,14 @@ def tls_by_port(value: str, service: Service) -> frozenset[int]:
         if not separator and entry:
             return tls_everywhere(value, service)
         try:
-            sends = boolean_or_ports("v1")(ports, service) if separator else {}
+            sends = boolean_or_ports("v1").read(ports, service) if separator else {}
         except ValueError:  # its controller rejects the Service
             continue
         found |= frozenset(port for port in service.tcp_ports if port in sends or None in sends)
     return found
 
 
-def tls_by_protocol(*words: str) -> Ports:
+def tls_by_protocol(*words: str) -> TlsReader:
     """Read `PROTOCOL:PORT,...`: TLS ends on the ports with one of these protocols, in any case."""
 
     def ports(value: str, service: Service) -> frozenset[int]:

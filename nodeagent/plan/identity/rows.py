@@ -21,59 +21,42 @@ class RejectedError(ValueError):
     """The controller rejects a Service with this value, whatever it does with unknown ones."""
 
 
-Reader = Callable[[str, Service], Sends]
-"""Takes the value and the Service. Raises ValueError, with the problem, for a value that the controller
-rejects or does not know."""
-
-
-class Spelling(Struct, frozen=True):
-    """A reader that says itself, for docs/configuration.md, what switches PROXY on, and what is then sent."""
-
-    read: Reader
-    on: str
-    sends: str
-
-    def __call__(self, value: str, service: Service) -> Sends:
-        """Read a value."""
-        return self.read(value, service)
-
-
-class Switch(Struct, frozen=True):
-    """One annotation that switches PROXY on.
+class Reader(Struct, frozen=True):
+    """How one annotation switches PROXY on.
 
     Attributes:
-        key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
-        read: what its value means.
+        read: takes its value and the Service. Raises ValueError, with the problem, for a value that the
+            controller rejects or does not know.
+        on: what switches PROXY on, for docs/configuration.md; `sends`: what is then sent.
         otherwise_off: the controller silently takes an unknown value for "off".
-        beside: other annotations that the reader uses, to be shown with it.
-        alone: the controller rejects a Service in which two of these switches claim one port.
+        beside: other annotations that it uses, to be shown with it.
+        alone: the controller rejects a Service in which two such annotations claim one port.
     """
 
-    key: str
-    read: Reader
+    read: Callable[[str, Service], Sends]
+    on: str = ""
+    sends: str = ""
     otherwise_off: bool = False
     beside: tuple[str, ...] = ()
     alone: bool = False
 
 
-class Certificate(Struct, frozen=True):
-    """One annotation by which the load balancer terminates TLS: its key, and on which TCP ports it does."""
-
-    key: str
-    ports: Callable[[str, Service], frozenset[int]]
+TlsReader = Callable[[str, Service], frozenset[int]]
+"""Takes the value of an annotation and the Service, and returns the TCP ports on which TLS ends."""
 
 
-class Provider(Struct, frozen=True):
+class Provider(Struct, frozen=True, eq=False):
     """One kind of load balancer of one controller, and what that offers itself against short-circuiting.
 
     Attributes:
         name: as a person knows it.
         schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs next to any cloud.
-        switches: in order of precedence. For each port, the first that mentions it decides; without any,
-            PROXY is off, which is every controller's default.
+        switches: the annotations that switch PROXY on, in order of precedence, with their readers; `{port}`
+            in one is replaced by each of the Service's ports in turn. For each port, the first that mentions
+            it decides; without any, PROXY is off, which is every controller's default.
         switched_on: which values switch PROXY on, as docs/configuration.md says it, and `sends` which
             versions; empty if the reader of the first switch says all of it.
-        certificates: the annotations by which it terminates TLS.
+        certificates: those by which it terminates TLS, with the readers of the ports on which it does.
         classes: each `spec.loadBalancerClass` that it serves; one that ends with `/` or `.` is the beginning
             of several. A controller that is built on Kubernetes' own library skips every Service with a
             class (cloud-provider: controllers/service/controller.go, wantsLoadBalancer).
@@ -96,10 +79,10 @@ class Provider(Struct, frozen=True):
 
     name: str
     schemes: tuple[str, ...] = ()
-    switches: tuple[Switch, ...] = ()
+    switches: Mapping[str, Reader] = {}
     switched_on: str = ""
     sends: str = ""
-    certificates: tuple[Certificate, ...] = ()
+    certificates: Mapping[str, TlsReader] = {}
     classes: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
@@ -160,9 +143,9 @@ def shown(value: str) -> str:
 def certificates_of(row: Provider, service: Service) -> dict[str, frozenset[int]]:
     """Return the annotations by which one row's load balancer terminates TLS, with the ports."""
     found: dict[str, frozenset[int]] = {}
-    for certificate in row.certificates:
-        for key, value, port in _present(certificate.key, service):
-            ports = certificate.ports(value, service) if value else frozenset()
+    for pattern, reader in row.certificates.items():
+        for key, value, port in _present(pattern, service):
+            ports = reader(value, service) if value else frozenset()
             ports = ports if port is None else ports & {port}
             if ports:
                 found[key] = found.get(key, frozenset()) | ports
@@ -176,23 +159,23 @@ def read_row(row: Provider, service: Service) -> Reading | None:
     words: list[str] = []
     given: dict[str, str] = {}
     ports = service.tcp_ports
-    for switch in row.switches:
-        for key, value, port in _present(switch.key, service):
-            others = {each: service.annotations.get(each) for each in switch.beside if each != key}
+    for pattern, reader in row.switches.items():
+        for key, value, port in _present(pattern, service):
+            others = {each: service.annotations.get(each) for each in reader.beside if each != key}
             beside = {each: text for each, text in others.items() if text is not None}
             given |= {key: value, **beside}
             told = " with ".join(f"{each}={shown(text)}" for each, text in ({key: value} | beside).items())
             try:
-                found = switch.read(value, service)
+                found = reader.read(value, service)
             except ValueError as error:
-                if not switch.otherwise_off or isinstance(error, RejectedError):
+                if not reader.otherwise_off or isinstance(error, RejectedError):
                     return Reading(row, f"annotation {told}", given, problem=str(error))
                 found = {None: "off"}
                 told += f", which its controller treats as off: {error}"
             if found:
                 sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
                 words.append(told)
-                claimed.update(each for each in ports if switch.alone and (each in found or None in found))
+                claimed.update(each for each in ports if reader.alone and (each in found or None in found))
     if not sends:
         return None
     said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)}"
