@@ -60,10 +60,10 @@ class LookupQueue:
     def __init__(self, spread_seconds: float = 0.0, at_once: float = math.inf) -> None:
         self._spread_seconds = spread_seconds
         self._at_once = at_once
-        # Each wanted hostname with its namespace, what is being looked up, and how many there are of each.
+        # Each wanted hostname with its namespace, their number by namespace, and what is being looked up.
         self._wanted: Mapping[str, str] = {}
+        self._counts = Counter[str]()
         self._asking: dict[str, str] = {}
-        self._counts, self._running = Counter[str](), Counter[str]()
         # When each hostname is due, one that is being looked up only if it changed meanwhile; an entry of the
         # heap counts if it says the same. Those whose time has come wait for their namespace's turn, the next
         # one first.
@@ -75,19 +75,18 @@ class LookupQueue:
     def want(self, names: Mapping[str, str], now: float) -> None:
         """Look up these hostnames and no others from now on; each comes with the namespace that claims it."""
         new = sorted(names.keys() - self._wanted.keys())
-        self._wanted, self._counts = names, Counter(names.values())
+        self._wanted, self._counts, self._ready = names, Counter(names.values()), {}
         self._due = {name: due for name, due in self._due.items() if name in names}
         self._due |= {name: now + _chance(self._spread_seconds) for name in new}
         self._heap = [(due, name) for name, due in self._due.items()]
-        self._ready = {}
         heapq.heapify(self._heap)
 
     def hasten(self, names: Iterable[str], now: float, within: float | None = None) -> None:
         """Have these looked up within so many seconds, at random; by default as if they were new."""
-        for name in sorted(self._wanted.keys() & names):
-            if (due := self._due.get(name, math.inf)) > now:
-                sooner = now + _chance(self._spread_seconds if within is None else within)
-                self._put(name, min(due, sooner))
+        for name in self._wanted.keys() & names:
+            sooner = now + _chance(self._spread_seconds if within is None else within)
+            if self._due.get(name, math.inf) > sooner:
+                self._put(name, sooner)
 
     def take(self, now: float) -> str | None:
         """Return the hostname to look up now, if there is one; `asked` must follow."""
@@ -100,7 +99,6 @@ class LookupQueue:
         if waiting:
             self._ready[namespace] = waiting  # It had its turn: the others come first.
         self._asking[name] = namespace
-        self._running[namespace] += 1
         # After a rest, as many as a second has are looked up at once.
         self._next_at = max(self._next_at, now - 1) + 1 / _PER_SECOND
         return name
@@ -120,8 +118,7 @@ class LookupQueue:
 
     def asked(self, name: str, due: float) -> None:
         """Note that it was looked up; if wanted, it is due again then, or sooner if it changed meanwhile."""
-        if (namespace := self._asking.pop(name, None)) is not None:
-            self._running -= Counter([namespace])
+        self._asking.pop(name, None)
         if name in self._wanted:
             self._put(name, min(due, self._due.get(name, math.inf)))
 
@@ -131,8 +128,8 @@ class LookupQueue:
             due, name = heapq.heappop(self._heap)
             if self._due.get(name) == due and name not in self._asking:
                 self._ready.setdefault(self._wanted[name], {})[name] = None
-        free = self._at_once - len(self._asking)
-        return next((namespace for namespace in self._ready if self._running[namespace] < free), None)
+        running, free = Counter(self._asking.values()), self._at_once - len(self._asking)
+        return next((namespace for namespace in self._ready if running[namespace] < free), None)
 
     def _put(self, name: str, due: float) -> None:
         self._due[name] = due

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ _MOST_REMEMBERED: Final = 1024
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS: Final = 0.5
-"""After which a hostname that seems to have moved is looked up again, if load balancers' own are."""
+"""After which a hostname that seems to have moved is looked up again, where load balancers have hostnames."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
@@ -53,19 +53,28 @@ class _Known:
     """What is known of one hostname, by monotonic seconds.
 
     `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
-    `seen` are a load balancer's own addresses, each with the time of the last answer that had it. The latest
-    lookup began at `asked_at`. An answer last said something else at `moved_at`, and it, or the question,
-    last changed something at `changed_at`. `doubted`: the next one may say something else, too.
+    An answer, or the question, last changed something at `changed_at`. Since `doubted_at`, answers that say
+    something else are not believed. `seen` are the addresses of a load balancer's own hostname, each with the
+    time of the last answer that had it.
     """
 
     answer: DnsAnswer
     counts: DnsAnswer
-    failing_since: float | None
-    seen: Mapping[IPAddress, float]
-    asked_at: float
-    moved_at: float
     changed_at: float
-    doubted: bool = False
+    failing_since: float | None = None
+    doubted_at: float | None = None
+    seen: Mapping[IPAddress, float] = field(default_factory=dict)
+
+    def remember(self, reply: DnsReply, now: float) -> DnsReply:
+        """Add a load balancer's addresses of the last hour to a reply.
+
+        Its servers may rotate more of them than one answer holds, and others are asked up to so much later.
+        """
+        lately = {address: at for address, at in self.seen.items() if now - at < LONGEST_SECONDS}
+        before = lately if len(lately) <= _MOST_REMEMBERED else {}
+        self.seen = {**before, **dict.fromkeys(reply.addresses, now)}
+        outcome = DnsOutcome.ADDRESSES if self.seen else reply.outcome
+        return replace(reply, outcome=outcome, addresses=tuple(sorted(self.seen, key=sort_key)))
 
 
 class Hostnames:
@@ -81,8 +90,8 @@ class Hostnames:
         self.news = False
         self.recheck_seconds = recheck_seconds
         self.wanted: Mapping[str, DnsQuestion] = {}
-        # Load balancers' own hostnames, with whose answers all others are compared.
-        self._own: set[str] = set()
+        # When the latest lookup of each load balancer's own hostname began: others are compared with these.
+        self._own: dict[str, float] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
         # By namespace, the hostnames whose changed answers don't count yet.
         self._changed: dict[str, set[str]] = {}
@@ -96,8 +105,8 @@ class Hostnames:
         before, self.wanted, now = self.wanted, wanted, self._clock()
         differing = changed_keys(before, wanted)
         changed = differing & before.keys() & wanted.keys()
-        self._own -= differing
-        self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
+        own = {*self._own} - differing | {name for name in differing & wanted.keys() if wanted[name].every}
+        self._own = {name: self._own.get(name, math.inf) for name in own}
         if differing - changed:
             self.queue.want({name: question.namespace for name, question in wanted.items()}, now)
             for name in self.known.keys() - wanted.keys():
@@ -116,91 +125,78 @@ class Hostnames:
 
     def note(self, name: str, reply: DnsReply, began: float) -> None:
         """Take over the reply to a lookup that began then."""
-        before, question, now = self.known.get(name), self.wanted.get(name), self._clock()
+        question, now, first = self.wanted.get(name), self._clock(), name not in self.known
         if question is None:
             self.queue.asked(name, now)
             return
-        seen = before.seen if before else {}
+        known = self.known.setdefault(name, _Known(DnsAnswer(reply), DnsAnswer(reply), now))
         if not question.every:
             reply = _without_others(reply, question)
-        elif reply.outcome.tells:
-            seen = _remembered(seen, reply, now)
-            outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
-            reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
-        told, meaning = before.answer.last_conclusive if before else None, _meaning(reply, question)
+        else:
+            self._own[name] = began
+            reply = known.remember(reply, now) if reply.outcome.tells else reply
+        told, meaning = known.answer.last_conclusive, _meaning(reply, question)
         moved = told and reply.outcome.tells and meaning != _meaning(told, question)
-        if before and moved and self._own and not question.every and not before.doubted:
-            before.doubted = True  # and forgotten: only the second answer counts
+        if moved and not question.every and not self._believed(known, now):
             self.queue.asked(name, now + _DOUBT_SECONDS)
             return
-        same = before is not None and meaning == _meaning(before.answer.latest, question)
-        failing_since = None
-        if not reply.outcome.tells:
-            failing_since = now if before is None or before.failing_since is None else before.failing_since
-        answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
-        # The first answer is no move: what follows a failure is not held back.
-        moved_at = now if moved else before.moved_at if before else -math.inf
-        changed_at = before.changed_at if before and not moved else now
-        known = self.known[name] = _Known(answer, answer, failing_since, seen, began, moved_at, changed_at)
+        same = not first and meaning == _meaning(known.answer.latest, question)
+        pending = known.counts != known.answer
+        known.answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
+        known.failing_since = None if reply.outcome.tells else known.failing_since or now
+        known.doubted_at = None
         if moved:
-            self.queue.hasten(set() if question.every else self._own, now)
+            known.changed_at = now
             self._suspect_others(name, now)
         # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
-        if before and not question.every and (not same or before.counts != before.answer):
-            known.counts = before.counts
-            self._changed.setdefault(question.namespace, set()).add(name)
-        else:
-            if before is None or known.counts != before.counts:
-                self._answers = None
+        if first or question.every or (same and not pending):
+            self._answers = self._answers if known.counts == known.answer else None
+            known.counts = known.answer
             self.news = self.news or not same
-        failing = 0.0 if failing_since is None else now - failing_since
+        else:
+            self._changed.setdefault(question.namespace, set()).add(name)
+        failing = now - known.failing_since if known.failing_since else 0.0
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
-        unchanged, names = (0.0, 1) if question.every else (now - changed_at, self.queue.sharing(name))
+        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, self.queue.sharing(name))
         self.queue.asked(name, now + pause_after(reply, self.recheck_seconds, unchanged, failing, names))
 
     def count_changes(self) -> float:
-        """Have the changes of those namespaces count whose time has come; return when the next ones do.
-
-        A hostname may have moved together with its load balancer's own: that is looked up first.
-        """
+        """Have the changes of those namespaces count whose time has come; return when the next ones do."""
         waiting = self._steady.waiting()
-        asked = min((self.known[own].asked_at for own in self._own & self.known.keys()), default=math.inf)
         for namespace in self._changed.keys() - waiting.keys():
-            changed = self.known.keys() & self._changed.pop(namespace)
-            if early := {name for name in changed if self.known[name].moved_at > asked}:
-                self._changed[namespace] = early
-            for name in changed - early:
+            for name in self.known.keys() & self._changed.pop(namespace):
                 self.known[name].counts = self.known[name].answer
-            if changed - early:
-                self._steady.wrote(namespace)
-                self._answers, self.news = None, True
-        return min((waiting.get(namespace, math.inf) for namespace in self._changed), default=math.inf)
+            self._steady.wrote(namespace)
+            self._answers, self.news = None, True
+        return min((waiting[namespace] for namespace in self._changed), default=math.inf)
+
+    def _believed(self, known: _Known, now: float) -> bool:
+        """Return whether a hostname has moved, without the load balancers that have hostnames.
+
+        A second answer must say so, after these were looked up as well: they may have moved together.
+        """
+        if not self._own:
+            return True
+        if known.doubted_at is None:
+            known.doubted_at = now
+            self.queue.hasten(self._own, now)
+            return False
+        return min(self._own.values()) > known.doubted_at
 
     def _suspect_others(self, name: str, now: float) -> None:
         """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
-        parent = name.partition(".")[2]
-        if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
+        domain = name.partition(".")[2]
+        if now < self._suspected.get(domain, -math.inf) + _SUSPECT_SECONDS:
             return
-        self._suspected[parent] = now
-        siblings = {other for other in self.known if other != name and other.partition(".")[2] == parent}
+        self._suspected[domain] = now
+        siblings = {other for other in self.known if other != name and other.partition(".")[2] == domain}
         self.queue.hasten(siblings, now, within=len(siblings) / AGAIN_PER_SECOND)
-
-
-def _remembered(seen: Mapping[IPAddress, float], reply: DnsReply, now: float) -> Mapping[IPAddress, float]:
-    """Return a load balancer's addresses, each for an hour after the last answer that had it.
-
-    Its servers may rotate more addresses than one answer holds, and others are asked up to so much later.
-    """
-    lately = {address: at for address, at in seen.items() if now - at < LONGEST_SECONDS}
-    return {**(lately if len(lately) <= _MOST_REMEMBERED else {}), **dict.fromkeys(reply.addresses, now)}
 
 
 def _without_others(reply: DnsReply, question: DnsQuestion) -> DnsReply:
     """Return the reply with few of the addresses that can't change a decision: it is kept in memory."""
     others = [address for address in reply.addresses if address not in question.addresses]
     left_out = frozenset(others[_OTHERS:])
-    if not left_out:
-        return reply
     kept = tuple(address for address in reply.addresses if address not in left_out)
     return replace(reply, addresses=intern(kept), more=len(left_out))
 
@@ -235,64 +231,59 @@ class DnsVerifier:
         self._ask = ask
         self._on_change = on_change
         self._on_reply = on_reply
-        # One thread watches the clock and starts another one for each lookup.
-        self._watching: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
-        self._answered = threading.Condition(self._lock)
         self._hostnames = Hostnames(recheck_seconds, spread_seconds, time.monotonic)
-        self._ended = False
+        # One thread watches the clock and starts another one for each lookup.
+        self._watching = self._ended = False
+        self._changed = threading.Condition()
 
     def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
         """From now on, look up these hostnames and no others; answers for others are forgotten.
 
         A hostname is looked up again at once if its question changed, as with its load balancer's addresses.
         """
-        with self._lock:
+        with self._changed:
             if wanted is self._hostnames.wanted:
                 return
-            if wanted and self._watching is None and not self._ended:
-                thread = threading.Thread(target=self._watch, name="dns", daemon=True)
-                thread.start()
-                self._watching = thread
+            if wanted and not self._watching and not self._ended:
+                threading.Thread(target=self._watch, name="dns", daemon=True).start()
+                self._watching = True
             self._hostnames.want(wanted)
-            self._news.notify()
+            self._changed.notify_all()
 
     def answers(self) -> Mapping[str, DnsAnswer]:
         """Return what is known now of hostnames that were looked up; the same object until that changes."""
-        with self._lock:
+        with self._changed:
             return self._hostnames.answers()
 
     def failing_since(self) -> dict[str, float]:
         """Return the hostnames whose lookups fail now, each with the monotonic seconds since when."""
-        with self._lock:
+        with self._changed:
             known = self._hostnames.known.items()
             return {name: each.failing_since for name, each in known if each.failing_since is not None}
 
     def await_answers(self, seconds: float) -> None:
         """Return when every wanted hostname was looked up, or after `seconds`."""
-        with self._lock:
+        with self._changed:
             names = self._hostnames
-            self._answered.wait_for(lambda: len(names.known) == len(names.wanted), seconds)
+            self._changed.wait_for(lambda: len(names.known) == len(names.wanted), seconds)
 
     def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
-        with self._lock:
+        with self._changed:
             self._ask, self._hostnames.recheck_seconds = ask, recheck_seconds
             self._hostnames.queue.hasten(self._hostnames.wanted, time.monotonic())
-            self._news.notify()
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Stop looking up. A thread that waits for an answer does not keep the process alive."""
-        with self._lock:
+        with self._changed:
             self._ended = True
-            self._news.notify()
-            self._answered.notify_all()
+            self._changed.notify_all()
 
     def _watch(self) -> None:
         """Start the lookups that are due, and report changes, until the end."""
         names, may_tell = self._hostnames, -math.inf
-        with self._lock:
+        with self._changed:
             while not self._ended:
                 now = time.monotonic()
                 next_at = names.count_changes()
@@ -303,14 +294,14 @@ class DnsVerifier:
                 if name is None:
                     next_at = min(next_at, may_tell if names.news else math.inf)
                     pause = min(names.queue.pause(now), next_at - now)
-                    self._news.wait(None if pause == math.inf else pause)
+                    self._changed.wait(None if pause == math.inf else pause)
                     continue
                 lookup = partial(self._look_up, name, self._ask, now)
                 try:
                     threading.Thread(target=lookup, name="dns", daemon=True).start()
                 except RuntimeError as error:  # A limit of processes is reached, perhaps for a moment.
                     names.note(name, DnsReply(DnsOutcome.UNREACHABLE, trouble=f"{error}"), now)
-                    self._answered.notify_all()
+                    self._changed.notify_all()
 
     def _look_up(self, name: str, ask: Ask, began: float) -> None:
         try:
@@ -320,10 +311,9 @@ class DnsVerifier:
             _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
             reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
         self._on_reply(reply.outcome)
-        with self._lock:
+        with self._changed:
             self._hostnames.note(name, reply, began)
-            self._news.notify()
-            self._answered.notify_all()
+            self._changed.notify_all()
 
 
 def ask_upstream(options: HostsOptions) -> Ask:
@@ -331,7 +321,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
 
     @cache
     def resolver() -> "Resolver":
-        # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
+        # Without lookups, dnspython costs neither time to import nor memory.
         from nodeagent.dns.lookup import Resolver, find_upstreams  # noqa: PLC0415
 
         return Resolver(partial(find_upstreams, options))
