@@ -16,10 +16,7 @@ from nodeagent.observe.status import RelayStatus
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences, by component; one that can't be read has an error instead.
-
-    `written_names` are those of the hosts file's managed block; None if it could not be read.
-    """
+    """The differences or errors, by component; `written_names`: those of the hosts file (None: not read)."""
 
     changes: Mapping[ComponentName, Diff]
     errors: Mapping[ComponentName, str]
@@ -29,7 +26,7 @@ class Comparison:
 
     @property
     def in_sync(self) -> bool:
-        """Whether nothing is to do and everything could be read."""
+        """Whether nothing is to do, and everything could be read."""
         return not self.changes and not self.errors
 
 
@@ -77,10 +74,7 @@ class ListenerStatus(Struct, frozen=True, rename="camel"):
 
 
 def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint, ListenerStatus]:
-    """Return the state of the desired listeners, by the kernel, HAProxy and the DNAT backend.
-
-    Changes nothing. An address that can't be read counts as missing: the comparison reports the error.
-    """
+    """Return the state of the desired listeners; what can't be read counts as missing."""
     ready = actual.ready(desired)
     health: Mapping[Endpoint, str] = {}
     redirects = None

@@ -1,8 +1,7 @@
 """Brings the node to the desired state, never pointing anything at a relay that is not ready.
 
-Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard is part of DNAT's rules: it
-keeps other hosts from the relay, and so exists as long as anything may listen. A component's failure stops
-only those steps that would break this order.
+The guard is part of DNAT's rules: it keeps other hosts from the relay, and so exists as long as anything may
+listen. A component's failure stops only those steps that would break the order.
 """
 
 import time
@@ -23,7 +22,7 @@ ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
 
 class Repair(Struct, frozen=True):
-    """What was repaired though nothing else was desired: what was seen, and the next delay in a conflict."""
+    """A repair though nothing else was desired: what was seen, and the next delay in a conflict."""
 
     found: str
     delay: float = 0.0
@@ -35,8 +34,8 @@ class NodePass:
 
     `desired` is the plan as far as a relay is ready for it. `left_alone` are the components that were neither
     changed nor relied on, `blocking` those and the ones whose errors leave their state open; of these,
-    another program reverted the `undone` at once. An agent knows which changes are `repairs`, and what
-    `recovered` from an earlier failure; `waiting` are the namespaces whose load balancers count as they were.
+    another program reverted the `undone` at once. `waiting` are the namespaces whose load balancers count as
+    they were.
     """
 
     desired: Desired
@@ -51,20 +50,20 @@ class NodePass:
     waiting: frozenset[str] = frozenset()
 
     def failed(self, component: ComponentName, reason: str) -> None:
-        """Note an error, once for each reason."""
+        """Note an error once."""
         earlier = self.errors.get(component, "")
         if reason not in earlier:
             self.errors[component] = f"{earlier}\n{reason}" if earlier else reason
 
 
 def _guard(desired: Desired) -> Desired | None:
-    """Return the guard alone, before anything listens that other hosts should not reach."""
+    """Return the guard alone."""
     guard = replace(desired.dnat, redirects=(), pods=())
     return replace(desired, dnat=guard) if guard else None
 
 
 def _but_guard(desired: Desired) -> Desired:
-    """Return the desired state and the guard: what it guards is removed later."""
+    """Return the desired state with the guard: what it guards is removed later."""
     return replace(desired, dnat=replace(desired.dnat, leaving=not desired.dnat.guarded))
 
 
@@ -97,10 +96,7 @@ _REMOVE = (
 def apply_plan(
     desired: Desired, actual: ActualState, left_alone: frozenset[ComponentName] = frozenset()
 ) -> NodePass:
-    """Bring the node to the desired state, but for components that are `left_alone` now. Idempotent.
-
-    Failures of components are in the result; none is raised.
-    """
+    """Bring the node to the desired state, but for components that are `left_alone` now. Idempotent."""
     done = NodePass(desired, left_alone, blocking={*left_alone})
     _run(_PREPARE, done, actual)
     _each(COMPONENTS, done, lambda name: actual[name].component.reserve(desired))
@@ -115,7 +111,7 @@ def apply_plan(
 
 
 def out_of_reach(actual: ActualState) -> dict[ComponentName, str]:
-    """Return what this user may not read, and so could not change, either: component to reason."""
+    """Return why this user may not read, and so could not change, some components."""
     hidden: dict[ComponentName, str] = {}
     for name in COMPONENTS:
         with suppress(ApplyError):  # the pass reports it
@@ -125,11 +121,7 @@ def out_of_reach(actual: ActualState) -> dict[ComponentName, str]:
 
 
 def clean_up(components: Components) -> NodePass:
-    """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
-
-    A component that fails keeps those after it, which it may still point at. If this user can't read one of
-    them, nothing is changed.
-    """
+    """Remove nodeagent from the node, but nothing if this user can't read all of it. Idempotent."""
     done = NodePass(Desired())
     actual = ActualState(components)
     done.errors.update(out_of_reach(actual))
@@ -178,8 +170,8 @@ _RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
 def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
     """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
 
-    A hosts line affects every port, and another local program could have a missing one: it waits until all
-    listeners of its address answer. Those to a relay that is not this node's are kept.
+    A hosts line affects every port: it waits until all listeners of its address answer. Those to a relay that
+    is not this node's are kept.
     """
     silent = {listener.bind for listener in desired.listeners} - ready
     if not silent:

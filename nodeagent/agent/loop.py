@@ -43,10 +43,9 @@ _STUMBLE_SECONDS = 10.0
 
 
 class AgentSettings(Struct, frozen=True):
-    """What the agent was started with.
+    """What the agent was started with; no `config_file` means all defaults.
 
-    `config_file` is reloaded when it changes and on SIGHUP; None means all defaults. `telemetry` is the
-    address of the pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
+    `telemetry` is the address of the pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
     """
 
     node_name: str
@@ -106,7 +105,7 @@ class Agent:
         self._ending = False
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; to be called in the main thread."""
+        """Run until SIGTERM or SIGINT, in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         signal.signal(signal.SIGHUP, self.reload)
@@ -175,7 +174,7 @@ class Agent:
             self._begin()
 
     def _take_lock(self) -> None:
-        """Become the node's writer as soon as no other process is: one that was started manually."""
+        """Become the node's writer as soon as no other process is."""
         before, reason = self._writing, ""
         try:
             self._writing = self._lock.try_acquire()
@@ -196,7 +195,7 @@ class Agent:
             self._components.relay.reserve(Desired())
 
     def seconds_until_pass(self) -> float:
-        """Return how long there is no reason for a pass, or how long it must wait; 0 or less: one is due."""
+        """Return how long no pass is due, or it must wait; 0 or less: one is due."""
         if not self._cluster.known:
             return _POLL_SECONDS
         now = time.monotonic()

@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def _made(path: Path) -> int:
-    """Open the lock file; make it and its directory if needed. Raises ApplyError."""
+    """Open the lock file, made if needed. Raises ApplyError."""
     tries = 100
     while True:
         tries -= 1
@@ -38,7 +38,7 @@ def _made(path: Path) -> int:
 
 
 class NodeLock:
-    """The node's lock: flock(2) on a file in the run directory, which holds its owner's process id."""
+    """The lock of a file in the run directory, which holds its owner's process id."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -47,10 +47,7 @@ class NodeLock:
         """Of the locked file; -1: not held."""
 
     def try_acquire(self) -> bool:
-        """Take the lock if no process has it, and return whether it is held now; never wait.
-
-        A lock file that was removed keeps no process out: it is made again. Raises ApplyError if it can't be.
-        """
+        """Take the lock if no process has it; return whether it is held now. Raises ApplyError."""
         if self._descriptor >= 0 and not self._is_current(self._descriptor):
             self.release()
         while self._descriptor < 0:
@@ -107,13 +104,7 @@ class NodeLock:
 
 @contextmanager
 def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
-    """Hold the node's lock while the block runs; wait up to `timeout` seconds for another writer.
-
-    A run directory that has nothing else in the end is removed with it.
-
-    Raises:
-        ApplyError: Another process holds the lock, or the directory can't be made. Nothing was changed.
-    """
+    """Hold the node's lock during the block; wait up to `timeout` seconds for it. Raises ApplyError."""
     lock = NodeLock(run_dir)
     deadline = time.monotonic() + timeout
     try:

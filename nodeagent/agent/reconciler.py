@@ -27,9 +27,9 @@ _SOON_SECONDS = 15.0
 class Reconciler:
     """Keeps one node in the state that the cluster's objects require. A pass plans and compares everything.
 
-    `read_facts` reads what changes seldom, given the facts read before; `read_dns` returns the answers
-    of DNS so far, and does not wait. With `adopt`, hairpin-proxy's lines of the hosts file are taken over.
-    `backoff` has the components that wait after a failure, or because another program keeps reverting them.
+    `read_facts` reads what changes seldom, given the facts read before; `read_dns` does not wait. With
+    `adopt`, hairpin-proxy's lines of the hosts file are taken over. `backoff` has the components that wait
+    after a failure, or because another program keeps reverting them.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on
@@ -77,7 +77,7 @@ class Reconciler:
                 self.actual[name].start_watching()
 
     def stop_watching(self) -> None:
-        """Stop to watch. Idempotent."""
+        """End that. Idempotent."""
         for name in COMPONENTS:
             self.actual[name].stop_watching()
 
@@ -102,7 +102,7 @@ class Reconciler:
         return min(self.actual[name].due_at() for name in COMPONENTS)
 
     def reconcile(self, snapshot: Snapshot) -> NodePass:
-        """Run one pass. Failures of components are in the result; nothing is raised for them."""
+        """Run one pass. Failures of components are in the result."""
         self.notice()
         seen, self._seen = self._seen, {}
         services, snapshot = self._services, self._paced(snapshot)
@@ -134,8 +134,8 @@ class Reconciler:
     def _count_reloads(self, desired: Desired, services: tuple[Service, ...]) -> frozenset[str]:
         """Count for which namespaces HAProxy reloads; return those whose next changes wait.
 
-        Not those whose Services are as these, the ones before: an older one of another namespace may take
-        their relay address, or a local user their port, and to wait would end neither.
+        Only those whose Services changed since the pass before: an older one of another namespace may take a
+        relay address, or a local user a port, and to wait would end neither.
         """
         before = self._desired
         if before is not None and before.listeners != desired.listeners:
@@ -164,8 +164,8 @@ class Reconciler:
     def _is_contradicted(self, snapshot: Snapshot, desired: Desired) -> bool:
         """Whether a load balancer needs something of the node that was not there when it was read.
 
-        They are a port that another program holds, an address of a family, and, while it is new, the rules by
-        which kube-proxy short-circuits it in spite of its `ipMode: Proxy`: to list these costs more.
+        That is a port, an address of a family, or, while it is new, the rules by which kube-proxy
+        short-circuits it in spite of its `ipMode: Proxy`: to list these costs more.
         """
         facts, config = self._facts, self._config
         if facts is None:

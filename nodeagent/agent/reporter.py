@@ -32,14 +32,11 @@ class Reporter:
         self._log = TransitionLog()
 
     def start_again(self) -> None:
-        """Report everything in the next pass: this process has just become the node's writer."""
+        """Report everything in the next pass."""
         self._log.start_again()
 
     def report_pass(self, done: NodePass, reconciler: Reconciler, event_at: float | None) -> None:
-        """Report what the pass decided, did, repaired and could not do.
-
-        `event_at` is when the first event came that it answers (monotonic seconds).
-        """
+        """Report a pass, which answers events since `event_at` (monotonic seconds)."""
         metrics, status = self._metrics, self._status
         status.desired = done.desired
         status.report(PLAN, None)
@@ -55,12 +52,8 @@ class Reporter:
             say(logging.WARNING, "Repaired drift", component=component, found=repair.found)
             if repair.delay:
                 why = f"the next repair waits {repair.delay:.0f} s"
-                say(
-                    logging.ERROR,
-                    "Another program keeps reverting a component",
-                    component=component,
-                    reason=why,
-                )
+                text = "Another program keeps reverting a component"
+                say(logging.ERROR, text, component=component, reason=why)
         self._log.lines(
             (f"/{component}", "Applied a change", {"component": component, "change": line})
             for component, change in done.changes

@@ -27,7 +27,7 @@ class WakeUp:
         self.wake()
 
     def wake(self) -> None:
-        """End the loop's wait without a reason for a pass. Takes no lock: a signal handler may call it."""
+        """End the loop's wait. Takes no lock: a signal handler may call it."""
         os.eventfd_write(self._descriptor, 1)
 
     @property
@@ -36,7 +36,7 @@ class WakeUp:
         return self._first is not None
 
     def take(self) -> float | None:
-        """Return when it was triggered first since the last call; None if it was not."""
+        """Return when it was triggered first since the last call, if it was."""
         with self._lock:
             first, self._first = self._first, None
             return first

@@ -30,7 +30,7 @@ DeviceStep = Literal["keep", "create", "set up", "delete"]
 
 
 class AddressState(Struct, frozen=True):
-    """All addresses of the node, and the device for the relay's; `made_by_us`: it has nodeagent's alias."""
+    """All addresses of the node, and the relay's device; `made_by_us`: it has nodeagent's alias."""
 
     addresses: tuple[InterfaceAddress, ...]
     device: str
@@ -42,7 +42,6 @@ class AddressState(Struct, frozen=True):
 
     @property
     def ours(self) -> tuple[InterfaceAddress, ...]:
-        """Those that nodeagent put on the node, on whichever device."""
         return tuple(address for address in self.addresses if address.ours)
 
 
@@ -62,18 +61,15 @@ class AddressDiff(Diff):
 
     @property
     def how(self) -> str:
-        """See `component.Diff`."""
         made = f"on a new device {self.home}, or on lo if the kernel can't make it"
         return made if self.step == "create" else ""
 
     @property
     def problem(self) -> str:
-        """See `component.Diff`."""
         return _lines(self.refused, _NOT_SERVED)
 
     @property
     def text(self) -> str:
-        """See `component.Diff`; with what is refused."""
         refused = (f"! {address}: {reason}" for address, reason in self.refused.items())
         return "\n".join(filter(None, (*refused, str(self))))
 
@@ -132,30 +128,22 @@ Ranges = tuple[IPv4Network, IPv6Network]
 
 
 def _label_on_lo(device: str) -> str:
-    """Return the label of an IPv4 address on `lo`: at most 15 bytes (IFNAMSIZ - 1), as for an interface."""
-    return f"lo:{device}"[:15]
+    return f"lo:{device}"[:15]  # IFNAMSIZ - 1
 
 
 def _attributes(address: IPAddress, label: str) -> Mapping[str, object]:
     """Return the attributes with which nodeagent adds an address, by pyroute2's names.
 
-    IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does (RFC 6724,
-    rule 3), but on a node that has a route for IPv6 and only link-local addresses (rule 2).
+    A preferred lifetime of 0 keeps an IPv6 address out of source selection (RFC 6724, rule 3), but on a node
+    that has a route for IPv6 and only link-local addresses (rule 2).
     """
     if isinstance(address, IPv6Address):
         return {"flags": _FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER}
     return {"scope": _SCOPE_HOST, "label": label}
 
 
-def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
-    """Return the address as the planner sees it, and whether it is nodeagent's."""
-    ours = device_is_ours if found.interface == device else found.interface == "lo" and _marked(found, device)
-    ours = ours and any(found.address in network for network in ranges)
-    return InterfaceAddress(found.address, found.prefix_length, found.interface, ours=ours)
-
-
 def _marked(found: KernelAddress, device: str) -> bool:
-    if found.prefix_length != found.address.max_prefixlen:
+    if found.interface != "lo" or found.prefix_length != found.address.max_prefixlen:
         return False
     if not isinstance(found.address, IPv6Address):
         return found.label == _label_on_lo(device)
@@ -175,7 +163,6 @@ class AddressWatch(kernel.Notifications):
             self._index = 0  # not made yet; its first notification shows it
 
     def drain(self) -> str:
-        """See `component.Watch`."""
         return "; ".join(dict.fromkeys(filter(None, map(self._concerned, self.messages()))))
 
     def _concerned(self, message: Any) -> str:  # noqa: ANN401 - pyroute2 has no types
@@ -206,23 +193,24 @@ class Addresses(Component[AddressState, AddressDiff]):
         self._kind = kind
 
     def read(self) -> AddressState:
-        """See `component.Component`. Needs no privilege."""
+        """Read the actual state. Needs no privilege."""
         with opened() as netlink:
             link = netlink.link(self._interface)
             found = netlink.addresses()
         usable = link is not None and self._is_usable(link)
-        addresses = tuple(owned(one, self._ranges, self._interface, device_is_ours=usable) for one in found)
+        addresses = tuple(
+            InterfaceAddress(
+                one.address, one.prefix_length, one.interface, ours=self._is_ours(one, usable=usable)
+            )
+            for one in found
+        )
         if link is None:
             return AddressState(addresses, self._interface, "absent")
         status: DeviceStatus = "foreign" if not usable else "up" if link.up else "down"
         return AddressState(addresses, self._interface, status, link.kind, usable and link.alias == _ALIAS)
 
     def diff(self, actual: AddressState, desired: Desired, *, keep: bool = False) -> AddressDiff:
-        """See `component.Component`.
-
-        An address that is on `lo` although the device exists is moved: added to the device, then removed from
-        `lo`. A device that nodeagent made is deleted if no address is desired, any other is only emptied.
-        """
+        """Return the difference; if no address is desired, only a device that nodeagent made is deleted."""
         addresses = desired.addresses
         if not addresses and actual.made_by_us and not keep:
             # What is on the device is removed with it.
@@ -246,7 +234,6 @@ class Addresses(Component[AddressState, AddressDiff]):
         return AddressDiff(actual, home, step, add, remove, refused)
 
     def apply(self, diff: AddressDiff) -> str:
-        """See `component.Component`."""
         missing: dict[IPAddress, str] = {}
         left: dict[IPAddress, str] = {}
         with opened() as netlink:
@@ -267,7 +254,6 @@ class Addresses(Component[AddressState, AddressDiff]):
         return "\n".join(filter(None, (_lines(missing, _NOT_SERVED), _lines(left))))
 
     def watch(self) -> AddressWatch:
-        """See `component.Component`."""
         return AddressWatch(self._interface, self._ranges)
 
     def ready(self, actual: AddressState, desired: Desired) -> Mapping[Endpoint, str]:
@@ -278,6 +264,10 @@ class Addresses(Component[AddressState, AddressDiff]):
     def _is_usable(self, link: Link) -> bool:
         """Whether it is nodeagent's, or one of that kind that an administrator provided without an alias."""
         return link.kind == self._kind and link.alias in ("", _ALIAS)
+
+    def _is_ours(self, one: KernelAddress, *, usable: bool) -> bool:
+        ours = usable if one.interface == self._interface else _marked(one, self._interface)
+        return ours and any(one.address in network for network in self._ranges)
 
     def _ready(self, netlink: Netlink, diff: AddressDiff) -> str:
         """Make the device ready and return it, or `lo` if the kernel has no such kind."""

@@ -38,7 +38,7 @@ class State(Protocol):
 class Diff(Protocol):
     """The difference between the actual and the desired state; false if there is none. A base class.
 
-    Its text says what is done, a line each, for a person; what is removed begins with "- ".
+    As a `str`, it says what is done, a line each; what is removed begins with "- ".
     """
 
     def __bool__(self) -> bool: ...
@@ -80,10 +80,7 @@ class Watch(Protocol):
         """Return the descriptor to poll for reading; -1 if there is nothing to wait for now."""
 
     def drain(self) -> str:
-        """Return what has arrived that concerned the component, for a person, without waiting.
-
-        Raises OSError if the watch is broken, or something was lost.
-        """
+        """Return what has arrived, for a person, without waiting. Raises OSError if something was lost."""
 
     def close(self) -> None:
         """Stop watching."""
@@ -107,10 +104,9 @@ class Component(Protocol[StateT, DiffT]):
         """
 
     def apply(self, diff: DiffT) -> str:
-        """Apply a difference; return what of it was not applied and why, for a person.
+        """Apply a difference; return what of it was not applied and why, for a person. Idempotent.
 
-        Idempotent: once applied and computed again, the difference is empty. Raises ApplyError if it was not
-        applied; the text says what is there now.
+        Raises ApplyError if it was not applied; the text says what is there now.
         """
 
     def watch(self) -> Watch:

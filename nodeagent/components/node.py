@@ -40,11 +40,7 @@ class Components(Struct, frozen=True):
 
 
 def build_components(config: Config, *, adopt: bool) -> Components:
-    """Make the components; changes nothing. With `adopt`, hairpin-proxy's old hosts lines are removed later.
-
-    A DNAT backend that is not available on this node is not an error here: reading it reports that. Raises
-    ApplyError for a hosts file that must not be written.
-    """
+    """Make the components; changes nothing. Raises ApplyError for a hosts file not to be written."""
     relay = config.relay
     return Components(
         addresses=Addresses(relay.interface, (relay.ipv4, relay.ipv6)),
@@ -69,7 +65,7 @@ _UNWATCHED_SECONDS = 10.0
 
 
 class Applied(Struct, frozen=True):
-    """What became of a difference, for a person; `displaced` and `repairs` are as in `Diff`."""
+    """What became of a difference; `displaced` and `repairs` are as in `Diff`."""
 
     text: str = ""
     failure: str = ""
@@ -89,11 +85,7 @@ class UndoneError(ApplyError):
 
 
 class CachedState(Generic[StateT, DiffT]):
-    """A component and its actual state, which holds from its reading until something may have changed it.
-
-    Own changes are not distinguished from others': after each, all notifications are taken, and then the
-    state is read. What another program does after that reading causes another notification.
-    """
+    """A component and its actual state, which holds from its reading until something may have changed it."""
 
     def __init__(
         self, component: Component[StateT, DiffT], clock: Callable[[], float] = time.monotonic
@@ -109,7 +101,7 @@ class CachedState(Generic[StateT, DiffT]):
         """Why the component is not watched; empty if it is, or need not be."""
 
     def state(self) -> StateT:
-        """Return the state; raises ApplyError if it can't be read."""
+        """Return the state. Raises ApplyError."""
         if not ON_LINUX:
             raise ApplyError("this machine does not run Linux, so nodeagent has nothing on it to read")
         if self._state is None:
@@ -117,18 +109,13 @@ class CachedState(Generic[StateT, DiffT]):
         return self._state
 
     def diff(self, desired: Desired, *, keep: bool = False) -> DiffT:
-        """See `Component.diff`."""
         return self.component.diff(self.state(), desired, keep=keep)
 
     def ready(self, desired: Desired) -> Mapping[Endpoint, str]:
-        """See `Component.ready`."""
         return self.component.ready(self.state(), desired)
 
     def apply(self, desired: Desired, *, keep: bool = False) -> Applied:
-        """Apply the difference from the desired state, and read what it left.
-
-        Raises UndoneError if it was applied, but is not there, and ApplyError if it was not applied.
-        """
+        """Apply the difference, and read what it left. Raises UndoneError, or ApplyError."""
         diff = self.diff(desired, keep=keep)
         if not diff:
             return Applied(failure=diff.problem)
@@ -150,7 +137,7 @@ class CachedState(Generic[StateT, DiffT]):
         self._look_at = 0.0
 
     def stop_watching(self) -> None:
-        """End that; the state is read when it is needed next. Idempotent."""
+        """End that. Idempotent."""
         self._close()
         self._look_at = math.inf
 
@@ -167,10 +154,7 @@ class CachedState(Generic[StateT, DiffT]):
         return min(self._look_at, self._clock() + self._watch.seconds) if self._watch else self._look_at
 
     def notice(self) -> str:
-        """Take the notifications; forget the state if something may have changed it, or nothing reports that.
-
-        Returns what was seen, for a person; empty if the state holds, or nothing is known.
-        """
+        """Take the notifications; forget the state if it may have changed; return why, for a person."""
         if self._watch is None:
             self._state = None
         now, seen = self._clock(), self._drain()
@@ -182,7 +166,6 @@ class CachedState(Generic[StateT, DiffT]):
         return seen
 
     def _open(self, now: float) -> str:
-        """Begin to watch, if that is possible; what happened before is unknown either way."""
         self._opened_at = now
         try:
             self._watch = self.component.watch()
@@ -215,7 +198,7 @@ def _words(error: Exception) -> str:
 
 
 class ActualState:
-    """The actual state of each component: for one command, or in an agent for as long as it writes."""
+    """The actual state of each component."""
 
     def __init__(self, components: Components, clock: Callable[[], float] = time.monotonic) -> None:
         self.components = components
@@ -229,10 +212,7 @@ class ActualState:
         return cast("CachedState[State, Diff]", getattr(self, name))
 
     def ready(self, desired: Desired) -> frozenset[Endpoint]:
-        """Return the listeners that work: their address is on the node, and HAProxy listens there.
-
-        Once all are ready, that holds as long as the states do.
-        """
+        """Return the listeners that work. Once all do, that holds as long as the states do."""
         wanted = frozenset(listener.bind for listener in desired.listeners)
         try:
             states = [self[name].state() for name in PROVIDERS]

@@ -14,10 +14,10 @@ _ACL = "system.posix_acl_access"
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
-    """Make `content` the file's content. After a failure, the file is as it was. Idempotent.
+    """Make `content` the file's content, or that of what replaces a symbolic link. Idempotent.
 
-    If it is a symbolic link, the link is replaced. `durable`: it must survive a power failure, which costs a
-    few milliseconds on a disk. It has this mode, whatever the umask.
+    After a failure, the file is as it was. `durable`: it survives a power failure, which costs a few
+    milliseconds on a disk. It has this mode, whatever the umask.
     """
     with drafted(path, content, durable=durable, mode=mode) as draft:
         draft.rename(path)
@@ -31,8 +31,8 @@ def drafted(
 ) -> Iterator[Path]:
     """Write a new file next to `path`, for the block to rename or link; afterwards, no draft is left.
 
-    Removes the drafts of crashed runs first. Arguments as of `replace_file`; with `like`, it takes over that
-    file's owner, mode and extended attributes (SELinux label, ACL) instead.
+    Arguments as of `replace_file`; with `like`, it takes over that file's owner, mode and extended attributes
+    (SELinux label, ACL) instead.
     """
     remove_drafts(path)
     draft = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")

@@ -27,10 +27,8 @@ class FileEvents:
 
     A watch on the directory continues when the file is replaced. But if a single file is mounted over the
     name, events come through the other end of the mount, so the file is watched, too; of its events, those of
-    `mask` count. The file may be missing, its directory must exist.
-
-    Raises OSError: no such directory, no right to read it; EMFILE or ENOSPC at the limits
-    fs.inotify.max_user_instances and max_user_watches.
+    `mask` count. The file may be missing, its directory must exist. Raises OSError, also at the limits
+    fs.inotify.max_user_instances (EMFILE) and max_user_watches (ENOSPC).
     """
 
     seconds = math.inf
@@ -50,11 +48,9 @@ class FileEvents:
             raise
 
     def fileno(self) -> int:
-        """See `component.Watch`."""
         return self._descriptor
 
     def drain(self) -> str:
-        """See `component.Watch`. Raises OSError if there is no such directory any more."""
         own = {b"", os.fsencode(self._path.name)}  # without a name: the directory itself is gone
         events = [*self._arrived()]
         if not any(
@@ -66,11 +62,9 @@ class FileEvents:
         return f"{self._path} was changed by another program"
 
     def close(self) -> None:
-        """See `component.Watch`."""
         os.close(self._descriptor)
 
     def _watch(self) -> None:
-        """Watch what has the two names now. Idempotent."""
         self._directory = self._added(self._path.parent, _NAMES | _GONE | _ONLYDIR)
         self._file = 0
         with suppress(FileNotFoundError):  # the directory's events report the next one
@@ -80,7 +74,6 @@ class FileEvents:
         return _checked(self._add(self._descriptor, os.fsencode(path), mask), path)
 
     def _arrived(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the watch, the mask and the name of each event that has arrived."""
         with suppress(BlockingIOError):
             while data := os.read(self._descriptor, _BUFFER_BYTES):
                 end = 0

@@ -54,7 +54,7 @@ _DATAGRAM_BYTES = 1 << 17
 
 
 class NetlinkRefusedError(ApplyError):
-    """The kernel rejected a request, with this error number."""
+    """The kernel rejected a request."""
 
     def __init__(self, errno: int, what: str) -> None:
         super().__init__(f"{what}: {os.strerror(errno)}")
@@ -86,7 +86,7 @@ class Netlink:
         self._route = route
 
     def link(self, name: str) -> Link | None:
-        """Return the interface of that name, or None. Asks only for it: a node has hundreds, one per pod."""
+        """Return the interface, or None. Asks only for it: a node has hundreds, one per pod."""
         try:
             with _explained(f"show {name}"):
                 (found,) = self._route.link("get", index=_index(name))
@@ -122,7 +122,6 @@ class Netlink:
             raise
 
     def set_up(self, name: str, **attributes: str) -> None:
-        """Set a device up, and these attributes of it."""
         with _explained(f"set up {name}"):
             self._route.link("set", index=_index(name), state="up", **attributes)
 
@@ -134,9 +133,8 @@ class Netlink:
     def add(self, address: IPAddress, name: str, attributes: Mapping[str, object]) -> None:
         """Put an address with a host's prefix length on a device; succeeds if it exists.
 
-        A work queue of the kernel makes the host route of an IPv6 address a moment later
-        (addrconf_dad_work()): one connection in fifty that was tried at once failed with "Network is
-        unreachable". So this waits for the route.
+        Waits for the host route of an IPv6 address, which a work queue of the kernel makes a moment later
+        (addrconf_dad_work()): until then, connections fail with "Network is unreachable".
         """
         with _explained(f"add {address} on {name}", EEXIST):
             self._route.addr(
@@ -153,7 +151,7 @@ class Netlink:
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """Yield a netlink socket, closed at the end. Raises ApplyError if no socket is available."""
+    """Yield a netlink socket. Raises ApplyError if none is available."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - loaded where it is used
 
     try:
@@ -176,10 +174,7 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 
 def end_tcp(sockets: Sequence[Any]) -> None:
-    """Abort these connections. One that has ended meanwhile is no error.
-
-    Raises OSError: EPERM without CAP_NET_ADMIN, EOPNOTSUPP if the kernel has no INET_DIAG_DESTROY.
-    """
+    """Abort these connections. Raises OSError: EPERM, EOPNOTSUPP without the kernel's INET_DIAG_DESTROY."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as diag:
         for first in range(0, len(sockets), _DESTROYED_AT_ONCE):
             diag.send(b"".join(map(_ending, sockets[first : first + _DESTROYED_AT_ONCE])))
@@ -207,11 +202,7 @@ def _ending(found: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types
 
 
 class Notifications:
-    """Notifications of the kernel, to be polled for: the base of a `component.Watch`.
-
-    A datagram is decoded, which takes 0.2 ms a message, if it is `relevant`. Raises OSError: EPERM if the
-    kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
-    """
+    """The base of a `component.Watch`; only `relevant` datagrams are decoded, at 0.2 ms a message."""
 
     seconds = math.inf
 
@@ -238,11 +229,9 @@ class Notifications:
             raise
 
     def fileno(self) -> int:
-        """See `component.Watch`."""
         return int(self._source.fileno())
 
     def close(self) -> None:
-        """See `component.Watch`."""
         self._source.close()
 
     def messages(self) -> Iterator[Any]:
@@ -253,17 +242,14 @@ class Notifications:
 
 
 def address_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
-    """Return pyroute2's socket for notifications about links and addresses."""
+    """Return pyroute2's socket for notifications of the kernel's."""
     from pyroute2 import IPRSocket  # noqa: PLC0415 - see `opened`
 
     return IPRSocket()
 
 
 def nftables_socket() -> Any:  # noqa: ANN401 - pyroute2 has no types
-    """Return pyroute2's socket for notifications about nftables' transactions.
-
-    Of an object, only the table's name is decoded. NEWGEN, at the end of a transaction, names the process.
-    """
+    """Return one for those about nftables' transactions; of an object, only the table's name is decoded."""
     from pyroute2.netlink.nfnetlink import nfgen_msg  # noqa: PLC0415 - see `opened`
     from pyroute2.netlink.nfnetlink.nftsocket import nft_gen_msg  # noqa: PLC0415
     from pyroute2.netlink.nlsocket import NetlinkSocket  # noqa: PLC0415
@@ -290,7 +276,6 @@ def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - p
 
 
 def _await_route(address: IPv6Address, name: str) -> None:
-    """Wait until the kernel has made the address's host route on its device (Linux 4.14 or newer)."""
     deadline = time.monotonic() + _ROUTE_SECONDS
     host = f"{address.packed.hex()} 80 "
     while True:

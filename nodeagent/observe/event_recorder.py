@@ -36,7 +36,6 @@ EVENT_NAME_CODES = frozenset(
     }
 )
 
-
 _WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
 _HOUR, _MINUTE = 3600.0, 60.0
 _MOST_A_MINUTE, _MOST_OF_A_NAMESPACE = 20, 5
@@ -45,7 +44,7 @@ _BY_DNS, _PATIENCE = frozenset({"NameNotVerified", "NameNoSuchName", "NameNoDnsA
 
 
 class PendingEvent(Struct, frozen=True):
-    """An Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
+    """An Event about a Service, which `kubectl describe` finds by `uid`."""
 
     service: ObjectRef
     code: str
@@ -54,10 +53,7 @@ class PendingEvent(Struct, frozen=True):
 
 
 def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
-    """Return the rejections: an Event for each load balancer, and for each kind of rejected hostnames.
-
-    Every node uses the same words, so that one Event serves all, but for ports that another program holds.
-    """
+    """Return an Event for each rejected load balancer, and for each kind of rejected hostnames."""
     found = []
     for one in desired.load_balancers:
         if one.status is DecisionStatus.REFUSED:
@@ -72,8 +68,7 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """Return an Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
 
-    Those of a namespace wait while lookups of it are still running: an Event stays for an hour, and names
-    all.
+    Those of a namespace wait while lookups of it are running: an Event stays for an hour, and names all.
     """
     if reported.isdisjoint(map(attrgetter("conclusion.code"), desired.names)):
         return ()
@@ -110,10 +105,9 @@ _LONGEST_NAME = 253
 def post_event(
     connection: Connection, event: PendingEvent, node_name: str = "", now: datetime | None = None
 ) -> SourceError | None:
-    """Create it, in the Service's namespace; return why it could not be, which must not stop other work.
+    """Create it, in the Service's namespace; return why it could not be. RBAC: create events.
 
-    Its name follows from Service, reason, message and the hour: however many nodes report the same, there is
-    one Event per hour. RBAC: create events.
+    Its name follows from Service, reason, message and the hour: all nodes make one Event per hour.
     """
     about, message = event.service, cut_to_bytes(printable(event.message), _LONGEST_MESSAGE)
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -161,7 +155,7 @@ class EventRecorder:
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
     def record(self, events: Sequence[PendingEvent]) -> None:
-        """Take over what is to be reported now, and drop what else still waited; does not wait."""
+        """Take over what is to be reported now, and drop what else still waited."""
         with self._changed:
             since = {key: began for key, (_, began) in self._pending.items()}
             now = self._clock()
@@ -170,7 +164,7 @@ class EventRecorder:
             self._changed.notify()
 
     def _next(self) -> PendingEvent:
-        """Return the next one when its time has come: one of the namespace that had the fewest."""
+        """Wait for the next one, of the namespace that had the fewest."""
         with self._changed:
             while True:
                 now = self._clock()

@@ -55,11 +55,7 @@ def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
 
 
 class TelemetryServer(ThreadingHTTPServer):
-    """The agent's pages, served at `endpoint` (None: nowhere) until `close`, from threads of its own.
-
-    `bound` is the address that is listened on now, with the port that the kernel chose; None: not (yet).
-    `retry_seconds` pass between two attempts at one that is not available.
-    """
+    """The pages, served at `endpoint` (None: nowhere) until `close`; `bound` is the address now."""
 
     daemon_threads = True
 
@@ -76,7 +72,7 @@ class TelemetryServer(ThreadingHTTPServer):
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Start to serve, and return at once."""
+        """Start to serve."""
         if self._endpoint is None:
             return
         self._listen(self._endpoint)
@@ -93,7 +89,6 @@ class TelemetryServer(ThreadingHTTPServer):
 
     def _listen(self, endpoint: Endpoint) -> None:
         """Listen at the endpoint if that is possible now; `[::]` accepts IPv4, too."""
-        # With SO_REUSEADDR, so that connections that just ended don't prevent a restart.
         family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         both = endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6()
         address = str(endpoint.address), endpoint.port

@@ -107,7 +107,7 @@ def _changed(kind: str, before: Sequence[_Decision], after: Sequence[_Decision])
 
 
 def _subject(decision: _Decision) -> Any:  # noqa: ANN401
-    """Return what the decision is about: the namespace, and the fields of its line."""
+    """Return the namespace, and the fields of its line."""
     if isinstance(decision, LoadBalancerDecision):
         return decision.load_balancer.namespace, ("service", decision.load_balancer.path)
     by = decision.claimed_by
@@ -124,7 +124,7 @@ def _essence(decision: _Decision) -> object:
 
 
 def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
-    """Return the items in an order in which each namespace has its first before any has its second. Pure."""
+    """Return the items so that each namespace has its first before any has its second. Pure."""
     seen: Counter[str] = Counter()
 
     def turn(item: _Item) -> int:
@@ -135,5 +135,5 @@ def in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> lis
 
 
 def say(level: int, message: str, /, **fields: object) -> None:
-    """Log one line with fields."""
+    """Log one line."""
     _LOG.log(level, message, extra={"fields": fields})

@@ -28,9 +28,9 @@ Option = Literal["auto", "nftables", "iptables", "none"]
 class Dnat(Component[DnatState, DnatChange]):
     """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
-    Each reading looks again for a backend that is not available, and for nft if there was none: a module may
-    be loaded, a package installed. A kernel that can't limit the connections of local users (nft_connlimit;
-    xt_owner, xt_connlimit) gets all other rules, and is asked again later.
+    Each reading looks again for a backend, or for nft, that was not there before. A kernel that can't limit
+    the connections of local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules, and is asked
+    again later.
     """
 
     def __init__(self, option: Option) -> None:
@@ -42,7 +42,6 @@ class Dnat(Component[DnatState, DnatChange]):
         """When users are to be limited, after the kernel refused it."""
 
     def read(self) -> DnatState:
-        """Read the actual state of both; see `DnatBackend.read`."""
         if self._without_nft and find_program("nft"):
             self._found = None
         active, other = self._backends()
@@ -51,7 +50,6 @@ class Dnat(Component[DnatState, DnatChange]):
         return replace(state, leftover=(other.name, left)) if other and left.present else state
 
     def diff(self, actual: DnatState, desired: Desired, *, keep: bool = False) -> DnatChange:
-        """See `component.Component`. Raises ApplyError if the rules contradict each other."""
         limited = time.monotonic() >= self._limited_at
         rules = desired.dnat if limited else replace(desired.dnat, users=0)
         active, other = self._backends()
@@ -63,7 +61,7 @@ class Dnat(Component[DnatState, DnatChange]):
         return replace(change, text=text, how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:
-        """See `component.Component`. If the backend changes, both are active for a moment: decision 11."""
+        """Apply it. If the backend changes, both are active for a moment: decision 11."""
         try:
             return self._run(diff)
         except ApplyError as error:
@@ -87,7 +85,6 @@ class Dnat(Component[DnatState, DnatChange]):
         return problem
 
     def watch(self) -> Watch:
-        """Return notifications about the rules. Raises OSError, or ApplyError without a backend."""
         watch = self._backends()[0].watch()
         self._legacy_watch = watch if isinstance(watch, XtablesWatch) else None
         return watch

@@ -28,7 +28,6 @@ _LOOK_SECONDS = 10.0
 _REST_SECONDS = 0.3
 """Between two looks, however often programs take the lock: large tables take tens of milliseconds to read."""
 
-
 OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS, PROBED = (
     f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD", "TRANSLATED", "USERS", "PROBED-")
 )
@@ -93,7 +92,6 @@ def _of(family: Family, networks: Iterable[IPNetwork]) -> list[IPNetwork]:
 
 
 def _table(family: Family, chains: Mapping[str, list[XtRule]], jumps: Mapping[str, list[XtRule]]) -> Table:
-    """Return the part with these chains, and the jumps at the top of theirs."""
 
     def entries(rules: list[XtRule]) -> tuple[Entry, ...]:
         return tuple(xt_rules.entry_of(family, rule) for rule in rules)
@@ -111,7 +109,6 @@ class XtState(DnatState):
     tables: Tables = field(default_factory=dict, repr=False)
 
     def compared(self, desired: DnatRules) -> "XtState":
-        """See `DnatState.compared`: what is not as `layout` makes it for the elements that exist."""
         expected = with_elements(desired, self.rules.redirects, self.rules.ranges)
         damage = tuple(_damage(self.tables, layout(expected)))
         return replace(
@@ -185,8 +182,7 @@ class XtablesWatch(FileEvents):
     """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
 
     The kernel reports no change of a legacy table, but iptables, iptables-restore and with them kube-proxy
-    open the lock file before they change one and close it afterwards. Once it is `outdated`, since another
-    backend is in use, it is broken.
+    open the lock file and close it. Once it is `outdated`, since another backend is in use, it is broken.
     """
 
     outdated = False
@@ -198,12 +194,10 @@ class XtablesWatch(FileEvents):
 
     @property
     def seconds(self) -> float:  # type: ignore[override]
-        """Until the next look."""
         rest = _REST_SECONDS if self._taken else _LOOK_SECONDS
         return max(0.0, self._looked_at + rest - time.monotonic())
 
     def drain(self) -> str:
-        """See `component.Watch`."""
         if self.outdated:
             raise OSError("the rules are no longer in iptables' tables")
         self._taken = bool(super().drain()) or self._taken
@@ -220,24 +214,18 @@ class IptablesBackend:
     name = "iptables"
 
     def read(self) -> DnatState:
-        """See `DnatBackend.read`. A table that does not exist is not created."""
         try:
-            return state_of(
-                {
-                    (family, table): xt_tables.read_table((family, table))
-                    for family in FAMILIES
-                    for table in TABLES
-                }
-            )
+            keys = [(family, table) for family in FAMILIES for table in TABLES]
+            return state_of({key: xt_tables.read_table(key) for key in keys})
         except PermissionError:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def script(self, change: DnatChange) -> str:
-        """Return all of nodeagent's chains as iptables-restore takes them, for a person. Pure."""
+        """Return all of nodeagent's chains as iptables-restore takes them, for a person."""
         return script(layout(change.desired)) if change else ""
 
     def run(self, change: DnatChange) -> str:
-        """See `DnatBackend.run`: table by table. Those after one that is rejected are as before."""
+        """Apply the change table by table. Those after one that is rejected are as before."""
         if not change:
             return ""
         wanted = layout(change.desired)
@@ -261,5 +249,4 @@ class IptablesBackend:
         )
 
     def watch(self) -> XtablesWatch:
-        """See `DnatBackend.watch`."""
         return XtablesWatch(xt_tables.lock_path())

@@ -41,7 +41,6 @@ CHAINS = {
 DIGEST = "digest"
 """A chain without a hook, so that no packet sees it. The comment of its only rule is `mark`."""
 
-
 RANGES = tuple(NO_RULES.ranges)
 """Each is an interval set for each family, pods4 and pods6 for instance; the map is lb4 or lb6."""
 
@@ -138,7 +137,6 @@ class NftState(DnatState):
     listed: str = ""
 
     def compared(self, desired: DnatRules) -> "NftState":
-        """See `DnatState.compared`."""
         if self.mark == mark(desired, self.listed):
             return self
         altered = (
@@ -150,10 +148,7 @@ class NftState(DnatState):
 
 
 def parsed(text: bytes) -> tuple[_Items, str]:
-    """Return each object that a listing or an echo shows, after its kind; and their digest.
-
-    Elements do not count in it; each chain's rules count in their order. Raises ApplyError if it is neither.
-    """
+    """Return each object of a listing or an echo, after its kind, and their digest. Raises ApplyError."""
     items: _Items = []
     objects: dict[str, object] = {}
     rules: dict[str, list[object]] = {}
@@ -186,7 +181,7 @@ def _text(body: _Fields, name: str) -> str:
 
 
 def state_of(listing: bytes) -> NftState:
-    """Return the state that the output of `nft -j list table inet nodeagent` shows. Raises ApplyError."""
+    """Return what the output of `nft -j list table inet nodeagent` shows. Raises ApplyError."""
     items, listed = parsed(listing)
     redirects: list[Redirect] = []
     ranges: dict[str, list[IPNetwork]] = {name: [] for name in RANGES}

@@ -33,7 +33,7 @@ def replacement(desired: DnatRules) -> str:
 
 
 def _delta(change: DnatChange) -> str:
-    """Return deletions first: an added element may replace one (another value, an overlapping range)."""
+    """Return deletions first: an added element may replace one."""
     keys = [(f"lb{one.match.address.version}", _endpoint(one.match)) for one in change.removed.redirects]
     gone = (
         f"delete element inet {TABLE} {where} {{ {key} }}\n"
@@ -51,7 +51,6 @@ def _additions(rules: DnatRules) -> Iterator[str]:
 
 
 def _elements(rules: DnatRules) -> Iterator[tuple[str, str]]:
-    """Yield each range, after the name of its set."""
     for name, networks in rules.ranges.items():
         yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
@@ -98,13 +97,11 @@ class NftablesWatch(Notifications):
 
     def __init__(self) -> None:
         self._concerned = False
-        # The end of a transaction matters only if it contains something of nodeagent's.
         super().__init__(
             nftables_socket(), NFTABLES_GROUPS, lambda datagram: self._concerned or _NEEDLE in datagram
         )
 
     def drain(self) -> str:
-        """See `component.Watch`. A transaction is reported when its end has arrived."""
         programs: dict[str, None] = {}
         for message in self.messages():
             if message["header"]["type"] & 0xFF != _NEWGEN:
@@ -126,7 +123,6 @@ class NftablesBackend:
         self._timeout = timeout
 
     def read(self) -> DnatState:
-        """See `DnatBackend.read`."""
         try:
             listing = self.list_table()
         except NftPermissionError:
@@ -134,7 +130,6 @@ class NftablesBackend:
         return DnatState() if listing is None else state_of(listing)
 
     def script(self, change: DnatChange) -> str:
-        """See `DnatBackend.script`: as `nft -f -` takes it."""
         match change.action:
             case "none":
                 return ""
@@ -146,7 +141,7 @@ class NftablesBackend:
                 return replacement(change.desired)
 
     def run(self, change: DnatChange) -> str:
-        """See `DnatBackend.run`. A new table that gets no mark is replaced next time."""
+        """Apply the change. A new table that gets no mark is replaced next time."""
         script = self.script(change)
         if change.action in ("create", "repair"):
             _, made = parsed(self.execute(script, "-j", "-n", "--echo"))
@@ -157,11 +152,10 @@ class NftablesBackend:
         return ""
 
     def watch(self) -> NftablesWatch:
-        """See `DnatBackend.watch`."""
         return NftablesWatch()
 
     def execute(self, script: str, *options: str) -> bytes:
-        """Run `script`, all of it or nothing; return what nft prints. Raises NftError, NftMissingError."""
+        """Run it, all of it or nothing; return what nft prints. Raises NftError, NftMissingError."""
         done = self._start([*options, "-f", "-"], script)
         if done.returncode != 0:
             message, lines = _message(done), script.splitlines()

@@ -16,11 +16,10 @@ from nodeagent.model.objects import ObjectRef
 
 @dataclass(frozen=True, slots=True)
 class DnatState:
-    """The actual state of the kernel.
+    """The actual state of the kernel: `rules` has its elements, and no options.
 
-    `rules` has the elements that were read, ranges as the kernel has them; no options. `damage` says, one
-    phrase each, what else is not as nodeagent makes it; `displaced`: only by other programs' rules before
-    nodeagent's. `leftover` is what an earlier configuration left of the other backend, by its name.
+    `damage` says, one phrase each, what else is not as nodeagent makes it; `displaced`: only by other
+    programs' rules before nodeagent's. `leftover` is what is left of the other backend, by its name.
     """
 
     rules: DnatRules = NO_RULES
@@ -32,11 +31,10 @@ class DnatState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why nothing could be read, if so."""
         return (f"{self.unreadable}: taken for empty",) if self.unreadable else ()
 
     def compared(self, desired: DnatRules) -> "DnatState":  # noqa: ARG002 - for a state that was read
-        """Return the state with its damage: what but its elements is not as rendered for `desired`. Pure."""
+        """Return the state with its damage: what but its elements is not as rendered for `desired`."""
         return self
 
 
@@ -68,7 +66,6 @@ class DnatChange(Diff):
 
     @property
     def displaced(self) -> bool:
-        """Whether it only moves nodeagent's rules before other programs': none of them had been removed."""
         altered = self.added != NO_RULES or self.removed != NO_RULES
         return self.action == "repair" and self.before.displaced and not altered
 
@@ -99,10 +96,9 @@ def _lines(sign: str, rules: DnatRules) -> list[str]:
 
 
 def normalised(rules: DnatRules) -> DnatRules:
-    """Return `rules` in one fixed order, checked and complete, with ranges that neither touch nor overlap.
+    """Return `rules` in order and complete, with ranges that don't overlap, as an interval set requires.
 
-    An nftables interval set rejects ranges that overlap. Raises ApplyError for an entry that no kernel
-    accepts, and for two of one endpoint.
+    Raises ApplyError for an entry that no kernel accepts, and for two of one endpoint.
     """
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
@@ -136,11 +132,10 @@ def _redirected(redirects: Iterable[Redirect], guarded: tuple[IPNetwork, ...]) -
 
 
 def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> DnatChange:
-    """Return the change from `before` to `desired` in any order. Pure.
+    """Return the change from `before` to `desired`, in which comments count. Errors as in `normalised`.
 
-    A state that could not be read counts as absent; a missing, other or additional comment is a difference.
-    With `keep`, nothing is removed. What the other backend left is, once this one has redirects: until then,
-    those hold, and the guard lets them through. Raises ApplyError; see `normalised`.
+    With `keep`, only what the other backend left is removed, and only once this one has redirects: until
+    then, those hold, and the guard lets them through.
     """
     if desired.leaving:
         desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
@@ -219,9 +214,8 @@ def _in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     )
 
 
-# Only here does a name from the cluster become part of a script, so this decides which bytes it may have.
-# nft rejects a comment of more than 128 bytes (NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h), iptables
-# one of 256. The longest Service of a real cluster fits: 63 + "/" + 63 = 127.
+# Only in comments does a name from the cluster become part of a script. nft rejects one of more than 128
+# bytes (NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h); the longest Service has 63 + "/" + 63 = 127.
 COMMENT_LIMIT = 128
 
 # A quote, a backslash, a line end or a "$" would have a meaning in nft, which has no escapes inside quotes.
@@ -240,11 +234,10 @@ def owner_of(comment: str) -> ObjectRef:
 
 
 class DnatBackend(Protocol):
-    """One kernel machinery that translates destinations: nftables, or legacy iptables."""
+    """One kernel machinery that translates destinations, by its name in the option `dnat.backend`."""
 
     @property
-    def name(self) -> str:
-        """As in the option `dnat.backend`."""
+    def name(self) -> str: ...
 
     def read(self) -> DnatState:
         """Read the actual state; a missing permission is a state with `unreadable` set. Raises ApplyError."""
@@ -258,5 +251,4 @@ class DnatBackend(Protocol):
         Returns why one address family can't be served on this node, which then has none of nodeagent's rules.
         """
 
-    def watch(self) -> Watch:
-        """Return notifications of what other programs do to the rules. Raises OSError."""
+    def watch(self) -> Watch: ...

@@ -48,7 +48,7 @@ _NOT_IN = 1  # IPT_INV_VIA_IN
 
 
 class _Layout(Struct, frozen=True):
-    """The places of the fields in a family's entry: addresses, interfaces, protocol, flags, inversion."""
+    """The places of the fields in a family's entry."""
 
     address: int
     tail: int
@@ -97,10 +97,7 @@ _Extension = tuple[bytes, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule as the kernel has it, without what libiptc notes in it: equal entries do the same.
-
-    `text` is what iptables takes after the chain's name; empty if it was read.
-    """
+    """A rule as the kernel has it; `text` is what iptables takes after the chain's name; empty if read."""
 
     target: str
     head: bytes
@@ -109,7 +106,6 @@ class Entry:
 
     @property
     def data(self) -> dict[bytes, bytes]:
-        """The data of each extension, by its name."""
         return {name: data for name, _, data in self.extensions}
 
 

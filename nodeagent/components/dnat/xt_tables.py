@@ -110,7 +110,7 @@ def _part(family: Family, handle: Any) -> Table:  # noqa: ANN401 - python-iptabl
 
 
 def _entries(family: Family, handle: Any, chain: str, only: str = "") -> Iterator[tuple[int, Entry]]:  # noqa: ANN401
-    """Yield the place, from 1, and the entry of each of the chain's rules whose target begins so."""
+    """Yield the place, from 1, and the entry of each rule whose target begins with `only`."""
     place, rule = 1, handle.first_rule(chain)
     while rule:
         target = (handle.get_target(rule) or b"").decode(errors="replace")
@@ -193,7 +193,7 @@ _WAIT_SECONDS = 10.0
 
 
 def lock_path() -> Path:
-    """Return the file that iptables locks: its own environment variable overrides the usual one."""
+    """Return the file that iptables locks."""
     return Path(os.environ.get("XTABLES_LOCKFILE") or "/run/xtables.lock")
 
 
@@ -275,7 +275,7 @@ def _info(family: Family, table: TableName) -> bytes:
 
 
 def _get(family: Family, option: int, question: bytes) -> bytes:
-    """Call getsockopt(2) with a buffer that says what is requested; Python's own passes none."""
+    """Call getsockopt(2) with what is requested; Python's own passes none."""
     kind, level = _SOCKETS[family]
     buffer = ctypes.create_string_buffer(question, len(question))
     length = ctypes.c_uint32(len(question))
