@@ -1,4 +1,8 @@
-"""How a HAProxy comes to run the configuration of its directory: by a reload, or a start. EFFECTS.
+"""HAProxy's processes: started, found, ended, and made to run the configuration of their directory. EFFECTS.
+
+A process is nodeagent's if its program is haproxy, its arguments name nodeagent's configuration file, and it
+is in the same network namespace. A pid file could be stale; without one, a recycled pid is never mistaken for
+nodeagent's process, and a HAProxy whose run directory was deleted is still found.
 
 HAProxy's limits count in each process alone, and a reload leaves the one before with its connections. So
 before one, those of all processes together are brought within the limit (`make_room`).
@@ -6,18 +10,26 @@ before one, those of all processes together are brought within the limit (`make_
 
 import os
 import re
+import resource
 import shutil
+import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from nodeagent.components.relay import haproxy_config, haproxy_sockets, process
+from nodeagent.components.relay import haproxy_config, haproxy_sockets
 from nodeagent.components.relay.haproxy_sockets import Processes, Silence, Unreachable, Worker
 from nodeagent.components.relay.ports import unbindable
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 from nodeagent.linux.netlink import end_tcp, tcp_sockets
+from nodeagent.linux.programs import run_program
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Listener
 
@@ -25,6 +37,13 @@ from nodeagent.model.desired import Listener
 _RELOAD_SECONDS = 15.0
 # HAProxy binds for two seconds before it gives up, so a failure shows well within this.
 _ACTIVE_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
+# HAProxy tries to bind for two seconds before it gives up.
+_START_SECONDS = 15.0
+_TERMINATE_SECONDS = 2.0
+_STDIN = "/proc/self/fd/0"
+# A comma has a meaning in the -S option.
+_PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _PAUSE_SECONDS = 0.002
 
 
@@ -36,10 +55,10 @@ def install(
     *,
     launch: bool,
 ) -> None:
-    """Make HAProxy run this configuration; return when it does. Idempotent.
+    """Make HAProxy run this configuration; return when it does. Idempotent. Raises ApplyError.
 
     If HAProxy rejects it, the earlier file is restored and the earlier worker continues. It is checked
-    beforehand only if no HAProxy runs: a reload would reject it as well. Raises ApplyError.
+    beforehand only if no HAProxy runs: a reload would reject it as well.
     """
     haproxy = shutil.which("haproxy") if launch else None
     if haproxy is None and launch:
@@ -49,7 +68,7 @@ def install(
         )
     before = haproxy_sockets.read_processes(directory.master_socket)
     if haproxy is not None and isinstance(before, Unreachable):
-        process.check(text, haproxy)
+        check(text, haproxy)
     previous = directory.read()
     if text != previous:
         directory.install(text)
@@ -61,7 +80,7 @@ def install(
     elif haproxy is not None:
         if before.why is Silence.LATE:
             # It hangs, and would continue to take its share of the new connections.
-            process.stop(directory.config, drain_seconds)
+            stop(directory.config, drain_seconds)
         _start(directory, haproxy, text)
     elif listeners:
         raise ApplyError(
@@ -73,9 +92,9 @@ def install(
 def _start(directory: RunDirectory, haproxy: str, text: str) -> None:
     # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
     # their ports, then they end with their last connection.
-    strays = process.running(directory.config)
-    process.start(haproxy, directory.config, directory.master_socket)
-    process.drain(strays, directory.config)
+    strays = running(directory.config)
+    start(haproxy, directory.config, directory.master_socket)
+    drain(strays, directory.config)
     if not _await_active(directory, text):
         raise ApplyError(
             f"HAProxy was started with {directory.config} but {directory.stats_socket} does not answer "
@@ -102,10 +121,10 @@ def _reload(
             directory.install(previous)
         haproxy = shutil.which("haproxy")
         if haproxy is not None and not answer.log:
-            process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
+            check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
         problem = "HAProxy could not use its new configuration"
         lines = [f"{problem}; the earlier file was restored and the earlier process continues."]
-        if words := process.complaints(answer.log):
+        if words := complaints(answer.log):
             lines += ["It says:", words]
         if refused := unbindable(listener.bind for listener in listeners):
             lines.append("Can't be bound here:")
@@ -118,11 +137,10 @@ def _reload(
 
 
 def _await_active(directory: RunDirectory, text: str, reloads: int | None = None) -> bool:
-    """Wait until the running worker reports this text's digest and its master answers; return whether so.
+    """Wait until the worker reports this text's digest and its master answers; return whether so.
 
-    After a reload, the master executes itself once more when the new worker serves, and its socket refuses
-    connections meanwhile. When it answers, the old worker has stopped to listen. Gives up when the reload
-    after `reloads` earlier ones is known to have failed. If the worker's answer is unusable all the time, the
+    The master's socket refuses connections until the old worker has stopped to listen. Gives up when the
+    reload after `reloads` earlier ones has failed. If the worker's answer is unusable all the time, the
     master's word counts.
     """
     digest = haproxy_config.digest(text)
@@ -161,11 +179,9 @@ _OPEN = (1, 4, 5, 8)
 def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -> None:
     """Close connections, so that all processes of a HAProxy together have at most `most`. Raises OSError.
 
-    The clients that have the most lose theirs, so what one holds costs no other a connection. By the kernel:
-    HAProxy's own `shutdown session` waits until a client that reads nothing has read what is on its way.
-
-    Only sockets of HAProxy's user count: any user of the node can bind sockets to a relay address and connect
-    them to thousands of peers, and the share of each client would be none.
+    The clients that have the most lose theirs. By the kernel: HAProxy's own `shutdown session` waits until a
+    client that reads nothing has read what is on its way. Only sockets of HAProxy's user count: any user of
+    the node could bind thousands to a relay address.
     """
     found = haproxy_sockets.read_processes(directory.master_socket)
     if isinstance(found, Unreachable) or not found.old_workers:
@@ -188,7 +204,7 @@ def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -
 
 
 def fair_share(counts: Iterable[int], most: int) -> int:
-    """Return how many each may have at most, so that all together have at most `most`. Pure."""
+    """Return how many each may have, so that all together have at most `most`. Pure."""
     ordered = sorted(counts)
     for index, count in enumerate(ordered):
         share = most // (len(ordered) - index)
@@ -196,3 +212,135 @@ def fair_share(counts: Iterable[int], most: int) -> int:
             return share
         most -= count
     return max(ordered, default=0)
+
+
+def check(text: str, haproxy: str) -> None:
+    """Let HAProxy check a configuration (management manual 3, -c). Raises ApplyError with its words."""
+    try:
+        done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, text)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ApplyError(
+            f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
+        ) from error
+    if done.returncode:
+        words = complaints(done.stderr.decode(errors="replace")).replace(_STDIN, "haproxy.cfg")
+        raise ApplyError(
+            f"HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n{words}"
+        )
+
+
+def check_descriptors(connections: int, listeners: int) -> None:
+    """Raise ApplyError if HAProxy's hard limit of descriptors is too low to start (3.1, strict-limits).
+
+    Two per connection, splice pipe (256) and listener; some per thread. A relay pod's limit comes from the
+    same container runtime as this process's.
+    """
+    needed = 2 * (connections + 256 + listeners) + 512
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ApplyError(
+            f"HAProxy needs up to {needed} file descriptors for {connections} connections and {listeners} "
+            f"listeners, and its hard limit is {hard}. The relay was left as it was. "
+            "Lower relay.maxConnections, or raise the limit (the container runtime's LimitNOFILE)."
+        )
+
+
+def start(haproxy: str, config: Path, master_socket: Path) -> None:
+    """Start a master, which outlives this process. Raises ApplyError with HAProxy's words."""
+    directory = str(config.parent)
+    if not _PATH.fullmatch(directory):
+        raise ApplyError(
+            f"relay.runDir: {directory!r} can't be used in HAProxy's options. The relay was left as "
+            "it was. Use an absolute path of letters, digits, '.', '_' and '-'."
+        )
+    command = [haproxy, "-W", "-D", "-C", directory, "-S", f"{master_socket},mode,600", "-f", str(config)]
+    with tempfile.TemporaryFile() as log:
+        try:
+            done = run_program(command, _START_SECONDS, output=log)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ApplyError(
+                f"HAProxy could not be started: {error}. Nothing listens; {config} was kept."
+            ) from error
+        log.seek(0)
+        words = complaints(log.read().decode(errors="replace"))
+    if done.returncode:
+        raise ApplyError(
+            f"HAProxy did not start with {config}, so the relay does not listen. It says:\n{words}\n"
+            "Remove the cause and apply again."
+        )
+
+
+def running(config: Path) -> tuple[int, ...]:
+    """Return the ids of all processes that nodeagent launched, masters and workers, also old ones."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return tuple(pid for pid in pids if _is_ours(pid, config))
+
+
+def drain(pids: tuple[int, ...], config: Path) -> None:
+    """Let these processes end with their last connection: a master passes SIGUSR1 on to its workers."""
+    for pid in pids:
+        status = _status(pid)
+        if status and int(status[1]) not in pids:
+            _signal(pid, config, signal.SIGUSR1)
+
+
+def stop(config: Path, seconds: float) -> None:
+    """End all that `running` finds, after `seconds` for open connections. Idempotent. Raises ApplyError."""
+    drain(running(config), config)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if _gone(config, seconds):
+            return
+        for pid in running(config):
+            _signal(pid, config, number)
+        seconds = _TERMINATE_SECONDS
+    if _gone(config, seconds):
+        return
+    left = ", ".join(map(str, running(config)))
+    raise ApplyError(
+        f"HAProxy (process {left}) does not end, not even on SIGKILL. {config.parent} was left as it was."
+    )
+
+
+def complaints(log: str) -> str:
+    """Return HAProxy's log without its notices about itself."""
+    return "\n".join(line for line in log.splitlines() if line.strip() and not line.startswith("[NOTICE]"))
+
+
+def _is_ours(pid: int, config: Path) -> bool:
+    directory = Path("/proc", str(pid))
+    try:
+        # An upgrade of the package adds the ending.
+        if (directory / "exe").readlink().name.removesuffix(" (deleted)") != "haproxy":
+            return False
+        arguments = (directory / "cmdline").read_bytes().split(b"\0")
+        same_network = (directory / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        # It ended meanwhile, or belongs to a user whose processes are not visible.
+        return False
+    return same_network and (b"-f", os.fsencode(config)) in pairwise(arguments)
+
+
+def _signal(pid: int, config: Path, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        if _is_ours(pid, config):
+            os.kill(pid, number)
+
+
+def _gone(config: Path, seconds: float) -> bool:
+    """Wait until none is left. One that is ending has no program any more, but its sockets are still open."""
+    deadline = time.monotonic() + seconds
+    left = {*running(config)}
+    while left:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+        # A zombie has ended, although its parent has not collected it (proc_pid_stat(5)).
+        left = {pid for pid in left if _status(pid)[:1] not in ([], ["Z"], ["X"])} | {*running(config)}
+    return True
+
+
+def _status(pid: int) -> list[str]:
+    """Return a process's state, its parent's id, and so on (proc_pid_stat(5)); nothing if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return []

@@ -10,13 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from nodeagent.components.component import Component
-from nodeagent.components.relay import haproxy_config, haproxy_sockets, ports, process
-from nodeagent.components.relay.activation import install, make_room
+from nodeagent.components.relay import activation, haproxy_config, haproxy_sockets, ports
 from nodeagent.components.relay.haproxy_sockets import ServerState, Silence, Unreachable
-from nodeagent.components.relay.run_directory import RunDirectory, pod_directories
+from nodeagent.components.relay.run_directory import RelayWatch, RunDirectory, pod_directories
 from nodeagent.components.relay.state import HaproxyState, RelayChange, RelayState, difference
 from nodeagent.components.relay.steering import responds, steer
-from nodeagent.components.relay.watch import RelayWatch
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -27,11 +25,11 @@ _LOG = logging.getLogger("nodeagent")
 
 
 class Relay(Component[RelayState, RelayChange]):
-    """Implements `component.Component`: HAProxy on this node.
+    """Implements `component.Component`. A change breaks no open connection.
 
     With `relay.launch`, nodeagent starts one HAProxy and ends it again; open connections may continue for
     `drain_seconds`. Otherwise, it configures those of the relay pods; in a rollout of theirs there are two,
-    which share the addresses (SO_REUSEPORT). Either way, a change breaks no open connection.
+    which share the addresses (SO_REUSEPORT).
     """
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
@@ -47,7 +45,7 @@ class Relay(Component[RelayState, RelayChange]):
         self._ports = ports.HeldPorts()
 
     def read(self) -> RelayState:
-        """See `component.Component`. Raises nothing: the state's notes say what can't be read."""
+        """Read the actual state, whose notes say what can't be read."""
         notes: list[str] = []
         hidden: list[str] = []
         haproxies = tuple(self._read(each, notes, hidden) for each in self._directories())
@@ -62,7 +60,6 @@ class Relay(Component[RelayState, RelayChange]):
         )
 
     def diff(self, actual: RelayState, desired: Desired, *, keep: bool = False) -> RelayChange:
-        """See `component.Component`. Raises ApplyError if a listener can't be rendered."""
         if not keep:
             return self._towards(actual, desired.listeners)
         known = {listener.bind for listener in desired.listeners}
@@ -73,7 +70,7 @@ class Relay(Component[RelayState, RelayChange]):
         return replace(change, steps=steps, leaving=frozenset(each.bind for each in others), gone=())
 
     def apply(self, diff: RelayChange) -> str:
-        """See `component.Component`. It is in effect when this returns.
+        """Apply it; it is in effect when this returns.
 
         A listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
         whole configuration if it can't bind a part of it.
@@ -83,11 +80,11 @@ class Relay(Component[RelayState, RelayChange]):
         if diff.awaited:
             raise ApplyError(self._why_no_pod())
         if any(step.action == "stop" for step in diff.steps):
-            process.stop(self._launched.config, self._drain_seconds)
+            activation.stop(self._launched.config, self._drain_seconds)
             self._launched.remove()
             if self._launch:
                 return ""
-        process.check_descriptors(self._options.max_connections, len(diff.listeners))
+        activation.check_descriptors(self._options.max_connections, len(diff.listeners))
         unavailable = {
             bind: "its address is not on this node"
             for bind, reason in ports.unbindable(listener.bind for listener in diff.listeners)
@@ -117,7 +114,6 @@ class Relay(Component[RelayState, RelayChange]):
         return "\n".join((*failed, *left_out))
 
     def watch(self) -> RelayWatch:
-        """See `component.Component`."""
         return RelayWatch(lambda: [self._launched] if self._launch else pod_directories(self._run_dir))
 
     def reserve(self, desired: Desired) -> None:
@@ -127,16 +123,16 @@ class Relay(Component[RelayState, RelayChange]):
     def ready(self, actual: RelayState, desired: Desired) -> Mapping[Endpoint, str]:
         """Return the endpoints at which HAProxy says that it listens, and the kernel that only its user does.
 
-        An answer there shows nothing: any user of the node can bind a port from 1024 on. For an ordinary
-        user, who may not ask HAProxy, only the kernel's list of sockets decides; if HAProxy's answer is
-        unusable, that list, and whether HAProxy ends a connection.
+        A connection there shows nothing: any user can bind a port from 1024 on. For an ordinary user, who may
+        not ask HAProxy, the kernel's list decides alone; if HAProxy's answer is unusable, that list, and
+        whether HAProxy ends a connection.
         """
         wanted = {listener.bind: listener.load_balancer for listener in desired.listeners}
         ready = (_ready(self._directory(each), wanted) for each in actual.haproxies if wanted)
         return {bind: health for each in ready for bind, health in each.items()}
 
     def leave(self) -> None:
-        """See `component.Component`. A relay pod that runs keeps the empty configuration."""
+        """Remove what is left; a relay pod that runs keeps the empty configuration."""
         self._ports.release_except()
         for directory in pod_directories(self._run_dir):
             if directory.is_gone():
@@ -177,7 +173,7 @@ class Relay(Component[RelayState, RelayChange]):
         return self._launched if self._launch else RunDirectory(Path(haproxy.directory), of_pod=True)
 
     def _read(self, directory: RunDirectory, notes: list[str], hidden: list[str]) -> HaproxyState:
-        """Return its state; add what a person should know, and why this user can't ask it."""
+        """Return its state; add to `notes`, and to `hidden` why this user can't ask it."""
         listeners: tuple[Listener, ...] = ()
         text = None
         try:
@@ -214,9 +210,8 @@ class Relay(Component[RelayState, RelayChange]):
         )
 
     def _launched_processes(self) -> bool:
-        """Whether there are any, by this configuration or an earlier one."""
         config = self._launched.config
-        return (self._launch or config.exists()) and bool(process.running(config))
+        return (self._launch or config.exists()) and bool(activation.running(config))
 
     def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
         wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
@@ -224,7 +219,6 @@ class Relay(Component[RelayState, RelayChange]):
         return difference(state, wanted, digest, launch=self._launch)
 
     def _hold(self, listeners: Iterable[Listener]) -> dict[Endpoint, str]:
-        """Hold these ports; return those that another program has."""
         binds = {listener.bind for listener in listeners}
         if binds and not self._launch:
             binds.add(HEALTH)
@@ -233,7 +227,6 @@ class Relay(Component[RelayState, RelayChange]):
         return taken
 
     def _why_no_pod(self) -> str:
-        """Say what keeps the node without a relay."""
         held = self._ports.hold({HEALTH}).get(HEALTH)
         hint = f" {HEALTH}, which it needs, is held by a process of {held}." if held else ""
         return (
@@ -244,12 +237,12 @@ class Relay(Component[RelayState, RelayChange]):
 
     def _install(self, directory: RunDirectory, listeners: tuple[Listener, ...]) -> None:
         try:
-            make_room(directory, self._ranges, self._options.max_connections)
+            activation.make_room(directory, self._ranges, self._options.max_connections)
         except OSError as error:
             fields = {"err": str(error)}
             _LOG.warning("Could not close connections of earlier HAProxy processes", extra={"fields": fields})
         text = self._text(frozenset(listeners))
-        install(directory, text, listeners, self._drain_seconds, launch=self._launch)
+        activation.install(directory, text, listeners, self._drain_seconds, launch=self._launch)
 
     def _steer(self) -> None:
         """Make new connections arrive at the youngest HAProxy that serves; let its pod be ready."""

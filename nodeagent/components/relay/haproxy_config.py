@@ -100,7 +100,7 @@ _NODE = re.compile(r" set-src ipv[46]\(([^)\s]+)\) ")
 
 
 def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
-    """Return the options with a number of threads, by the number of the node's processors."""
+    """Return the options with a number of threads for that of the node's processors."""
     usual = max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD))
     return replace(options, threads=options.threads or usual)
 
@@ -109,8 +109,8 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
     """Return the whole haproxy.cfg for these listeners, in whatever order.
 
     A connection that the node makes directly to the relay address has that address as its source, so
-    `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one. The
-    `description` has the digest of all the rest: `show info` says which configuration is active.
+    `tcp-request connection set-src` (4.2) names the node's own instead. The `description` has the digest of
+    all the rest: `show info` says which configuration is active.
 
     Raises ApplyError if a listener can't be written in HAProxy's syntax, or two clash.
     """
@@ -139,11 +139,7 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
 
 
 def parse(text: str) -> tuple[Listener, ...]:
-    """Return the listeners of a text that `render` made, in whatever edition, sorted by address and port.
-
-    Only what distinguishes them is read. Raises ValueError with the name of a section that is not
-    nodeagent's.
-    """
+    """Return the listeners of what an edition of `render` made, in order. Raises ValueError."""
     sections = re.split(r"^(?=listen )", text, flags=re.MULTILINE)[1:]
     return tuple(sorted(map(_listener, sections), key=lambda listener: listener.bind.sort_key()))
 
@@ -153,14 +149,8 @@ def digest(text: str) -> str:
     return hashlib.sha256(_DESCRIPTION.sub("", text).encode()).hexdigest()
 
 
-def proxy_name(listener: Listener) -> str:
-    """Return the name of a listener's section, `namespace_name_address_port`, unique as the last two are."""
-    ref, bind = listener.load_balancer, listener.bind
-    return f"{ref.namespace}_{ref.name}_{bind.address}_{bind.port}"
-
-
 def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
-    """Return the Service and the endpoint from a section's name; None if `proxy_name` did not make it."""
+    """Return the Service and the endpoint from a section's name; None if it is not nodeagent's."""
     with suppress(ValueError):
         namespace, service, address, port = name.split("_")
         return ObjectRef("Service", namespace, service), Endpoint(ip_address(address), int(port))
@@ -168,10 +158,7 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 
 
 def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
-    """Return the lines that count and limit, the same for each listener.
-
-    The node connects from an address of its own, or directly to a relay address from that one.
-    """
+    """Return the lines that count and limit, the same for each listener."""
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
     nodes = (options.ipv4, options.ipv6, *STEERING_SOURCES.values(), *sorted(own, key=sort_key))
     exempt = " ".join(map(str, nodes))
@@ -198,7 +185,8 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
     for each in (address, listener.server.address, node):
         if isinstance(each, IPv6Address) and each.scope_id is not None:
             raise _refusal(listener, f"{each} is bound to an interface")
-    lines = [f"listen {proxy_name(listener)}", f"    bind {listener.bind}", admission.rstrip("\n")]
+    name = f"{ref.namespace}_{ref.name}_{address}_{listener.bind.port}"
+    lines = [f"listen {name}", f"    bind {listener.bind}", admission.rstrip("\n")]
     if node is not None:
         if node.version != address.version:
             raise _refusal(listener, f"the node's address {node} is of the other family")

@@ -53,10 +53,10 @@ class Unreachable(Struct, frozen=True):
 
 
 def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> str | Unreachable:
-    """Send one command, without a newline, and return the whole answer, or why there is none.
+    """Send one command, and return the whole answer within `timeout` seconds, or why there is none.
 
-    The write side is closed after it: the master's socket would wait for further ones. `timeout` are seconds
-    for all of it; an answer of more than `most` bytes is cut off.
+    The write side is closed after it: the master's socket would wait for further ones. An answer of more than
+    `most` bytes is cut off.
     """
     deadline = time.monotonic() + timeout
     answer = bytearray()
@@ -93,10 +93,7 @@ _PAUSE_SECONDS = 0.002
 
 
 class Processes(Struct, frozen=True):
-    """The master and its workers, by process id in HAProxy's own pid namespace.
-
-    `reloads` counts attempts, `failed_reloads` those that failed since the last that succeeded.
-    """
+    """Ids in HAProxy's own pid namespace, its attempts to reload, and how many of them failed in a row."""
 
     master: int
     workers: tuple[int, ...]
@@ -113,7 +110,7 @@ class Reload(Struct, frozen=True):
 
 
 def read_processes(path: PurePath) -> Processes | Unreachable:
-    """Return the processes of the master; while it executes itself again, the query is repeated."""
+    """Return them; while the master executes itself again, the query is repeated."""
     deadline = time.monotonic() + ASK_SECONDS
     while True:
         found = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
@@ -178,11 +175,7 @@ _LONGEST_VERSION = 40
 
 
 class ServerState(Struct, frozen=True):
-    """One listener's server, as HAProxy's health check sees it.
-
-    `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused").
-    `rejected` counts connections since the last reload: beyond a limit, or rejected for what they sent.
-    """
+    """One listener's server in HAProxy's own words; `rejected` counts since the last reload."""
 
     bind: Endpoint
     load_balancer: ObjectRef
@@ -194,7 +187,6 @@ class ServerState(Struct, frozen=True):
 
     @property
     def health(self) -> str:
-        """All of it for a person."""
         counts = f", {self.connections} connections, {self.rejected} rejected" if self.rejected else ""
         return (f"{self.status} ({self.check})" if self.check else self.status) + counts
 
@@ -207,7 +199,7 @@ class Worker(Struct, frozen=True):
 
 
 def read_worker(path: PurePath) -> Worker | Unreachable:
-    """Return the worker behind the statistics socket."""
+    """Return the worker that serves."""
     return _parsed(path, "show info", ASK_SECONDS, _worker)
 
 

@@ -46,7 +46,7 @@ _ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
 
 
 def port_sockets() -> tuple[PortSocket, ...]:
-    """Return the sockets that hold a port in this thread's network namespace; needs no privilege."""
+    """Return those that hold a port in this thread's network namespace; needs no privilege."""
     return _sockets(_LISTEN, _BOUND_INACTIVE)
 
 
@@ -90,10 +90,9 @@ def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
 def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
     """Return the user ids whose processes hold ports that the relay can't have, by address and port. Pure.
 
-    Linux refuses to bind an address and port while another socket has them or has the wildcard and that port,
-    unless both set SO_REUSEPORT as the same user (inet_csk_get_port()). So a socket of the relay's own user
-    on one address is not an obstacle; a wildcard (0.0.0.0, ::) counts for every user. A `::` that is not
-    IPV6_V6ONLY (nginx's are) counts for both families.
+    Linux refuses to bind what another socket has, by the wildcard or not, unless both set SO_REUSEPORT as the
+    same user (inet_csk_get_port()). A wildcard counts for every user, and a `::` that is not IPV6_V6ONLY
+    (nginx's are) for both families.
     """
     found: dict[Endpoint, int] = {}
     for each in sockets:
@@ -137,10 +136,8 @@ class HeldPorts:
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
         """Hold these, too; return those that another program already has, each with its user if it is known.
 
-        Ports below `ip_unprivileged_port_start` are not held if this process lacks CAP_NET_BIND_SERVICE; it
-        checks whether another program listens there. An address that the node does not have is not held
-        either. Idempotent. Raises ApplyError if there are too few file descriptors; the ports held before are
-        still held.
+        Not held are ports for which this process lacks CAP_NET_BIND_SERVICE, and addresses that the node does
+        not have. Idempotent. Raises ApplyError if there are too few file descriptors.
         """
         new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
         # Raise this process's own soft limit of descriptors if this many ports don't fit.
@@ -175,7 +172,6 @@ class HeldPorts:
         return taken
 
     def release_except(self, endpoints: AbstractSet[Endpoint] = frozenset()) -> None:
-        """Release all but these."""
         for endpoint in self._descriptors.keys() - endpoints:
             os.close(self._descriptors.pop(endpoint))
 

@@ -1,4 +1,4 @@
-"""The directory of one HAProxy: its configuration and sockets, and, of a relay pod, its files. EFFECTS.
+"""The directory of one HAProxy, with its configuration and sockets, and notifications about it. EFFECTS.
 
 With `relay.launch` it is `relay.runDir`. A relay pod (daemonset/base/relay.yaml) has one of its own below
 `relay.runDir`/relay, named by the pod's uid:
@@ -14,8 +14,12 @@ With `relay.launch` it is `relay.runDir`. A relay pod (daemonset/base/relay.yaml
 """
 
 import fcntl
+import math
 import os
+import select
+import socket
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from pathlib import Path
@@ -36,7 +40,7 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class RunDirectory:
-    """A directory of HAProxy's, which need not exist yet; `of_pod`: a relay pod's."""
+    """A HAProxy's directory, which need not exist yet; `of_pod`: a relay pod's."""
 
     def __init__(self, path: Path, *, of_pod: bool = False) -> None:
         self.path = path
@@ -47,11 +51,7 @@ class RunDirectory:
         self._ready = path / "ready"
 
     def read(self) -> str | None:
-        """Return the configuration, or None if there is none; raises ApplyError if it can't be read.
-
-        The relay's container can write here. A link, a FIFO or a file without end counts as none: it is
-        neither followed nor waited for, and the next `install` replaces it.
-        """
+        """Return the configuration; a link, a FIFO or a file without end is none. Raises ApplyError."""
         try:
             content = _content(self.config, _LARGEST)
         except OSError as error:
@@ -96,7 +96,7 @@ class RunDirectory:
 
     @property
     def pod(self) -> str:
-        """The name of the relay pod; without its file, that of the directory. Empty if it is no pod's."""
+        """The relay pod's name, or its directory's; empty if it is no pod's."""
         return (_line(self.path / "pod") or self.path.name) if self._of_pod else ""
 
     @property
@@ -109,7 +109,6 @@ class RunDirectory:
 
     @property
     def mark(self) -> str:
-        """What `mark_ready` wrote; empty if that is not known."""
         return _line(self._ready)
 
     def mark_ready(self, mark: str) -> None:
@@ -117,7 +116,6 @@ class RunDirectory:
         replace_file(self._ready, mark.encode(), durable=False)
 
     def is_ending(self) -> bool:
-        """Whether the pod got its signal to end."""
         return (self.path / "ending").exists()
 
     def is_gone(self) -> bool:
@@ -150,7 +148,7 @@ class RunDirectory:
 
 
 def pod_directories(run_dir: Path) -> list[RunDirectory]:
-    """Return the directories of all relay pods that are or were on this node, the youngest last."""
+    """Return those of all relay pods that are or were on this node, the youngest last."""
     try:
         with os.scandir(run_dir / "relay") as entries:
             paths = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
@@ -182,3 +180,98 @@ def _line(path: Path) -> str:
     with suppress(OSError):
         return printable((_content(path, _LONGEST_LINE) or b"").decode(errors="replace").strip())
     return ""
+
+
+_RETURN_SECONDS = 0.3
+"""How long HAProxy may not answer before it counts as ended: a reload takes a fraction of it."""
+_AGAIN_SECONDS = 0.02
+_CONNECT_SECONDS = 0.2
+_ABSENT_SECONDS = 0.5
+"""Between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
+_LOOK_SECONDS = 1.0
+"""So often a new pod's directory is looked for."""
+_CHUNK = 65536
+
+
+class RelayWatch:
+    """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
+
+    By a connection to each master's socket, which works for a pod in another pid namespace. HAProxy 2.6 does
+    this: the master never times out an idle connection; it ends when its worker dies
+    (mworker_catch_sigchld()), the worker when its master dies; and a reload closes the connection, since the
+    master executes itself again.
+    """
+
+    def __init__(self, directories: Callable[[], Iterable[RunDirectory]]) -> None:
+        self._directories = directories
+        self._epoll = select.epoll()
+        self._connections: dict[Path, socket.socket] = {}
+        self._silent: dict[Path, float] = {}
+        """When those without a connection count as ended; infinite if that was reported."""
+        self._gone: set[Path] = set()
+        self.drain()
+
+    @property
+    def seconds(self) -> float:
+        if any(at < math.inf for at in self._silent.values()):
+            return _AGAIN_SECONDS
+        return _ABSENT_SECONDS if self._silent or not self._connections else _LOOK_SECONDS
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._epoll.close()
+
+    def drain(self) -> str:
+        directories = {each.path: each for each in self._directories()}
+        for path in self._connections.keys() - directories.keys():
+            self._connections.pop(path).close()
+        self._silent = {path: at for path, at in self._silent.items() if path in directories}
+        self._gone &= directories.keys()
+        return "; ".join(filter(None, map(self._look, directories.values())))
+
+    def _look(self, directory: RunDirectory) -> str:
+        path = directory.path
+        name = f"HAProxy of {directory.pod}" if directory.pod else "HAProxy"
+        connection = self._connections.get(path)
+        if connection is not None:
+            if _is_open(connection):
+                return ""
+            self._connections.pop(path).close()
+            self._silent[path] = time.monotonic() + _RETURN_SECONDS
+        ends_at = self._silent.setdefault(path, math.inf)
+        if found := self._connected(directory):
+            self._connections[path] = found
+            del self._silent[path]
+            return f"{name} answers" if ends_at == math.inf else f"{name} stopped, or was reloaded"
+        if time.monotonic() >= ends_at:
+            self._silent[path] = math.inf
+            return f"{name} stopped"
+        if directory.pod and path not in self._gone and directory.is_gone():
+            self._gone.add(path)
+            return f"{directory.pod} has ended"
+        return ""
+
+    def _connected(self, directory: RunDirectory) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_CONNECT_SECONDS)
+        try:
+            connection.connect(str(directory.master_socket))
+        except OSError:
+            connection.close()
+            return None
+        connection.settimeout(0)  # recv() would wait that long, whatever its flags
+        self._epoll.register(connection, select.EPOLLIN)
+        return connection
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(_CHUNK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # it was reset

@@ -16,9 +16,8 @@ Action = Literal["start", "reload", "steer", "stop"]
 class HaproxyState:
     """One HAProxy of this node: a relay pod's, or the one that nodeagent launches, which has no `pod`.
 
-    `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not readable).
-    `running`: its master answers; `active_digest` is that of what its worker runs since `started`. `mark` is
-    what the agent noted when it last became ready.
+    `listeners` and `file_digest` are those of its file (None: it can't be read). `running`: its master
+    answers; its worker runs `active_digest` since `started`. `mark`: what `RunDirectory.mark_ready` wrote.
     """
 
     directory: PurePath
@@ -39,10 +38,10 @@ class HaproxyState:
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """The relay's actual state; `haproxies` are those that may serve, the youngest last.
+    """The HAProxies that may serve, the youngest last, and the directories of pods that are `gone`.
 
-    `gone` are the directories of pods of which no process is left. `stray`: processes that nodeagent launched
-    are left although their master does not answer, or pods are to serve.
+    `stray`: processes that nodeagent launched are left although their master does not answer, or pods are to
+    serve.
     """
 
     haproxies: tuple[HaproxyState, ...] = ()
@@ -73,7 +72,7 @@ class RelayState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done with one HAProxy, and why, if its listeners alone don't say it."""
+    """What is done with one HAProxy; the reason, if its listeners alone don't say it."""
 
     haproxy: HaproxyState
     action: Action
@@ -152,13 +151,9 @@ def _step(
         return None
     if set(haproxy.listeners) != set(wanted):
         return Step(haproxy, "reload")
-    runs_other = haproxy.file_digest == digest
-    problem = (
-        "process does not run the file's configuration"
-        if runs_other
-        else "file is not as nodeagent writes it"
-    )
-    return Step(haproxy, "reload", f"the {problem}")
+    if haproxy.file_digest == digest:
+        return Step(haproxy, "reload", "the process does not run the file's configuration")
+    return Step(haproxy, "reload", "the file is not as nodeagent writes it")
 
 
 def _line(listener: Listener) -> str:

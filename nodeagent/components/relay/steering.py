@@ -51,11 +51,7 @@ _SESSION = re.compile(r" proto=tcpv[46] src=(\S+):(\d{1,5}) ")
 
 
 def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset[Endpoint]:
-    """Make all new connections to these endpoints arrive at the HAProxy behind that socket. Idempotent.
-
-    Returns those that have more than one listening socket. Raises OSError if some could not be steered;
-    there, the kernel's hash is used.
-    """
+    """Make new connections arrive at this HAProxy; return shared endpoints. Idempotent. Raises OSError."""
     shared = failed = frozenset(_shared(endpoints))
     for _ in range(_TRIES):
         if groups := _shared(failed):
@@ -67,7 +63,7 @@ def steer(endpoints: AbstractSet[Endpoint], stats_socket: PurePath) -> frozenset
 
 
 def responds(endpoint: Endpoint) -> bool:
-    """Whether HAProxy ends a connection of the agent's at this endpoint, within two seconds."""
+    """Whether HAProxy ends a connection of the agent's there within two seconds."""
     try:
         with _connected(endpoint) as connection:
             connection.shutdown(socket.SHUT_WR)
@@ -79,7 +75,6 @@ def responds(endpoint: Endpoint) -> bool:
 
 
 def _shared(endpoints: AbstractSet[Endpoint]) -> dict[Endpoint, int]:
-    """Return how many sockets listen on each of the endpoints that has more than one."""
     count = Counter(each.endpoint for each in listening_sockets())
     return {endpoint: count[endpoint] for endpoint in endpoints if count[endpoint] > 1}
 
@@ -107,7 +102,7 @@ def _steer(
 
 
 def _arriving(endpoints: Collection[Endpoint], stats_socket: PurePath) -> set[Endpoint]:
-    """Connect to each of the endpoints; return those whose connection is one of HAProxy's sessions."""
+    """Connect to each; return those whose connection is one of HAProxy's sessions."""
     with ExitStack() as stack:
         sources = {}
         for each in endpoints:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.components.relay import haproxy_config, process
+from nodeagent.components.relay import activation, haproxy_config
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -69,7 +69,7 @@ def test_haproxy_accepts_it(count: int, tmp_path: Path) -> None:
         )
     ]
     text = haproxy_config.render(listeners)
-    process.check(text, "haproxy")
+    activation.check(text, "haproxy")
     file = tmp_path / "haproxy.cfg"
     file.write_text(text)
     # Not even a warning, which -dW makes an error.
@@ -80,7 +80,7 @@ def test_haproxy_accepts_it(count: int, tmp_path: Path) -> None:
 def test_a_refusal_holds_haproxys_words() -> None:
     text = haproxy_config.render([]) + "\nlisten broken\n    bind nowhere:x\n"
     with pytest.raises(ApplyError, match=r"rejects the relay's configuration(?s:.*)nowhere:x"):
-        process.check(text, "haproxy")
+        activation.check(text, "haproxy")
 
 
 def _at(address: str, port: int) -> Listener:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay.watch import RelayWatch
+from nodeagent.components.relay import activation, haproxy_config
+from nodeagent.components.relay.run_directory import RelayWatch
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, Listener
 from tests.components.converging import seen, watching
@@ -112,7 +112,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
     foreign = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     wait_until((RUN / "other.sock").exists, "its socket", seconds=20)
     CONFIG.write_text(text)
-    assert foreign.pid not in process.running(CONFIG)
+    assert foreign.pid not in activation.running(CONFIG)
     relays.clean_up()
     assert foreign.poll() is None
 
@@ -182,7 +182,7 @@ def test_its_end_and_its_return_are_seen(victims: tuple[str, ...]) -> None:
         assert watch.drain() == ""
         relay.serve([A])
         assert watch.drain() == "HAProxy answers"
-        process.stop(CONFIG, 0.1)
+        activation.stop(CONFIG, 0.1)
         _stopped(watch)
 
 

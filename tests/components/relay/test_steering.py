@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as replaced
 
-from nodeagent.components.relay import process
+from nodeagent.components.relay import activation
 from nodeagent.components.relay.steering import steer
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import RelayOptions
@@ -41,7 +41,7 @@ def _haproxy(name: str, *listeners: Listener, options: RelayOptions = _DEFAULTS)
 
 
 def _pids(name: str) -> tuple[int, ...]:
-    return process.running(Path(f"/run/{name}/haproxy.cfg"))
+    return activation.running(Path(f"/run/{name}/haproxy.cfg"))
 
 
 def _kill(name: str) -> None:
@@ -270,7 +270,7 @@ def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:
             for pid in workers:
                 os.kill(pid, signal.SIGSTOP)
             select.select([], [], [], 0.05)
-            process.drain(_pids(old), Path(f"/run/{old}/haproxy.cfg"))
+            activation.drain(_pids(old), Path(f"/run/{old}/haproxy.cfg"))
             for pid in workers:
                 os.kill(pid, signal.SIGCONT)
             wait_until(lambda old=old: not _pids(old), "the end of the old one", seconds=20)  # type: ignore[misc]
