@@ -29,7 +29,7 @@ from nodeagent.model.facts import UserHostsLine
 from nodeagent.typed_values import intern
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
-"""The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
+"""The end of each of hairpin-proxy's lines (its main.rb: COMMENT_LINE_SUFFIX)."""
 
 
 def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
@@ -50,10 +50,9 @@ def without_legacy_lines(user: bytes) -> bytes:
 
 
 def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLine]:
-    """Map each name, in lower case, to the first of the user's lines that sets it.
+    """Map each name, in lower case, to the first of the user's lines that sets it, hairpin-proxy's last.
 
-    A line of the user's own takes precedence over one that hairpin-proxy wrote, so that adopting the latter
-    never hides the former. A line whose first field is not an address sets nothing, as for the C libraries.
+    A line whose first field is not an address sets nothing, as for the C libraries.
     """
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
@@ -96,14 +95,13 @@ class OwnLines(Struct, frozen=True):
     networks: tuple[IPNetwork, ...]
 
     def whole(self, line: bytes) -> bool:
-        """Return whether `line`, with or without its end, is `address<TAB>name` with such an address."""
+        """Return whether it is `address<TAB>name`, with or without its end."""
         match = _WRITTEN.fullmatch(line)
         return match is not None and self._holds(match[1])
 
     def torn(self, line: bytes) -> bool:
-        """Return whether `line`, the last of a file and without newline, starts like one of nodeagent's."""
+        """Return whether it starts like one, as the last of a file; without a name, it has no meaning."""
         match = _TORN.fullmatch(line)
-        # Without a name, it has no meaning for anyone.
         return match is not None and (match[2] is None or self._holds(match[1]))
 
     def _holds(self, written: bytes) -> bool:
@@ -115,8 +113,6 @@ class OwnLines(Struct, frozen=True):
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = b"# END nodeagent"
-LONGEST_LINE = 39 + len("\t") + 253 + len("\r\n")
-"""A full IPv6 address, a name of the greatest length that DNS allows (RFC 1035, 3.1), the line end."""
 
 _TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
 _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
@@ -125,7 +121,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
 class Problem(Struct, frozen=True):
-    """Something in the file that a person should know; `line_number` is None if it is about no line."""
+    """Something in the file that a person should know, and in which line, if in one."""
 
     line_number: int | None
     text: str
@@ -133,10 +129,7 @@ class Problem(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HostsFile:
-    """A parsed hosts file: the user's bytes, with each line's number, and nodeagent's block.
-
-    `absent` is true if nodeagent made the file and no other program wrote to it.
-    """
+    """A parsed file; `absent`: nodeagent made it, and no other program wrote to it."""
 
     user: bytes
     block: bytes | None = field(repr=False)
@@ -177,8 +170,8 @@ def assemble(
 ) -> tuple[bytes, HostsFile]:
     """Return the content of a file with the user's bytes and, last, the block; and what `parse` makes of it.
 
-    Without lines there is no block: the result is `user` itself. If all of the user's lines end in CRLF,
-    nodeagent's do. `adopt` leaves out the lines of hairpin-proxy; `absent`: there was no file before.
+    Without lines there is no block. If all of the user's lines end in CRLF, nodeagent's do. `adopt` leaves
+    out the lines of hairpin-proxy; `absent`: there was no file before.
     """
     kept = without_legacy_lines(user) if adopt else user
     count = kept.count(b"\n") + (not kept.endswith(b"\n") and bool(kept))
@@ -231,13 +224,13 @@ def _written(line: HostsLine) -> bytes:
 
 
 def count_changes(before: bytes, after: bytes) -> tuple[int, int]:
-    """Return how many lines of a block are new, and how many are gone, whatever their ends."""
+    """Return how many lines are new, and how many are gone, whatever their ends."""
     old, new = ({*block.splitlines()} for block in (before, after))
     return len(new - old), len(old - new)
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:
-    """Return the number of leading bytes that are the same in both."""
+    """Return the number of leading bytes that both have."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -320,8 +313,7 @@ def _claim_unmatched(
 def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[bytes, bool]:
     """Undo what the BEGIN line notes: return the user's bytes, and whether there was no file before.
 
-    An added newline is removed only while it still ends exactly the bytes it was added to: no line of
-    the user's is below the marker (`added_to`).
+    An added newline is removed only while it still ends exactly the bytes that it was `added_to`.
     """
     if marker is None:
         return user, False

@@ -3,7 +3,6 @@
 import difflib
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +25,7 @@ How = Literal["rename", "in place"]
 
 @dataclass(frozen=True)
 class HostsState:
-    """A hosts file: its bytes, parsed as they will be after an interrupted write is finished.
+    """A hosts file, parsed as it will be after an interrupted write is finished.
 
     `lines` are those for which the block was written, if the bytes are those that nodeagent left. `journal`:
     that of an earlier write is left.
@@ -43,7 +42,6 @@ class HostsState:
 
     @property
     def content(self) -> bytes | None:
-        """The bytes; None if there is no file."""
         return None if self.reading.stamp is None else self.reading.content
 
     @cached_property
@@ -81,12 +79,11 @@ class HostsDiff(Diff):
 
     @property
     def how(self) -> str:
-        """See `component.Diff`."""
         return "written in place: it is a mount" if self.before.how == "in place" else "replaced in one step"
 
     @property
     def text(self) -> str:
-        """Return a unified diff for people, in which nothing can control a terminal; not for patch(1)."""
+        """A unified diff in which nothing can control a terminal; not for patch(1)."""
         before = self.before.content
         return "".join(
             difflib.unified_diff(
@@ -133,7 +130,6 @@ class Hosts(Component[HostsState, HostsDiff]):
         self._latest: HostsState | None = None
 
     def read(self) -> HostsState:
-        """See `component.Component`. A file with unchanged bytes is not parsed again."""
         try:
             reading = file.read(self._path)
         except file.RefusedPathError:
@@ -143,7 +139,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._state(reading, "in place" if file.is_mount_point(self._path) else "rename")
 
     def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
-        """See `component.Component`. With `keep`, a name of the block keeps its lines."""
+        """With `keep`, a name of the block keeps its lines."""
         held = actual.own_names if keep else {}
         if not held:
             return self._towards(actual, desired.hosts)
@@ -153,7 +149,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
     def apply(self, diff: HostsDiff) -> str:
-        """See `component.Component`. If the file was edited since it was read, the edit stays."""
+        """If the file was edited since it was read, the edit stays."""
         for _ in range(_TRIES):
             try:
                 self._write(diff)
@@ -167,7 +163,6 @@ class Hosts(Component[HostsState, HostsDiff]):
         )
 
     def watch(self) -> FileEvents:
-        """See `component.Component`. A file that a program has truncated counts once it has written it."""
         return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
@@ -216,11 +211,8 @@ class Hosts(Component[HostsState, HostsDiff]):
         elif diff.after is None:
             left = file.delete(self._path, before)
         else:
-            if diff.before.how == "rename":
-                with suppress(
-                    file.MountPointError
-                ):  # mounted since, or no /proc to show it: the other way works
-                    left = file.write_atomic(self._path, before, diff.after)
+            if diff.before.how == "rename":  # as far as /proc shows it
+                left = file.write_atomic(self._path, before, diff.after)
             left = left or file.write_in_place(self._path, before, diff.after, self._state_dir)
         file.drop_journal(self._state_dir, self._path)
         if left is not None and left.content == diff.after:

@@ -34,31 +34,20 @@ class ChangedMeanwhileError(ApplyError):
         super().__init__(f"{path} was changed by another program in the meantime. {_AS_WAS}")
 
 
-class MountPointError(ApplyError):
-    """The file is a mount point: the kernel refuses to rename over it (EBUSY)."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is a mount point and can't be replaced by a rename. {_AS_WAS}")
-
-
 class RefusedPathError(ApplyError):
     """The path must not be rewritten: wrong name, a symbolic link, a directory, a device."""
 
 
-def _explained(error: OSError, path: Path, *, doing: str, state: str = _AS_WAS) -> ApplyError:
-    """Turn an error of the kernel into one for a person: "can't {doing} {path}", and the file's state now."""
-    reason = error.strerror or str(error)
-    code = errno.errorcode.get(error.errno or 0, "?")
-    remedy = _REMEDIES.get(error.errno or 0, "")
-    return ApplyError(f"can't {doing} {path}: {reason} ({code}). {state}{remedy}")
-
-
 @contextmanager
 def _explaining(path: Path, doing: str, state: str = _AS_WAS) -> Iterator[None]:
+    """Turn an error of the kernel into one for a person: "can't {doing} {path}", and the file's state now."""
     try:
         yield
     except OSError as error:
-        raise _explained(error, path, doing=doing, state=state) from error
+        reason = error.strerror or str(error)
+        code = errno.errorcode.get(error.errno or 0, "?")
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise ApplyError(f"can't {doing} {path}: {reason} ({code}). {state}{remedy}") from error
 
 
 _REMEDIES = {
@@ -74,7 +63,6 @@ _REMEDIES = {
 _LARGEST = 6 * 1024 * 1024
 """Bytes of a hosts file that are read: 150,000 lines. Of the shortest ones, each takes 250 of memory."""
 _OPEN_TRIES = 5
-
 
 Stamp = tuple[int, ...]
 """What distinguishes one state of a file from another without its content; the last one is its links."""
@@ -121,39 +109,38 @@ def read(path: Path) -> Reading:
     raise ChangedMeanwhileError(path)
 
 
-def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
-    """Replace the file in one step, and return what was left; readers see the old content or the new.
+def write_atomic(path: Path, before: Reading, after: bytes) -> Reading | None:
+    """Replace the file in one step, and return what was left; None if it is a mount point (EBUSY).
 
     The new file takes over mode, owner and extended attributes (SELinux label, ACL). After a failure, the
-    file is as it was, and nothing of this call remains: ChangedMeanwhileError, MountPointError, or another
-    ApplyError.
+    file is as it was, and nothing of this call remains: ChangedMeanwhileError, or another ApplyError.
     """
     guard_path(path)
     like = None if before.stamp is None else path
-    try:
-        with drafted(path, after, durable=True, mode=0o644, like=like) as draft:
-            stamp = _stamp_of(draft.stat())
-            if read(path) != before:
-                raise ChangedMeanwhileError(path)
-            if before.stamp is None:
-                path.hardlink_to(draft)  # unlike a rename, this never replaces a file made meanwhile
-            else:
-                draft.rename(path)
-    except FileExistsError as error:
-        raise ChangedMeanwhileError(path) from error
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+    with _explaining(path, "replace"):
+        try:
+            with drafted(path, after, durable=True, mode=0o644, like=like) as draft:
+                stamp = _stamp_of(draft.stat())
+                if read(path) != before:
+                    raise ChangedMeanwhileError(path)
+                if before.stamp is None:
+                    path.hardlink_to(draft)  # unlike a rename, this never replaces a file made meanwhile
+                else:
+                    draft.rename(path)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return None
             # The file was deleted, or another nodeagent removed this draft as a leftover.
-            raise ChangedMeanwhileError(path) from error
-        if error.errno == errno.EBUSY:
-            raise MountPointError(path) from error
-        raise _explained(error, path, doing="replace") from error
+            lost = isinstance(error, FileNotFoundError) and path.parent.is_dir()
+            if lost or isinstance(error, FileExistsError):
+                raise ChangedMeanwhileError(path) from error
+            raise
     _sync_directory(path)
     return Reading(after, stamp)
 
 
 def delete(path: Path, before: Reading) -> Reading:
-    """Delete the file, and return what was left; idempotent. Errors as in `write_atomic`."""
+    """Delete the file; idempotent. Errors as in `write_atomic`."""
     if read(path) != before:
         raise ChangedMeanwhileError(path)
     with _explaining(path, "delete"):
@@ -228,9 +215,8 @@ def _mount_of(path: Path) -> str:
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
     """Write `after` from the first differing byte on, cut the file to length; return what was left.
 
-    Since the block is last, the user's lines above it are not written at all. With a journal in `state_dir`,
-    the next run can finish a write that a crash interrupted. Raises ChangedMeanwhileError, or another
-    ApplyError that says what the file has now.
+    With a journal in `state_dir`, the next run can finish a write that a crash interrupted. Raises
+    ChangedMeanwhileError, or another ApplyError that says what the file has now.
     """
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)
@@ -243,8 +229,9 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
             raise ChangedMeanwhileError(path)
         _overwrite(descriptor, path, before.content, after)
         left = Reading(after, _stamp_of(os.fstat(descriptor)))
-    except OSError as error:
-        # Mostly there was no space to grow. The old bytes need none: their blocks belong to the file already
+    except OSError:
+        state = _AS_WAS
+        # Usually there was no space to grow. The old bytes need none: their blocks belong to the file already
         # (except on a copy-on-write file system).
         try:
             _overwrite(descriptor, path, b"", before.content)
@@ -253,9 +240,10 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
                 "Its old content could not be restored either: it might hold parts of the old block and the "
                 "new one. The journal is kept, so that the next pass can repair it"
             )
-            raise _explained(error, path, doing="write", state=state) from error
-        _restore_journal(state_dir, path, earlier)
-        raise _explained(error, path, doing="write") from error
+        else:
+            _restore_journal(state_dir, path, earlier)
+        with _explaining(path, "write", state):
+            raise
     finally:
         os.close(descriptor)
     drop_journal(state_dir, path, "Its new content was written")
@@ -286,10 +274,7 @@ class Journal(Struct, frozen=True):
 
 
 def torn(old: bytes, new: bytes, current: bytes) -> bool:
-    """Return whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
-
-    That is: for some k, the first k bytes of `new`, then `old` from byte k on (generic_perform_write()).
-    """
+    """Whether `current` is k bytes of `new`, then `old` from byte k on, for a k (generic_perform_write())."""
     if len(current) > len(old):
         return new.startswith(current)
     if len(current) < len(old):
@@ -311,14 +296,14 @@ def load_journal(state_dir: Path, path: Path) -> Journal | None:
 
 
 def store_journal(state_dir: Path, journal: Journal) -> None:
-    """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing."""
+    """Put the journal on disk in place of any older one; makes `state_dir` if missing."""
     with _explaining(Path(os.fsdecode(journal.path)), f"write a journal in {state_dir} for"):
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)
 
 
 def drop_journal(state_dir: Path, path: Path, state: str = _AS_WAS) -> None:
-    """Delete the journal of `path`, if there is one; idempotent. `state` is the file's, for an error."""
+    """Delete the journal of `path`; idempotent. `state` is the file's, for an error."""
     if load_journal(state_dir, path) is not None:
         with _explaining(path, f"delete {state_dir / _NAME}, the journal of", state):
             (state_dir / _NAME).unlink(missing_ok=True)
