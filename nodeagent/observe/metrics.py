@@ -31,6 +31,39 @@ from nodeagent.sources.kubernetes.fail_static import KindState
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+_HELP = {
+    "config_reloads_total": "Total number of configuration reloads, by result.",
+    "last_sync_timestamp_seconds": "Unix time when everything was last in the desired state; 0 if never.",
+    "apply_failures_total": "Total number of times that a component could not be applied.",
+    "drift_repairs_total": "Total number of repairs of changes that a watcher reported.",
+    "dns_names_asked_total": "Total number of hostnames looked up in DNS, by outcome.",
+    "apply_duration_seconds": "Time in seconds to apply a component, including failures.",
+    "event_to_applied_seconds": "Time in seconds from the arrival of an event until all its changes are "
+    "applied.",
+    "build_info": "Always 1; the label shows the version of nodeagent.",
+    "drift_conflict": "1 while another program keeps reverting the component and repairs are delayed, "
+    "otherwise 0.",
+    "failing": "1 for each part of the agent that fails, as its page /readyz says, otherwise 0.",
+    "api_read_bytes_total": "Total number of bytes read in answers of the API server.",
+    "objects": "Number of objects of the cluster in memory.",
+    "watch_restarts_total": "Total number of watches that ended and were restarted.",
+    "relists_total": "Total number of complete lists read after the first one.",
+    "resource_coverage": "1 for what is known of a resource, otherwise 0.",
+    "load_balancers": "Number of Services of type LoadBalancer, by decision and reason.",
+    "names": "Number of claimed hostnames, by decision and reason.",
+    "unreadable_objects": "Number of objects of the cluster that could not be used.",
+    "dns_kept_seconds": "Longest time in seconds that a hostname has been kept without DNS; 0 if there is "
+    "none.",
+    "relay_up": "1 if the relay's HAProxy returned its statistics, otherwise 0.",
+    "relay_info": "Always 1; the labels show the relay pod at which new connections arrive, and its HAProxy.",
+    "relay_upstream_up": "1 if HAProxy's health checks find every port of the load balancer's Service up, "
+    "otherwise 0.",
+    "relay_connections": "Number of current connections through the relay.",
+    "relay_rejected_connections": "Number of connections that the relay's limits rejected since HAProxy's "
+    "last reload.",
+}
+"""Every metric, with its HELP."""
+
 CONFIG = "config"
 """In the status, next to the components: a configuration that was rejected."""
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -53,44 +86,37 @@ class Metrics(Collector):
         self._registry = client.CollectorRegistry()
         self._registry.register(self)
         client.ProcessCollector(registry=self._registry)
-        self.config_reloads = self.counter(
-            "config_reloads_total",
-            "Total number of configuration reloads, by result.",
-            result=("ok", "rejected"),
-        )
+        self.config_reloads = self.counter("config_reloads_total", result=("ok", "rejected"))
 
-    def counter(self, name: str, meaning: str, **labels: Iterable[str]) -> client.Counter:
-        """Add what only grows; its name ends in _total, and `labels` have all their values."""
-        made = client.Counter(self._prefix + name, meaning, [*labels], registry=self._registry)
+    def counter(self, name: str, **labels: Iterable[str]) -> client.Counter:
+        """Add what only grows; `labels` have all their values."""
+        made = client.Counter(self._prefix + name, _HELP[name], [*labels], registry=self._registry)
         return _from_zero(made, labels)
 
-    def histogram(self, name: str, meaning: str, **labels: Iterable[str]) -> client.Histogram:
+    def histogram(self, name: str, **labels: Iterable[str]) -> client.Histogram:
         """Add durations."""
         made = client.Histogram(
-            self._prefix + name, meaning, [*labels], registry=self._registry, buckets=_SECONDS
+            self._prefix + name, _HELP[name], [*labels], registry=self._registry, buckets=_SECONDS
         )
         return _from_zero(made, labels)
 
-    def family(self, name: str, meaning: str, samples: Mapping[Any, float], *labels: str) -> Family:
+    def family(self, name: str, samples: Mapping[Any, float], *labels: str) -> Family:
         """Return one metric with samples by their labels' values: a counter if its name ends in _total."""
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        made = kind(self._prefix + name, meaning, labels=labels)
+        made = kind(self._prefix + name, _HELP[name], labels=labels)
         for values, value in samples.items():
             made.add_metric(values, value)
         return made
 
     def exposition(self) -> bytes:
-        """Return all metrics as text, as telemetry_server.py serves it."""
+        """Return all metrics as text."""
         return client.generate_latest(self._registry)
 
     def collect(self) -> Iterator[Family]:
         """Return the families that are computed at each scrape."""
         synced_at = self.status.synced_at
-        yield self.family(
-            "last_sync_timestamp_seconds",
-            "Unix time when everything was last in the desired state; 0 if never.",
-            {(): 0.0 if synced_at is None else time.time() - (time.monotonic() - synced_at)},
-        )
+        unix_time = 0.0 if synced_at is None else time.time() - (time.monotonic() - synced_at)
+        yield self.family("last_sync_timestamp_seconds", {(): unix_time})
 
 
 def _from_zero(metric: _Metric, labels: Mapping[str, Iterable[str]]) -> _Metric:
@@ -131,158 +157,61 @@ class AgentMetrics(Metrics):
         self.bytes_read: Callable[[], int] = int
         self.failing_since: Callable[[], Mapping[str, float]] = dict
         self.statistics: Callable[[], tuple[ServerState, ...] | Unreachable] | None = None
-        self.apply_failures = self.counter(
-            "apply_failures_total",
-            "Total number of times that a component could not be applied.",
-            component=COMPONENTS,
-        )
-        self.drift_repairs = self.counter(
-            "drift_repairs_total",
-            "Total number of repairs of changes that a watcher reported.",
-            component=COMPONENTS,
-        )
-        self.names_asked = self.counter(
-            "dns_names_asked_total",
-            "Total number of hostnames looked up in DNS, by outcome.",
-            outcome=DnsOutcome,
-        )
-        self.apply_seconds = self.histogram(
-            "apply_duration_seconds",
-            "Time in seconds to apply a component, including failures.",
-            component=COMPONENTS,
-        )
-        self.event_to_applied = self.histogram(
-            "event_to_applied_seconds",
-            "Time in seconds from the arrival of an event until all its changes are applied.",
-        )
+        self.apply_failures = self.counter("apply_failures_total", component=COMPONENTS)
+        self.drift_repairs = self.counter("drift_repairs_total", component=COMPONENTS)
+        self.names_asked = self.counter("dns_names_asked_total", outcome=DnsOutcome)
+        self.apply_seconds = self.histogram("apply_duration_seconds", component=COMPONENTS)
+        self.event_to_applied = self.histogram("event_to_applied_seconds")
 
     def collect(self) -> Iterator[Family]:
         """Return the families that are computed at each scrape."""
         yield from super().collect()
-        yield from self._of_the_agent()
-        yield from self._of_the_api()
+        status, states, relay = self.status, self.resources(), self.status.relay
+        conflicts = {(name,): name in status.conflicts for name in COMPONENTS}
+        failing = {(name,): one.state == "failed" for name, one in status.components.items()}
+        yield self.family("build_info", {(__version__,): 1}, "version")
+        yield self.family("drift_conflict", conflicts, "component")
+        yield self.family("failing", failing, "component")
+        yield self.family("api_read_bytes_total", {(): self.bytes_read()})
+        yield self.family("objects", {(one.name,): one.objects for one in states}, "resource")
+        yield self.family("watch_restarts_total", {(one.name,): one.restarts for one in states}, "resource")
+        yield self.family("relists_total", {(one.name,): one.relists for one in states}, "resource")
+        coverage = {(one.name, each): each is one.state for one in states for each in KindState}
+        yield self.family("resource_coverage", coverage, "resource", "state")
         yield from self._of_the_plan()
-        yield from self._of_the_relay()
-
-    def _of_the_agent(self) -> Iterator[Family]:
-        status = self.status
-        yield self.family(
-            "build_info",
-            "Always 1; the label shows the version of nodeagent.",
-            {(__version__,): 1},
-            "version",
-        )
-        yield self.family(
-            "drift_conflict",
-            "1 while another program keeps reverting the component and repairs are delayed, otherwise 0.",
-            {(name,): name in status.conflicts for name in COMPONENTS},
-            "component",
-        )
-        yield self.family(
-            "failing",
-            "1 for each part of the agent that fails, as its page /readyz says, otherwise 0.",
-            {(name,): one.state == "failed" for name, one in status.components.items()},
-            "component",
-        )
-
-    def _of_the_api(self) -> Iterator[Family]:
-        states = self.resources()
-        yield self.family(
-            "api_read_bytes_total",
-            "Total number of bytes read in answers of the API server.",
-            {(): self.bytes_read()},
-        )
-        for name, meaning, field in (
-            ("objects", "Number of objects of the cluster in memory.", "objects"),
-            ("watch_restarts_total", "Total number of watches that ended and were restarted.", "restarts"),
-            ("relists_total", "Total number of complete lists read after the first one.", "relists"),
-        ):
-            samples = {(state.name,): getattr(state, field) for state in states}
-            yield self.family(name, meaning, samples, "resource")
-        yield self.family(
-            "resource_coverage",
-            "1 for what is known of a resource, otherwise 0.",
-            {(state.name, each): each is state.state for state in states for each in KindState},
-            "resource",
-            "state",
-        )
+        statistics = self.statistics() if self.statistics else None
+        up = {} if statistics is None else {(): not isinstance(statistics, Unreachable)}
+        yield self.family("relay_up", up)
+        serving = {(relay.pod, relay.version): 1} if relay.version else {}
+        yield self.family("relay_info", serving, "pod", "version")
+        yield from self._of_upstreams(statistics if isinstance(statistics, tuple) else ())
 
     def _of_the_plan(self) -> Iterator[Family]:
         desired, failing = self.status.desired, self.failing_since()
         # Hostnames that were never verified don't count.
         kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
-        yield self.family(
-            "load_balancers",
-            "Number of Services of type LoadBalancer, by decision and reason.",
-            _by_reason(desired.load_balancers),
-            "state",
-            "reason",
-        )
-        yield self.family(
-            "names",
-            "Number of claimed hostnames, by decision and reason.",
-            _by_reason(desired.names),
-            "state",
-            "reason",
-        )
-        yield self.family(
-            "unreadable_objects",
-            "Number of objects of the cluster that could not be used.",
-            {(): len(desired.unreadable)},
-        )
-        yield self.family(
-            "dns_kept_seconds",
-            "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
-            {(): time.monotonic() - min(kept) if kept else 0.0},
-        )
+        yield self.family("load_balancers", _by_reason(desired.load_balancers), "state", "reason")
+        yield self.family("names", _by_reason(desired.names), "state", "reason")
+        yield self.family("unreadable_objects", {(): len(desired.unreadable)})
+        yield self.family("dns_kept_seconds", {(): time.monotonic() - min(kept) if kept else 0.0})
 
-    def _of_the_relay(self) -> Iterator[Family]:
-        """Yield HAProxy's view of what is behind the relay; without one, families without samples.
+    def _of_upstreams(self, servers: tuple[ServerState, ...]) -> Iterator[Family]:
+        """Yield HAProxy's view of what is behind the relay.
 
         Only planned load balancers count: an intruder in the relay's container may answer with any others.
         """
-        found = self.statistics() if self.statistics else None
-        yield self.family(
-            "relay_up",
-            "1 if the relay's HAProxy returned its statistics, otherwise 0.",
-            {} if found is None else {(): not isinstance(found, Unreachable)},
-        )
-        relay = self.status.relay
-        yield self.family(
-            "relay_info",
-            "Always 1; the labels show the relay pod at which new connections arrive, and its HAProxy.",
-            {(relay.pod, relay.version): 1} if relay.version else {},
-            "pod",
-            "version",
-        )
-        servers: dict[str, list[ServerState]] = {}
+        by_path: dict[str, list[ServerState]] = {}
         planned = {decision.load_balancer for decision in self.status.desired.load_balancers}
-        for server in found if isinstance(found, tuple) else ():
+        for server in servers:
             if server.load_balancer in planned:
-                servers.setdefault(server.load_balancer.path, []).append(server)
-        for name, meaning, value in _OF_UPSTREAMS:
-            samples = {(load_balancer,): value(its) for load_balancer, its in servers.items()}
-            yield self.family(name, meaning, samples, "load_balancer")
+                by_path.setdefault(server.load_balancer.path, []).append(server)
+        up = {(path,): all(one.up for one in own) for path, own in by_path.items()}
+        connections = {(path,): sum(one.connections for one in own) for path, own in by_path.items()}
+        rejected = {(path,): sum(one.rejected for one in own) for path, own in by_path.items()}
+        yield self.family("relay_upstream_up", up, "load_balancer")
+        yield self.family("relay_connections", connections, "load_balancer")
+        yield self.family("relay_rejected_connections", rejected, "load_balancer")
 
 
 def _by_reason(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
     return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
-
-
-_OF_UPSTREAMS: tuple[tuple[str, str, Callable[[list[ServerState]], int]], ...] = (
-    (
-        "relay_upstream_up",
-        "1 if HAProxy's health checks find every port of the load balancer's Service up, otherwise 0.",
-        lambda servers: all(server.up for server in servers),
-    ),
-    (
-        "relay_connections",
-        "Number of current connections through the relay.",
-        lambda servers: sum(server.connections for server in servers),
-    ),
-    (
-        "relay_rejected_connections",
-        "Number of connections that the relay's limits rejected since HAProxy's last reload.",
-        lambda servers: sum(server.rejected for server in servers),
-    ),
-)
