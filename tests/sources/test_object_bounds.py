@@ -184,13 +184,12 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     assert " 32768 " in service.problems[0]
 
 
-_hints = cache(typing.get_type_hints)
 _fields = cache(msgspec.structs.fields)
 
 
 def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, hint in _hints(shape).items():
-        kind = _only(hint)
+    for field in _fields(shape):
+        name, kind = field.name, _only(field.type)
         inner = _only(typing.get_args(kind)[0]) if typing.get_origin(kind) is list else kind
         if inner is not kind or inner is str or typing.get_origin(kind) is dict:
             yield (*above, name)
@@ -213,7 +212,7 @@ def _filled(shape: type, grows: tuple[str, ...], count: int, number: int = 0) ->
     """An object with everything in it once, and what is at the path so often, or so long."""
     made: dict[str, Any] = {}
     for one in _fields(shape):
-        kind = _only(_hints(shape)[one.name])
+        kind = _only(one.type)
         within = grows[1:] if grows[:1] == (one.name,) else ("-",)
         times = count if not within else 1
         is_list = typing.get_origin(kind) is list
@@ -251,7 +250,11 @@ _SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
 
 _PER_BYTE = 10
 """Bytes of memory, and calls of functions in a pass, that a byte of an object may cost."""
-_LISTS = [(name, hint) for name, hint in _hints(model.Snapshot).items() if typing.get_origin(hint) is tuple]
+_LISTS = [
+    (name, hint)
+    for name, hint in typing.get_type_hints(model.Snapshot).items()
+    if typing.get_origin(hint) is tuple
+]
 _FIELDS = {typing.get_args(hint)[0]: name for name, hint in _LISTS}
 """The snapshot's collections, by what is in them."""
 

@@ -6,7 +6,7 @@ the API server fills in by default may be missing in manifests on disk.
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -23,11 +23,9 @@ class Name(Struct):
 
 
 class Metadata(Name):
-    """ObjectMeta."""
-
     uid: str | None = None
-    creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
-    deletionTimestamp: datetime | None = None  # noqa: N815
+    creationTimestamp: datetime | None = None
+    deletionTimestamp: datetime | None = None
     generation: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
@@ -43,6 +41,18 @@ class Head(Struct):
     """What every object has."""
 
     metadata: Metadata
+
+
+_Spec = TypeVar("_Spec")
+_Status = TypeVar("_Status")
+
+
+class Specified(Head, Generic[_Spec]):
+    spec: _Spec | None = None
+
+
+class Object(Specified[_Spec], Generic[_Spec, _Status]):
+    status: _Status | None = None
 
 
 class Point(Struct, rename="camel"):
@@ -65,28 +75,22 @@ class Status(Struct, rename="camel"):
 
 class _Port(Struct):
     port: int
-    nodePort: int | None = None  # noqa: N815 - the API's name
+    nodePort: int | None = None
     name: str | None = None
     protocol: str | None = None
 
 
 class ServiceSpec(Struct):
-    """A Service's spec."""
-
     type: str | None = None
-    clusterIP: str | None = None  # noqa: N815 - the API's field
-    clusterIPs: list[str] | None = None  # noqa: N815
+    clusterIP: str | None = None
+    clusterIPs: list[str] | None = None
     ports: list[_Port] | None = None
-    loadBalancerClass: str | None = None  # noqa: N815
-    externalIPs: list[str] | None = None  # noqa: N815
-    internalTrafficPolicy: str | None = None  # noqa: N815
+    loadBalancerClass: str | None = None
+    externalIPs: list[str] | None = None
+    internalTrafficPolicy: str | None = None
 
 
-class Service(Head):
-    """core/v1 Service."""
-
-    spec: ServiceSpec | None = None
-    status: Status | None = None
+Service = Object[ServiceSpec, Status]
 
 
 class _Tls(Struct):
@@ -98,46 +102,32 @@ class _Rule(Struct):
 
 
 class IngressSpec(Struct, rename="camel"):
-    """An Ingress's spec."""
-
     ingress_class_name: str | None = None
     tls: list[_Tls] | None = None
     rules: list[_Rule] | None = None
 
 
-class Ingress(Head):
-    """networking.k8s.io/v1 Ingress."""
-
-    spec: IngressSpec | None = None
-    status: Status | None = None
+Ingress = Object[IngressSpec, Status]
 
 
 class _IngressClassSpec(Struct):
     controller: str | None = None
 
 
-class IngressClass(Head):
-    """networking.k8s.io/v1 IngressClass."""
-
-    spec: _IngressClassSpec | None = None
+IngressClass = Specified[_IngressClassSpec]
 
 
 class _ServiceCIDRSpec(Struct):
     cidrs: list[str] | None = None
 
 
-class ServiceCIDR(Head):
-    """networking.k8s.io/v1 ServiceCIDR (v1beta1 is alike)."""
-
-    spec: _ServiceCIDRSpec | None = None
+ServiceCIDR = Specified[_ServiceCIDRSpec]
 
 
 class NodeSpec(Struct):
-    """A Node's spec."""
-
-    podCIDR: str | None = None  # noqa: N815 - the API's field
-    podCIDRs: list[str] | None = None  # noqa: N815
-    providerID: str | None = None  # noqa: N815
+    podCIDR: str | None = None
+    podCIDRs: list[str] | None = None
+    providerID: str | None = None
 
 
 class _NodeAddress(Struct):
@@ -149,16 +139,10 @@ class _NodeStatus(Struct):
     addresses: list[_NodeAddress] | None = None
 
 
-class Node(Head):
-    """core/v1 Node."""
-
-    spec: NodeSpec | None = None
-    status: _NodeStatus | None = None
+Node = Object[NodeSpec, _NodeStatus]
 
 
 class Conditions(Struct):
-    """An endpoint's conditions."""
-
     ready: bool | None = None
 
 
@@ -175,8 +159,6 @@ class _SlicePort(Struct):
 
 
 class EndpointSlice(Head):
-    """discovery.k8s.io/v1 EndpointSlice."""
-
     endpoints: list[_SliceEndpoint] | None = None
     ports: list[_SlicePort] | None = None
 
@@ -199,8 +181,6 @@ class _Expression(Struct):
 
 
 class Selector(Struct, rename="camel"):
-    """A label selector."""
-
     match_labels: dict[str, str] | None = None
     match_expressions: list[_Expression] | None = None
 
@@ -235,8 +215,6 @@ class Listener(Struct, rename="camel"):
 
 
 class GatewaySpec(Struct, rename="camel"):
-    """A Gateway's spec."""
-
     listeners: list[Listener] | None = None
     allowed_listeners: Allowed | None = None
 
@@ -250,11 +228,7 @@ class _GatewayStatus(Struct):
     addresses: list[_GatewayAddress] | None = None
 
 
-class Gateway(Head):
-    """Gateway."""
-
-    spec: GatewaySpec | None = None
-    status: _GatewayStatus | None = None
+Gateway = Object[GatewaySpec, _GatewayStatus]
 
 
 class _ListenerSetSpec(Struct, rename="camel"):
@@ -263,8 +237,6 @@ class _ListenerSetSpec(Struct, rename="camel"):
 
 
 class ListenerSet(Head):
-    """gateway.networking.k8s.io/v1 ListenerSet."""
-
     spec: _ListenerSetSpec
 
 
@@ -286,19 +258,12 @@ class _RouteStatus(Struct):
 
 
 class RouteSpec(Struct, rename="camel"):
-    """A Route's spec."""
-
     parent_refs: list[Reference] | None = None
     hostnames: list[str] | None = None
     use_default_gateways: str | None = None
 
 
-class Route(Head):
-    """HTTPRoute, GRPCRoute or TLSRoute."""
-
-    spec: RouteSpec | None = None
-    status: _RouteStatus | None = None
-
+Route = Object[RouteSpec, _RouteStatus]
 
 Raw = bytes | dict[str, Any]
 """An object: as JSON, or as plain values."""
