@@ -1,6 +1,6 @@
 """The options that commands share, and what they mean: the configuration, this node, the cluster.
 
-The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
+The Kubernetes client is imported only when a cluster is read: with manifests, a command starts without it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ from nodeagent.model.objects import Node, ObjectRef, Snapshot
 from nodeagent.observe.status import read_rejected
 from nodeagent.plan.planner import plan
 from nodeagent.sources.api_servers import find_api_servers
-from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
+from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster, read_cluster
 from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node import default_node_name, read_facts, with_hosts_file
 
@@ -286,8 +286,6 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=dict.fromkeys(("dns", "policy_api"), why))
-        from nodeagent.sources.kubernetes.single_requests import ask_cluster  # noqa: PLC0415 - the same
-
         with connect(self.kubeconfig, once=True) as connection:
             return ask_cluster(connection)
 
@@ -296,8 +294,6 @@ class Invocation(Struct, frozen=True):
         service = self.config.relay.existing_service
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service), []
-        from nodeagent.sources.kubernetes.single_requests import read_cluster  # noqa: PLC0415 - see the module's head
-
         with connect(self.kubeconfig, once=True) as connection:
             hostnames = whole or self.config.hosts.enabled
             found = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -28,15 +28,7 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
-    call = invocation.read(**options)
-    view = call.view()
-    desired = view.desired
-    comparison = compare(desired, view.actual, from_nothing=True)
-    found = report("Plan", call.node_name, desired, comparison)
-    show_answer(output, found, report_lines(found, view.elsewhere))
-    if comparison.errors or desired.undetermined:
-        return 1
-    return invocation.PENDING if comparison.changes else 0
+    return _report("Plan", invocation.read(**options), output)
 
 
 @click.command(epilog="Example: nodeagent apply --config /etc/nodeagent.yaml")
@@ -75,16 +67,19 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
 
     Exit code 0: in sync. 2: drifted, or the configuration was rejected. 1: something could not be read.
     """
-    call = invocation.read(**options, by_active=True)
+    return _report("Status", invocation.read(**options, by_active=True), output)
+
+
+def _report(kind: Literal["Plan", "Status"], call: invocation.Invocation, output: str) -> int:
     view = call.view()
-    desired = view.desired
-    comparison = compare(desired, view.actual)
-    listeners = read_listener_status(desired, view.actual)
-    found = report("Status", call.node_name, desired, comparison, listeners)
+    desired, actual = view.desired, view.actual
+    comparison = compare(desired, actual, from_nothing=kind == "Plan")
+    listeners = read_listener_status(desired, actual) if kind == "Status" else None
+    found = report(kind, call.node_name, desired, comparison, listeners)
     show_answer(output, found, report_lines(found, view.elsewhere))
     if comparison.errors or desired.undetermined:
         return 1
-    silent = any(not found.answers for found in listeners.values())
+    silent = any(not each.answers for each in (listeners or {}).values())
     return invocation.PENDING if comparison.changes or silent or call.rejected else 0
 
 

@@ -64,7 +64,6 @@ class ControllerKind(Struct, frozen=True):
         status: the path of the entries with `ip` or `hostname` that the controller reports, if it does. Only
             where it is a subresource, which authors of objects can't write.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
-        plural: its name in paths, if that is not its kind's with an s.
     """
 
     group: str
@@ -75,7 +74,6 @@ class ControllerKind(Struct, frozen=True):
     read: Callable[[str], tuple[str, ...]] = decoding.plain
     status: str = ""
     only_with: str = ""
-    plural: str = ""
 
 
 _OF_THE_MESH = re.compile(r"[^.*]+|[^.]+\.[^.]+\.svc(\..*)?")
@@ -279,18 +277,25 @@ def _rules(selector: api.Selector) -> tuple[model.LabelRule, ...]:
     return tuple(rules)
 
 
+_IRREGULAR = {"HTTPProxy": "httpproxies", "ApisixTls": "apisixtlses"}
+
+
 class OptionalKind(Struct, frozen=True):
     """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
-    The fields are the same in all of the `versions`, of which the first is the best. `plural` is its name in
-    paths. `decode` returns an object's value, None if nodeagent does not use it; it raises DecodingError.
+    The fields are the same in all of the `versions`, of which the first is the best. `decode` returns an
+    object's value, None if nodeagent does not use it; it raises DecodingError.
     """
 
     group: str
     versions: tuple[str, ...]
-    plural: str
     kind: str
     decode: Callable[[api.Raw], object | None]
+
+    @property
+    def plural(self) -> str:
+        """The name in paths."""
+        return _IRREGULAR.get(self.kind) or f"{self.kind.lower()}s"
 
     @property
     def name(self) -> str:
@@ -298,14 +303,8 @@ class OptionalKind(Struct, frozen=True):
         return f"{self.plural}.{self.group}"
 
 
-def _optional(
-    group: str, versions: tuple[str, ...], kind: str, decode: Callable[[api.Raw], object], plural: str = ""
-) -> OptionalKind:
-    return OptionalKind(group, versions, plural or f"{kind.lower()}s", kind, decode)
-
-
 def _route(kind: str, *versions: str) -> OptionalKind:
-    return _optional(model.GATEWAY_API, versions, kind, partial(decode_route, kind=kind))
+    return OptionalKind(model.GATEWAY_API, versions, kind, partial(decode_route, kind=kind))
 
 
 _TRAEFIK = ("traefik.io", ("v1alpha1",))
@@ -335,7 +334,6 @@ CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
         ("spec.virtualhost.fqdn",),
         "projectcontour.io/ingress-controller",
         status="status.loadBalancer.ingress[]",
-        plural="httpproxies",
     ),
     # F5's kubernetes-ingress: pkg/apis/configuration/v1/types.go (VirtualServerSpec, VirtualServerStatus; the
     # status of a TransportServer has no address).
@@ -347,7 +345,7 @@ CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
     ControllerKind(
         *_APISIX, "ApisixRoute", ("spec.http[].match.hosts[]", "spec.stream[].match.host"), _BY_APISIX
     ),
-    ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",), _BY_APISIX, plural="apisixtlses"),
+    ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",), _BY_APISIX),
     # emissary: pkg/api/getambassador.io/v3alpha1 (HostSpec, MappingSpec, TCPMappingSpec; globs are not read).
     ControllerKind(*_EMISSARY, "Host", ("spec.hostname",), _BY_EMISSARY),
     ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname",), _BY_EMISSARY),
@@ -374,18 +372,18 @@ UNREAD_KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kinds that claim hostnames and are not read, by group; the doctor names those that are served."""
 
-GATEWAYS = _optional(model.GATEWAY_API, ("v1", "v1beta1"), "Gateway", decode_gateway)
-SERVICE_RANGES = _optional("networking.k8s.io", ("v1", "v1beta1"), "ServiceCIDR", decode_service_range)
+GATEWAYS = OptionalKind(model.GATEWAY_API, ("v1", "v1beta1"), "Gateway", decode_gateway)
+SERVICE_RANGES = OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "ServiceCIDR", decode_service_range)
 
 OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     GATEWAYS,
-    _optional(model.GATEWAY_API, ("v1",), "ListenerSet", decode_listener_set),
+    OptionalKind(model.GATEWAY_API, ("v1",), "ListenerSet", decode_listener_set),
     _route("HTTPRoute", "v1", "v1beta1"),
     _route("GRPCRoute", "v1", "v1alpha2"),
     _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
     SERVICE_RANGES,
     *(
-        _optional(row.group, row.versions, row.kind, partial(decode_controller_route, row=row), row.plural)
+        OptionalKind(row.group, row.versions, row.kind, partial(decode_controller_route, row=row))
         for row in CONTROLLER_KINDS
     ),
 )
