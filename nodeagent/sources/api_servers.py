@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.sources.objects.api import values_at
 from nodeagent.yaml_loader import load
 
 KUBELET_KUBECONFIGS = (
@@ -37,10 +38,7 @@ class ApiServers(Struct, frozen=True):
     service: frozenset[Endpoint] = frozenset()
 
     def with_published(self, endpoints: frozenset[Endpoint]) -> "ApiServers":
-        """Return the same with what EndpointSlice default/kubernetes contains.
-
-        If only a Service's address and loopback are known in a pod, a note says so.
-        """
+        """Add EndpointSlice default/kubernetes; a note says if only a Service's address is known in a pod."""
         known = self.endpoints | endpoints
         notes = self.notes
         if self.service and all(each in self.service or each.address.is_loopback for each in known):
@@ -69,7 +67,7 @@ class ServerLookups:
         self._failures: dict[str, str] = {}
 
     def look_up(self, names: Iterable[str]) -> None:
-        """Look up these names, all at the same time; return when it is done, or has taken too long."""
+        """Look up these names at the same time; return when it is done, or has taken too long."""
         began = time.monotonic()
         waiting = []
         for name in names:
@@ -107,9 +105,8 @@ def find_api_servers(
 ) -> ApiServers:
     """Read the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
 
-    `servers` are host and port of servers known from elsewhere: the one in use. A missing kubeconfig, or one
-    that this user may not read, is ignored: a dry run needs neither. A daemon keeps `lookups`, so that its
-    passes don't wait for DNS servers that don't answer.
+    `servers` are host and port of the servers in use. A missing kubeconfig, or one that this user may not
+    read, is ignored: a dry run needs neither. A daemon keeps `lookups`: its passes don't wait for DNS.
     """
     hosts = set(servers)
     service: set[tuple[str, int]] = set()
@@ -142,13 +139,7 @@ def find_api_servers(
 
 def _servers(text: str) -> list[str]:
     """Return the server of every cluster in a kubeconfig, as written."""
-    document = load(text)
-    clusters = document.get("clusters") if isinstance(document, dict) else None
-    if not isinstance(clusters, list):
-        return []
-    entries = [entry.get("cluster") for entry in clusters if isinstance(entry, dict)]
-    servers = (entry.get("server") for entry in entries if isinstance(entry, dict))
-    return [str(server) for server in servers if server]
+    return [str(server) for server in values_at(load(text), "clusters[].cluster.server") if server]
 
 
 def _host_and_port(server: str) -> tuple[str, int]:

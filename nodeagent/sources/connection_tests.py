@@ -117,17 +117,14 @@ _STATUS_LINE = re.compile(rb"HTTP/\S*\s+([0-9]{3})\b")
 
 
 def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_Item, _Answer]:
-    """Ask about each item once, 24 at the same time: one that is dead costs its time only once."""
+    """Ask about each item once, 24 at the same time."""
     wanted = list(dict.fromkeys(items))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(ask, wanted), strict=True))
 
 
 def ask_all(probes: Iterable[Probe], all_seconds: float = _ALL_SECONDS) -> dict[Probe, ProbeOutcome]:
-    """Make every connection once, 24 at the same time, and return how each ended.
-
-    After `all_seconds`, no further one is begun.
-    """
+    """Make every connection once, as `ask_each`; after `all_seconds`, no further one is begun."""
     over = time.monotonic() + all_seconds
 
     def one(probe: Probe) -> ProbeOutcome:
@@ -137,7 +134,7 @@ def ask_all(probes: Iterable[Probe], all_seconds: float = _ALL_SECONDS) -> dict[
 
 
 def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
-    """Make one connection, and return how it ended, whatever the other side does."""
+    """Make one connection, and return how it ended."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
@@ -154,10 +151,9 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
 
 
 def arrives_at(target: Endpoint, local: Endpoint) -> bool | None:
-    """Connect to `target`, and see in the kernel whether the connection arrived at the socket `local` here.
+    """Connect to `target`, and see in the kernel whether DNAT led the connection to the socket `local` here.
 
-    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past. None if
-    there was no connection, or the kernel's list of sockets can't be read.
+    None if there was no connection, or the kernel's list of sockets can't be read.
     """
     connected = _connect(target, time.monotonic() + PROBE_SECONDS)
     if isinstance(connected, ProbeOutcome):

@@ -38,6 +38,9 @@ class _Gathered:
     cluster_ips: set[IPAddress] = field(default_factory=set)
     external_ips: list[ExternalIPs] = field(default_factory=list)
 
+    def reject(self, where: str, why: str, *, decisive: bool = True) -> None:
+        self.unreadable.append(Unreadable(where, why, decisive=decisive))
+
 
 def read_standard_input() -> bytes:
     """Return the manifests on standard input, and at most one byte more than is used of them."""
@@ -53,13 +56,10 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     """
     rows = (*resources.watched(node_name, relay), resources.NODE_ADDRESSES, resources.NAMESPACES, *_OPTIONAL)
     gathered = _Gathered(rows)
-    texts = _texts(source) if isinstance(source, Path) else iter([("standard input", source)])
+    texts = _texts(source, gathered) if isinstance(source, Path) else [("standard input", source)]
     for shown, text in texts:
-        try:
-            for where, document in _documents(shown, text, gathered.unreadable):
-                _gather(document, where, gathered)
-        except UnicodeDecodeError:
-            gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8", decisive=True))
+        for where, document in _documents(shown, text, gathered):
+            _gather(document, where, gathered)
     if not gathered.objects_seen and not gathered.unreadable:
         # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
@@ -71,8 +71,8 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     )
 
 
-def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
-    """Yield each file's name, and its text or why it can't be read."""
+def _texts(source: Path, gathered: _Gathered) -> Iterator[tuple[str, bytes]]:
+    """Yield each file's name and text."""
     try:
         files = sorted(path for path in source.iterdir() if path.suffix in _SUFFIXES and path.is_file())
     except NotADirectoryError:
@@ -91,42 +91,42 @@ def _texts(source: Path) -> Iterator[tuple[str, bytes | OSError]]:
             with file.open("rb") as opened:
                 yield shown, opened.read(_LARGEST_FILE + 1)
         except OSError as error:
-            yield shown, error
+            gathered.reject(shown, f"can't be read: {error.strerror}")
 
 
-def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
-    """Yield (file:line, document), but what can't be parsed. Raises UnicodeDecodeError: it is no text."""
-    if isinstance(data, OSError):
-        unreadable.append(Unreadable(shown, f"can't be read: {data.strerror}", decisive=True))
-        return
+def _documents(shown: str, data: bytes, gathered: _Gathered) -> Iterator[tuple[str, Any]]:
+    """Yield (file:line, document) of all that can be parsed."""
     if len(data) > _LARGEST_FILE:
-        unreadable.append(Unreadable(shown, f"larger than {_LARGEST_FILE} bytes: divide it", decisive=True))
+        gathered.reject(shown, f"larger than {_LARGEST_FILE} bytes: divide it")
         return
-    text = data.decode("utf-8-sig")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        gathered.reject(shown, "not a text in UTF-8")
+        return
     if text.lstrip().startswith(("{", "[")):
         # Mostly JSON; YAML in flow style may begin like this, too, but does not allow surrogate pairs.
         try:
             yield f"{shown}:1", msgspec.json.decode(text)  # noqa: TID251 - plain values, of no type
         except (msgspec.DecodeError, RecursionError) as error:
             if not shown.endswith(".json"):
-                yield from _yaml_documents(text, shown, unreadable)
+                yield from _yaml_documents(shown, text, gathered)
             else:
-                why = one_line(plain_words(error))
-                unreadable.append(Unreadable(shown, f"not JSON: {why}", decisive=True))
+                gathered.reject(shown, f"not JSON: {one_line(plain_words(error))}")
     else:
-        yield from _yaml_documents(text, shown, unreadable)
+        yield from _yaml_documents(shown, text, gathered)
 
 
-def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
+def _yaml_documents(shown: str, text: str, gathered: _Gathered) -> Iterator[tuple[str, Any]]:
     for line, part in _split(text):
         try:
             document = load(part)
         except yaml.YAMLError as error:
             at, why = yaml_problem(error, part)
-            unreadable.append(Unreadable(f"{file}:{line + at - 1}", f"not YAML: {why}", decisive=True))
+            gathered.reject(f"{shown}:{line + at - 1}", f"not YAML: {why}")
         else:
             if document is not None:
-                yield f"{file}:{line}", document
+                yield f"{shown}:{line}", document
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
@@ -143,7 +143,7 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: ANN401 - any YAML value
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        gathered.unreadable.append(Unreadable(where, "not an API object: it has no kind", decisive=True))
+        gathered.reject(where, "not an API object: it has no kind")
         return
     kind: str = document["kind"]
     if kind.endswith("List"):
@@ -154,22 +154,20 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
         _decode(kind, document, where, gathered)
     except api.DecodingError as error:
         decisive = kind in {"Node", "Service"}  # no API server has such a one, so a person can correct it
-        gathered.unreadable.append(
-            Unreadable(f"{where}: {describe(document, kind)}", str(error), decisive=decisive)
-        )
+        gathered.reject(f"{where}: {describe(document, kind)}", str(error), decisive=decisive)
 
 
 def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> None:
     """Decode each item of a List, or of a typed one (ServiceList), whose items need not name their kind."""
     items = document.get("items") or []
     if not isinstance(items, list):
-        gathered.unreadable.append(Unreadable(where, "a List whose items are not a list", decisive=True))
+        gathered.reject(where, "a List whose items are not a list")
         return
     kind = document["kind"].removesuffix("List")
     for index, item in enumerate(items):
         at = f"{where}: items[{index}]"
         if isinstance(item, dict) and isinstance(item.get("kind"), str) and item["kind"].endswith("List"):
-            gathered.unreadable.append(Unreadable(at, "a List within a List", decisive=True))
+            gathered.reject(at, "a List within a List")
             continue
         if kind and isinstance(item, dict):
             item = {"kind": kind, "apiVersion": document.get("apiVersion"), **item}  # noqa: PLW2901
@@ -189,8 +187,7 @@ def _decode(kind: str, document: dict[str, Any], where: str, gathered: _Gathered
             found = row.decode(document)
             key = row.name, describe(document, kind)
             if key in gathered.objects:
-                twice = Unreadable(f"{where}: {key[1]}", "given twice; the first one is used")
-                gathered.unreadable.append(twice)
+                gathered.reject(f"{where}: {key[1]}", "given twice; the first one is used", decisive=False)
                 return
             if found is not None:
                 gathered.objects[key] = found

@@ -30,7 +30,7 @@ class ResourceState(Struct, frozen=True):
     """The state of one resource, or of discovery, whose objects are the kinds that are served.
 
     `synced`: it was listed once; `optional`: the agent works without it. `restarts` and `relists` are watches
-    begun and lists completed after the first. `error` is for a person, None while all is well.
+    begun and lists completed after the first.
     """
 
     name: str
@@ -47,8 +47,7 @@ class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
     `relay` is an existing relay Service, None if this node relays itself. Without `hostnames`, what claims
-    them is not watched. `on_change` is called after the Snapshot has changed in value, from several threads,
-    perhaps at the same time; it should only wake another thread.
+    them is not watched. `on_change`, called from any of the threads, should only wake another one.
     """
 
     def __init__(  # noqa: PLR0913 - what it watches, and how
@@ -185,7 +184,6 @@ class Cluster:
         return resources.not_covered(state.name, state.error or "")
 
     def _keep_looking(self) -> None:
-        """Ask again and again what is served; what did not answer is as it was."""
         backoff = Backoff(self._timing.backoff[0], self._timing.discovery[1])
         while not self._stopping.is_set():
             try:

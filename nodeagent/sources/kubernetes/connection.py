@@ -56,8 +56,6 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
-
-
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 """The channels of v4.channel.k8s.io (KEP-4006): each message begins with a byte that says which it is of."""
 _CLOSE = 8
@@ -75,10 +73,8 @@ def connect(
 ) -> "Connection":
     """Find the API server and the credentials; make no connection yet (an exec plugin is run, though).
 
-    `once`: a person waits, for all that is read, at most a minute.
-
-    Without a kubeconfig: the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set), else $KUBECONFIG, else
-    ~/.kube/config, as kubectl does it. Raises SourceError, which names the file.
+    Without a kubeconfig: the ServiceAccount in a pod, else $KUBECONFIG, else ~/.kube/config, as kubectl does
+    it. `once`: a person waits, for all that is read, at most a minute. Raises SourceError.
     """
     if file is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
         return Connection(partial(service_account, environment), once=once)
@@ -87,7 +83,7 @@ def connect(
 
 
 class Connection:
-    """Requests to one API server; every method may be called from any thread.
+    """Requests to one API server, from any thread; each raises ApiError.
 
     `load` returns the official client, or raises SourceError; it is called again when the client fails.
     `bytes_read` are those of answers' bodies, as they came over the wire (lists are compressed).
@@ -113,17 +109,14 @@ class Connection:
 
     @property
     def server(self) -> tuple[str, int]:
-        """Host (a name or an address) and port of the API server: never to be redirected."""
+        """Host (a name or an address) and port of the API server."""
         url = urlsplit(self._client.configuration.host)
         return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
 
     def get_json(
         self, path: str, query: Mapping[str, str] = {}, timeout: float = 60.0, *, compressed: bool = False
     ) -> bytes:
-        """Read an object or a list within a time; the body is JSON by its content type, not parsed yet.
-
-        Raises ApiError, TooLargeError if there are more than `LARGEST_ANSWER` bytes.
-        """
+        """Read an object or a list within a time; the body is JSON by its content type, not parsed yet."""
         about = ApiPath.parse(path)
         verb = "list" if about.resource and not about.name else "get"
         headers = {"Accept-Encoding": "gzip"} if compressed else {}
@@ -149,15 +142,12 @@ class Connection:
         """Create an object, replace it by compare-and-swap, or delete it; return it, or a Status, as JSON.
 
         To replace it, `body` has the resourceVersion that was read; to delete it, it has options. Nothing is
-        repeated after a failure: after a time-out it is not known whether it was done. Raises ApiError.
+        repeated after a failure: after a time-out it is not known whether it was done.
         """
         return self._exchange(self._request(verb, path, body=body), timeout)
 
     def open_stream(self, path: str, query: Mapping[str, str], idle_timeout: float = 150.0) -> "Stream":
-        """Open a watch of a collection, over a new connection; `query` has `watch`. Raises ApiError.
-
-        It counts as dead after `idle_timeout` seconds without a single byte.
-        """
+        """Open a watch of a collection, which counts as dead after `idle_timeout` seconds without a byte."""
         return self._open(self._request("watch", path, query), idle_timeout)
 
     def execute(
@@ -165,12 +155,8 @@ class Connection:
     ) -> CompletedProcess[bytes]:
         """Run a program in a container of the pod with that path; without a terminal, input or shell.
 
-        An exit code other than 0 is not an error; standard error then has at least the server's words. RBAC:
-        `get` on pods/exec, since Kubernetes 1.35 `create` as well.
-
-        Raises:
-            ApiError: there is no such program; or it is unknown whether it ran: the server rejects it or does
-                not answer in time, the container does not run, the answer is too large or broken.
+        An exit code other than 0 is not an error; standard error then has at least the server's words. After
+        an ApiError, it is unknown whether it ran. RBAC: `get` on pods/exec, since 1.35 `create` as well.
         """
         request = self._request("create", f"{pod}/exec")
         query = [("container", container), ("stdout", "true"), ("stderr", "true"), ("command", command)]
@@ -221,9 +207,9 @@ class Connection:
     def _access(
         self, request: ApiRequest, failed: ApiClient | None = None
     ) -> tuple[ApiClient, HTTPHeaderDict]:
-        """Return the client, and the headers that say who asks. One that has failed is loaded again first.
+        """Return the client, and the headers that say who asks.
 
-        If several threads need that at once, one of them does it for all. Raises UnauthorizedError.
+        One that has `failed` is loaded again first, by one of several threads for all.
         """
         try:
             with self._lock:
@@ -338,10 +324,7 @@ class Stream:
         self._count = count
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield what arrives, unpacked, as soon as it is there, and close. Raises UnreachableError.
-
-        The next request can use the connection, if all was read.
-        """
+        """Yield what arrives, unpacked, as soon as it is there, and close. Raises UnreachableError."""
         counted = 0
         try:
             while piece := self._answer.read1(_READ_AT_ONCE, decode_content=True):
@@ -354,7 +337,7 @@ class Stream:
             self.close()
 
     def read(self, most: int, deadline: float) -> bytes:
-        """Return all of it. Raises UnreachableError, or TooLargeError if it has more than `most` bytes."""
+        """Return all of it, at most `most` bytes. Raises TooLargeError or UnreachableError."""
         found = bytearray()
         with closing(self):
             for piece in self.pieces():
@@ -377,9 +360,6 @@ class Stream:
 
 def _lost(request: ApiRequest, error: Exception) -> UnreachableError:
     kind = NoConnectionError if isinstance(error, ConnectTimeoutError | ProxyError) else UnreachableError
-    up = (
-        "proxy is up"
-        if isinstance(error, ProxyError)
-        else "server is up, and that its address and CA are right"
-    )
+    proxy = isinstance(error, ProxyError)
+    up = "proxy is up" if proxy else "server is up, and that its address and CA are right"
     return kind(f"{request}: {failure_words(error)}; check that the {up}")

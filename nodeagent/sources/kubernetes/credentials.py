@@ -46,7 +46,7 @@ _SILENT_MILLISECONDS = 45_000
 _LARGEST_FILES = 4 << 20
 """Bytes of a kubeconfig, of which the client reads 400 kB a second."""
 _PATIENCE_SECONDS = 5.0
-"""After which the log names the plugin for which this process waits; it may itself wait for a login."""
+"""After which the log names the plugin that has not answered: nothing else says that it may want a login."""
 _MOST_IDLE = 4
 """Connections that are kept for the next request."""
 
@@ -62,9 +62,9 @@ def service_account(environment: Mapping[str, str], account: Path = ACCOUNT) -> 
 
 
 def kubeconfig(files: str, context: str = "") -> ApiClient:
-    """Return the access by a kubeconfig's context, empty for the current one; an exec plugin is run.
+    """Return the access by a context of the files, joined by colons; an exec plugin is run.
 
-    Several files, joined by colons, are merged. Raises SourceError, which names them.
+    Raises SourceError, which names them.
     """
     named = files.strip(":") or "the kubeconfig"
     with _configuration(named, "Correct it, or pass another: --kubeconfig FILE") as made:
@@ -92,7 +92,6 @@ class _UnusableError(ValueError):
 
 
 def _check_context(merged: ConfigNode, context: str) -> None:
-    """Raise an error, which says what to choose from, if there is no such context or none is chosen."""
     known = [str(one["name"]) for one in merged.safe_get("contexts") or () if "name" in one]
     chosen = context or merged.safe_get("current-context")
     if chosen not in known:
@@ -102,10 +101,7 @@ def _check_context(merged: ConfigNode, context: str) -> None:
 
 @contextmanager
 def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
-    """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without.
-
-    One that has not answered yet is named in the log: nothing else says what is waited for.
-    """
+    """Raise an error for a plugin that is missing or fails: the client only logs that, and asks without."""
     command = (user.get("exec") or {}).get("command")
     if command and not shutil.which(command):
         raise _UnusableError(f"its user needs {command}, which can't be found or run", "Install it")
@@ -197,7 +193,6 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
 
 
 def _user(merged: ConfigNode, context: str) -> Mapping[str, Any]:
-    """Return the context's user; empty if it has none."""
     chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
     found = merged["users"].get_with_name(chosen.safe_get("user"), safe=True) if "users" in merged else None
     return (found.value["user"] if found else None) or {}

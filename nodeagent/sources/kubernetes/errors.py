@@ -22,16 +22,13 @@ _LONGEST_QUOTE = 300
 _RENEW = (
     "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
 )
-
-
 NO_API_SERVER = "check that this is an API server, and not a proxy or a login page in front of it"
 
 
 class ApiError(SourceError):
-    """The base class of errors between this process and the API server.
+    """An error between this process and the API server; `retry_after` are the seconds that it asks to wait.
 
-    `retry_after` are the seconds that the server asks to wait, if it does. `by_api_server` says whether the
-    answer is an API server's, and not of a proxy in front of it.
+    `by_api_server` says whether the answer is an API server's, and not of a proxy in front of it.
     """
 
     by_api_server = False
@@ -58,7 +55,7 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """404: no such object, or no such resource on this server; or something else answered, such as a proxy.
+    """404: no such object or resource, or a proxy answered.
 
     `object_name` is that of the object that the API server itself says does not exist; else empty.
     """
@@ -105,7 +102,7 @@ class ApiRequest(Struct, frozen=True):
 
 
 class ApiPath(Struct, frozen=True):
-    """What a path is about; fields that it does not name are empty."""
+    """What a path is about (API concepts: Resource URIs); fields that it does not name are empty."""
 
     group: str
     namespace: str
@@ -115,7 +112,7 @@ class ApiPath(Struct, frozen=True):
 
     @classmethod
     def parse(cls, path: str) -> "ApiPath":
-        """Read `/api/v1/...` and `/apis/GROUP/VERSION/...` (API concepts: Resource URIs)."""
+        """Read `/api/v1/...` and `/apis/GROUP/VERSION/...`."""
         segments = path.strip("/").split("/")
         group = "" if segments[0] == "api" else (segments[1:2] or [""])[0]
         rest = segments[2:] if segments[0] == "api" else segments[3:]

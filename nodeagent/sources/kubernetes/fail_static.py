@@ -15,7 +15,7 @@ from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 
 
 class KindState(StrEnum):
-    """What is known of one kind, as `state_of` says."""
+    """What `state_of` says of one kind."""
 
     KNOWN = "known"
     PENDING = "pending"

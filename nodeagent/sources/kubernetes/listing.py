@@ -91,8 +91,7 @@ def _without_depths(body: bytes) -> bytes:
 def read_list(connection: "Connection", resource: Resource) -> Listing:
     """Read a collection: compressed, else uncompressed. Raises ApiError; nothing read so far counts then.
 
-    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
-    Semantics for get and list").
+    No resourceVersion is sent: the answer is the newest ("API concepts: Semantics for get and list").
     """
     try:
         return _pages(connection, resource, PAGE, compressed=True)
@@ -119,10 +118,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _read_item(raw: bytes, resource: Resource) -> tuple[int, Key | None, object | None]:
-    """Return an object's version, its key, and its value; no key if neither can be read.
-
-    The value of an unreadable object says so; that of one that is not used is None.
-    """
+    """Return an object's version, its key if it can be read, and its value: None if it is not used."""
 
     def unreadable(why: object) -> Unreadable:
         return Unreadable(describe(raw, resource.kind), str(why), decisive=resource.kind == "Node")

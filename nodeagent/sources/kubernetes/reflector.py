@@ -45,7 +45,6 @@ class Timing:
         refused: a kind that is denied is requested again after this range.
         discovery: the server is asked again which optional kinds it has after this range.
         optional_wait: how long the first snapshot waits for optional kinds that have not answered.
-        lasting: from when on denial and absence of a kind are believed.
     """
 
     idle_timeout: float = 150.0
@@ -59,11 +58,7 @@ class Timing:
 
 
 class Store:
-    """What is known of one resource; kept until something newer is known (fail static).
-
-    Every method may be called from any thread; each change happens in one step. `synced` says whether the
-    resource has been listed once.
-    """
+    """What is known of one resource, for any thread; `synced` says whether it has been listed once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +69,7 @@ class Store:
         self._last_shown: tuple[object, ...] | None = None
 
     def values(self) -> tuple[object, ...]:
-        """Return all that is used, and why objects can't be read; the same object until one changes."""
+        """Return all that is used, and why objects can't be read; the same tuple until one changes."""
         with self._lock:
             if self._last_shown is None:
                 self._last_shown = tuple(self._items.values())
@@ -95,15 +90,11 @@ class Store:
             return first or any(changes)
 
     def apply(self, key: Key, value: object | None) -> bool:
-        """Take over what a watch says of an object, None if it is gone; return whether its value changed.
-
-        No watch says what is older than the version from which it began.
-        """
+        """Take over what a watch says of an object, None if it is gone; return whether its value changed."""
         with self._lock:
             return self._hold(key, value)
 
     def _hold(self, key: Key, value: object | None) -> bool:
-        """Hold a value, None for none; return whether it changed: otherwise the old one stays."""
         before = self._items.get(key)
         changed = value != before
         if changed:
@@ -117,10 +108,10 @@ class Store:
 
 
 class Reflector:
-    """Keeps a Store as the API has it, in a thread of its own.
+    """Keeps a Store as the API has it, in a thread of its own, which calls `on_change`.
 
-    `on_change` is called, in that thread, after a value has changed, and after an answer that may change what
-    is known of the kind. `watches` were begun, `lists` completed; `answers` are the collection's last.
+    It does so also after an answer that may change what is known of the kind. `watches` were begun, `lists`
+    completed; `answers` are the collection's last.
     """
 
     def __init__(
@@ -160,11 +151,11 @@ class Reflector:
             stream.interrupt()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end, at most `timeout` seconds: a slow list may take longer."""
+        """Wait for the thread's end, which a slow list delays, at most `timeout` seconds."""
         self._thread.join(timeout)
 
     def _keep_up(self) -> None:
-        """List and watch until the end. Whatever fails, what is held stays."""
+        """List and watch until the end, whatever fails."""
         while not self._stopping.is_set():
             failure: Exception | None = None
             try:
@@ -179,10 +170,7 @@ class Reflector:
             self._wait(failure)
 
     def _list_and_watch(self) -> None:
-        """Read the collection, and watch from there until watches bring nothing for too long.
-
-        Raises what requires a new list.
-        """
+        """List, and watch until watches bring nothing for too long. Raises what requires a new list."""
         version, heard = self._list(), time.monotonic()
         while not self._stopping.is_set() and time.monotonic() - heard < self._timing.unheard:
             failure = None

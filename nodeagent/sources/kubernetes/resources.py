@@ -24,6 +24,8 @@ def object_path(ref: model.ObjectRef) -> str:
 
 Name = tuple[str, str]
 """Namespace and name of an existing relay Service."""
+Key = tuple[str, str]
+"""Namespace and name; the namespace is empty for objects without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,6 @@ class Resource:
         return namespace in {"", metadata.namespace or "default"} and all(
             named.get(key, "") == value or key.startswith("spec.") for key, _, value in pairs
         )
-
-
-Key = tuple[str, str]
-"""Namespace and name; the namespace is empty for objects without one."""
 
 
 DISCOVERY = "discovery"
@@ -118,11 +116,9 @@ def optional_names(*, hostnames: bool) -> tuple[str, ...]:
 
     Namespaces are read for the sake of Gateways: by their labels, listeners choose whom they serve.
     """
-    return (
-        (NAMESPACES.name, *(kind.name for kind in kinds.OPTIONAL_KINDS))
-        if hostnames
-        else (kinds.SERVICE_RANGES.name,)
-    )
+    if not hostnames:
+        return (kinds.SERVICE_RANGES.name,)
+    return (NAMESPACES.name, *(kind.name for kind in kinds.OPTIONAL_KINDS))
 
 
 def own_node(node_name: str) -> Resource:
@@ -165,8 +161,7 @@ def assembled(
 ) -> model.Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
-    Each may have entries for objects that can't be read. EndpointSlices of an existing relay come as tuples
-    of endpoints, those of the API servers as sets.
+    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
     unreadable: list[model.Unreadable] = []

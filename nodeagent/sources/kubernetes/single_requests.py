@@ -19,6 +19,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Node, ObjectRef, Snapshot
 from nodeagent.sources.kubernetes import errors, resources
+from nodeagent.sources.kubernetes.fail_static import DECIDING
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import DISCOVERY, NAMESPACES, Resource
 from nodeagent.sources.objects import api, kinds
@@ -27,7 +28,7 @@ from nodeagent.typed_values import from_json
 if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
     from nodeagent.sources.kubernetes.connection import Connection
 
-
+_Answer = TypeVar("_Answer")
 _DISCOVERY_SECONDS = 15.0
 
 
@@ -53,15 +54,11 @@ class _ServedKinds(Struct):
     resources: list[_Served]
 
 
-_Answer = TypeVar("_Answer")
-
-
 def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource | SourceError]:
     """Ask group by group which optional kinds are served; raises nothing.
 
-    Returns:
-        By the kind's name, its row in the best version that can be read; NotFoundError: the server says that
-        there is no such kind; another error: it did not say.
+    Return each kind's row in the best version that can be read; NotFoundError if the server says that there
+    is no such kind, another error if it did not say.
     """
     try:
         answer = _ask(connection, "/apis", _Groups).groups
@@ -116,7 +113,7 @@ def unread_kinds(connection: "Connection") -> tuple[str, ...]:
 
 
 def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
-    """Return the names in paths of what is served of a group's version, and may be listed and watched.
+    """Return the plurals of what is served of a group's version, and may be listed and watched.
 
     Raises ApiError; NotFoundError: there is no such group or version.
     """
@@ -142,22 +139,14 @@ def read_cluster(
     """List everything on which decisions depend, once. The arguments are those of `Cluster`.
 
     With `nodes`, all nodes and other Services' externalIPs are read, too; all nodes also if this one has no
-    Node. The Snapshot's `not_covered` names optional kinds that RBAC denies, `pending` those that can't be
-    read now.
-
-    Raises:
-        SourceError: a list that every decision needs is not available; the text says what to do.
+    Node. Raises SourceError if a list that every decision needs is not available.
     """
     rows = resources.watched(node_name, relay, hostnames=hostnames)
     read = {row.name: _read_once(connection, row) for row in rows}
     served = discover(connection, hostnames=hostnames)
     read |= {name: _read_once(connection, row) for name, row in served.items()}
     failed = {name: error for name, error in read.items() if isinstance(error, SourceError)}
-    pending = {
-        name: str(error)
-        for name, error in failed.items()
-        if not isinstance(error, errors.ForbiddenError | errors.NotFoundError)
-    }
+    pending = {name: str(error) for name, error in failed.items() if not isinstance(error, DECIDING)}
     for name in resources.PROTECTING & pending.keys():
         raise failed[name]
     has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
@@ -175,7 +164,7 @@ def read_cluster(
 
 
 def _read_once(connection: "Connection", row: Resource | SourceError) -> tuple[object, ...] | SourceError:
-    """Return a collection's objects, or why there are none. Raises it if no decision can do without."""
+    """Return a collection's objects, or why there are none; raise that if no decision can do without."""
     if isinstance(row, SourceError):
         return row
     try:
@@ -208,8 +197,8 @@ _POLICY_VERSIONS = ("v1", "v1beta1")
 _SECONDS = 10.0
 
 
-class _ServerVersion(Struct):
-    gitVersion: str = ""  # noqa: N815 - the API's field
+class _ServerVersion(Struct, rename="camel"):
+    git_version: str = ""
 
 
 def ask_cluster(connection: "Connection") -> ClusterAnswers:
@@ -228,7 +217,7 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
 
 
 def _version(connection: "Connection") -> str:
-    return from_json(connection.get_json("/version", timeout=_SECONDS), _ServerVersion).gitVersion
+    return from_json(connection.get_json("/version", timeout=_SECONDS), _ServerVersion).git_version
 
 
 def _dns(connection: "Connection") -> IPAddress:
@@ -258,9 +247,7 @@ def is_going(connection: "Connection", daemonset: ObjectRef) -> bool:
 
     `kubectl delete -k` takes the right to ask before, or at the same time; an upgrade never does. So refusals
     in a row for 20 seconds mean that, too: an API server that is just starting refuses for less. A proxy's
-    refusal is none. RBAC: get this DaemonSet by name.
-
-    Raises SourceError if the API did not answer within 20 seconds.
+    refusal is none. RBAC: get this DaemonSet by name. Raises SourceError without an answer in that time.
     """
     deadline = time.monotonic() + GOING_SECONDS
     only_refused = True
@@ -303,10 +290,8 @@ def delete_and_wait(
 ) -> bool:
     """Delete a workload; return once neither it nor a pod of it exists, and whether there was one.
 
-    `say` gets a sentence about what is waited for. RBAC: get and delete this object by name.
-
-    Raises SourceError if the API server denies it, or if pods still exist after that time: a second call
-    continues to wait.
+    `say` gets a sentence about what is waited for. RBAC: get and delete this object by name. Raises
+    SourceError if that is denied, or if pods still exist after that time: a second call continues to wait.
     """
     deadline = time.monotonic() + seconds
     try:

@@ -1,10 +1,9 @@
 """The API's objects as received: of each, the few fields that are used, under the API's own names.
 
-The Gateway API's are the same in all versions that are read (v1, v1beta1, v1alpha2, v1alpha3). Values that
-the API server fills in by default may be missing in manifests on disk.
+They are the same in all versions that are read. What the API server fills in may be missing in manifests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -32,14 +31,10 @@ class Metadata(Name):
 
 
 class Named(Struct):
-    """An object of which nothing else is read."""
-
     metadata: Name
 
 
 class Head(Struct):
-    """What every object has."""
-
     metadata: Metadata
 
 
@@ -297,20 +292,17 @@ def check_size(raw: Raw, *parts: object) -> None:
         raise DecodingError(f"more than {_MOST_USED} bytes besides annotations and hostnames")
 
 
-def values_at(value: object, path: str) -> Iterator[object]:
-    """Yield the values at a path, in which `[]` is every item of a list; missing ones yield nothing."""
-    if not path:
-        yield value
-        return
-    if path.startswith("[]"):
-        for item in value if isinstance(value, list) else ():
-            yield from values_at(item, path[2:].removeprefix("."))
-        return
-    cut = min((at for at in (path.find("."), path.find("[]")) if at >= 0), default=len(path))
-    if isinstance(value, dict):
-        yield from values_at(value.get(path[:cut]), path[cut:].removeprefix("."))
+def values_at(value: object, path: str) -> Sequence[object]:
+    """Return the values at a path, in which `[]` is every item of a list, as far as they are there."""
+    found = [value]
+    for step in path.replace("[]", ".[]").split("."):
+        if step == "[]":
+            found = [item for each in found if isinstance(each, list) for item in each]
+        else:
+            found = [each[step] for each in found if isinstance(each, dict) and step in each]
+    return found
 
 
 def texts_at(value: object, *paths: str) -> Iterator[str]:
-    """Yield the texts at the paths; values of another type yield nothing."""
+    """Yield the texts at the paths, and no value of another type."""
     return (found for path in paths for found in values_at(value, path) if isinstance(found, str))

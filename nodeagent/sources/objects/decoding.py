@@ -1,7 +1,7 @@
 """Decodes API objects, as JSON bytes or as plain dicts, into the model's values. Pure.
 
-A problem with a part of an object is added to its `problems`, and that part is left out. A problem with the
-whole raises DecodingError, in each function.
+A part that can't be used is left out, and named in the object's `problems`; a problem with the whole raises
+DecodingError.
 """
 
 import re
@@ -90,21 +90,18 @@ def decode_service(raw: api.Raw) -> model.Service | None:
 
 
 def decode_ingress(raw: api.Raw) -> model.Ingress:
-    """Return the Ingress with every host of its TLS section, rules and aliases.
-
-    Of its annotations, only those on which decisions depend: controllers write others all the time.
-    """
+    """Return the Ingress with every host of its TLS section, rules and aliases."""
     found = api.decode(raw, api.Ingress)
     spec = found.spec or api.IngressSpec()
     problems: list[str] = []
-    asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
+    asked = [host for tls in spec.tls or () for host in tls.hosts or () if host]
     asked += [rule.host for rule in spec.rules or () if rule.host]
     asked += aliases(found.metadata.annotations or {}, tuple(asked))
     return model.Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
         class_name=intern(spec.ingress_class_name and cut(spec.ingress_class_name)),
-        hosts=some_hosts((host for host in asked if host), problems),
+        hosts=some_hosts(asked, problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
         problems=some_problems(problems),
@@ -118,33 +115,35 @@ def decode_node(raw: api.Raw) -> model.Node:
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
-        pod_cidrs = tuple(network_of(text) for text in ranges)
+        pod_cidrs = tuple(map(network_of, ranges))
     except ValueError as error:
         raise api.DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = (found.status and found.status.addresses) or []
-
-    def of(kind: str) -> tuple[IPAddress, ...]:
-        return _valid(entry.address for entry in reported if entry.type == kind)
 
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return model.Node(
         name=found.metadata.name,
         pod_cidrs=pod_cidrs,
-        addresses=of("InternalIP"),
+        addresses=_node_addresses(found, "InternalIP"),
         names=tuple(dict.fromkeys(names)),
         provider_id=one_line(spec.providerID or ""),
-        external_addresses=of("ExternalIP"),
+        external_addresses=_node_addresses(found, "ExternalIP"),
     )
+
+
+def _node_addresses(found: api.Node, *kinds: str) -> tuple[IPAddress, ...]:
+    reported = (found.status and found.status.addresses) or ()
+    texts = (entry.address for entry in reported if not kinds or entry.type in kinds)
+    return tuple(address for address in map(address_of, texts) if address is not None)
 
 
 def decode_node_addresses(raw: api.Raw) -> model.NodeAddresses:
     """Return the name, all addresses and the cloud of any node."""
     found = api.decode(raw, api.Node)
     api.check_size(raw, found.metadata.name, found.status)
-    reported = (found.status and found.status.addresses) or ()
     return model.NodeAddresses(
         found.metadata.name,
-        frozenset(_valid(entry.address for entry in reported)),
+        frozenset(_node_addresses(found)),
         one_line((found.spec and found.spec.providerID) or ""),
     )
 
@@ -167,11 +166,10 @@ def decode_relay_service(raw: api.Raw) -> model.RelayService:
 
 
 def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
-    """Return the TCP ports of every endpoint in an EndpointSlice.
+    """Return the TCP ports of every endpoint in an EndpointSlice, except of one that is a name.
 
     According to the API's reference, the first of `addresses` counts, a missing `ready` means ready, and a
-    missing port means all ports, of which none could be chosen. An endpoint that is a name (addressType FQDN)
-    is ignored.
+    missing port means all ports, of which none could be chosen.
     """
     found = api.decode(raw, api.EndpointSlice)
     ports = [
@@ -201,7 +199,7 @@ def decode_api_servers(raw: api.Raw) -> frozenset[Endpoint]:
 
 
 def describe(raw: api.Raw, kind: str) -> str:
-    """`Kind namespace/name` of an object that may be unreadable otherwise, or that it has no usable name."""
+    """Return `Kind namespace/name` of an object that may be unreadable otherwise."""
     try:
         return str(ref_of(kind, api.decode(raw, api.Named).metadata))
     except api.DecodingError:
@@ -245,7 +243,7 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[model.LoadB
 def points_of(
     entries: Sequence[api.Point], field: str, problems: list[str]
 ) -> tuple[model.LoadBalancerPoint, ...]:
-    """Return what a controller reported; `problems` lists the addresses that can't be read."""
+    """Return what a controller reported at the `field`."""
     if len(entries) > MOST_POINTS:
         problems.append(f"{field}: the rest after {MOST_POINTS} entries is not read")
     found = []
@@ -301,10 +299,10 @@ def cut(text: str) -> str:
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Return the annotations but very long ones, and the longest of too many; `problems` lists these.
+    """Return the annotations except very long ones, and the longest of too many.
 
-    No rule uses one that has other characters than ASCII, which would take up to four times the memory, or
-    the copy of the whole object as it was last applied, which is most of the bytes.
+    Others than ASCII, which would take up to four times the memory, and the copy of the whole object as it
+    was last applied are used by no rule.
     """
     found: dict[str, str] = {}
     left = _MOST_ANNOTATIONS
@@ -330,17 +328,11 @@ def some_problems(problems: list[str]) -> tuple[str, ...]:
 
 
 def address_of(text: str) -> IPAddress | None:
-    """Return the address; None for an invalid one, and for one with a zone."""
+    """Return the address; None for an invalid one, and for one with a zone: another machine's interface."""
     try:
-        address = ip_address(text)
+        return None if "%" in text else ip_address(text)
     except ValueError:
         return None
-    # A zone (fe80::1%eth0) names an interface of another machine.
-    return None if getattr(address, "scope_id", None) else address
-
-
-def _valid(texts: Iterable[str]) -> tuple[IPAddress, ...]:
-    return tuple(address for address in map(address_of, texts) if address is not None)
 
 
 def plain(text: str) -> tuple[str, ...]:
@@ -360,10 +352,9 @@ def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[st
 
 
 def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
-    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
+    """Return the hosts in their order, each once, up to `MOST_HOSTS`."""
     found: dict[str, None] = {}
-    left = _MOST_HOST_BYTES
-    odd = 0
+    left, odd = _MOST_HOST_BYTES, 0
     for host in hosts:
         if len(host) > LONGEST_HOSTNAME or not host.isascii():
             odd += 1

@@ -1,8 +1,7 @@
 """The kinds that a cluster may or may not have: the Gateway API's, newer ones, controllers' own. Pure.
 
 For controllers' own kinds, a table says where the hosts are. What needs more than a row (a chain of
-references) is not read: DNAT serves it without a hostname. An object that can't be decoded raises
-DecodingError.
+references) is not read: DNAT serves it without a hostname.
 """
 
 import re
@@ -58,7 +57,6 @@ class ControllerKind(Struct, frozen=True):
     """One kind of a controller's own API that claims hostnames.
 
     Attributes:
-        versions: those that can be read, the best first; the fields are the same in all of them.
         hosts: the paths (see `api.texts_at`) of the texts from which `read` takes hosts.
         controller: the name in IngressClasses of the controller that serves it; None if it has none.
         status: the path of the entries with `ip` or `hostname` that the controller reports, if it does. Only
@@ -283,8 +281,8 @@ _IRREGULAR = {"HTTPProxy": "httpproxies", "ApisixTls": "apisixtlses"}
 class OptionalKind(Struct, frozen=True):
     """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
-    The fields are the same in all of the `versions`, of which the first is the best. `decode` returns an
-    object's value, None if nodeagent does not use it; it raises DecodingError.
+    The fields are the same in all of the `versions`, of which the first is the best. `decode` returns None
+    for an object that nodeagent does not use, and raises DecodingError for one that can't be read.
     """
 
     group: str
