@@ -57,8 +57,7 @@ class _Wait(Struct):
 class SubjectBackoff(Generic[_Subject]):
     """What waits, and how long: what failed, and what others make nodeagent write again and again.
 
-    They are other programs, which revert a component, and tenants, whose objects or DNS answers change. The
-    first writes for one subject are made at once, further ones ever more rarely.
+    They are other programs, which revert a component, and tenants, whose objects or DNS answers change.
 
     Args:
         clock: Monotonic seconds.

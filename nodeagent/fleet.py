@@ -1,4 +1,4 @@
-"""All nodes at a glance (`nodeagent fleet`): which should have an agent, and what each reports. EFFECTS.
+"""All nodes at a glance (`nodeagent fleet`): which should have an agent, and what each reports.
 
 Agents are queried many at a time, each by a `cat` in its pod, this machine's by file.
 """
@@ -177,9 +177,7 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
         why = f"this version of nodeagent can't read its status: {one_line(error)[:_LONGEST_REASON]}"
         return NodeRow(node, "unreadable", why, pod=name)
     age = max(0.0, uptime - status.written_at)
-    failing = {
-        name: component for name, component in status.components.items() if component.state == "failed"
-    }
+    failing = {key: component for key, component in status.components.items() if component.state == "failed"}
     state: NodeState = "in-sync"
     reasons: list[str] = []
     if age > _STUCK_SECONDS:
@@ -191,10 +189,10 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
     elif failing or status.conflicts:
         state = "drifted"
     reasons += [
-        f"{name}: failed for {component.failed_seconds + age:.0f} s: {component.reason}"
-        for name, component in failing.items()
+        f"{key}: failed for {component.failed_seconds + age:.0f} s: {component.reason}"
+        for key, component in failing.items()
     ]
-    reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
+    reasons += [f"{key}: another program keeps reverting repairs" for key in status.conflicts]
     for each in (pod, relay):
         if state == "in-sync" and each and (trouble := _trouble(each)):
             state = "not-ready"
@@ -217,15 +215,9 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
 def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) -> list[NodeRow]:
     """Query all agents; return a row for each node that has, or should have, a pod of nodeagent.
 
-    RBAC: list nodes; in the namespace of the DaemonSet, list pods, get the DaemonSet, create pods/exec.
-
-    Args:
-        connection: To the API server.
-        namespace: That of the DaemonSet.
-        timeout: Seconds for the first answer, and for each node.
-
-    Returns:
-        The rows by state, the worst first, then by name; objects that can't be read have one, too.
+    The worst state comes first, then it is by name; objects that can't be read have a row, too. `timeout`:
+    seconds for the first answer, and for each node. RBAC: list nodes; in the DaemonSet's `namespace`, list
+    pods, get the DaemonSet, create pods/exec.
 
     Raises:
         SourceError: A list is not available, there is no such DaemonSet, or RBAC denies pods/exec.
@@ -235,10 +227,8 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
     relays = {pod.spec.node_name: pod for pod in sorted(relay_pods, key=_rank)}
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
-        queries = [
-            pool.submit(_ask, connection, namespace, pod, relays.get(pod.spec.node_name), timeout)
-            for pod in pods
-        ]
+        ask = partial(_ask, connection, namespace, timeout)
+        queries = [pool.submit(ask, pod, relays.get(pod.spec.node_name)) for pod in pods]
         rows += [query.result() for query in as_completed(queries)]
     finally:
         # On Ctrl-C, or if one error affects every node: running queries end within their time limit.
@@ -312,7 +302,7 @@ def read_own(node: str, file: Path) -> NodeRow | None:
 
 
 def _ask(
-    connection: Connection, namespace: str, pod: _Object, relay: _Object | None, timeout: float
+    connection: Connection, namespace: str, timeout: float, pod: _Object, relay: _Object | None
 ) -> NodeRow:
     """Query one agent. Raises ForbiddenError; any other failure becomes its row."""
     node, name = pod.spec.node_name, pod.metadata.name

@@ -24,9 +24,7 @@ _preparing = Lock()
 def from_json(text: bytes | bytearray | str | msgspec.Raw, expected: type[_Value]) -> _Value:
     """Return the value that a JSON text holds.
 
-    Raises:
-        msgspec.MsgspecError: It is not JSON, or not of the type; the text says where.
-        RecursionError: It is nested too deeply.
+    Raises msgspec.MsgspecError, which says where, or RecursionError: it is nested too deeply.
     """
     found: _Value = _decoder(expected).decode(text)
     return found
@@ -37,10 +35,7 @@ def from_plain(
     expected: type[_Value],
     dec_hook: Callable[[type, Any], Any] | None = None,
 ) -> _Value:
-    """Return the value that dicts, lists and scalars hold; `dec_hook` makes those of other types.
-
-    Raises as `from_json`.
-    """
+    """Return the value that dicts, lists and scalars hold, as `from_json`; `dec_hook` makes other types."""
     _decoder(expected)
     return msgspec.convert(value, expected, dec_hook=dec_hook)
 
@@ -105,7 +100,7 @@ _Equal = TypeVar("_Equal", bound=Hashable)
 def intern(value: _Equal) -> _Equal:
     """Return one object in place of thousands that are equal, such as the namespace of each Ingress.
 
-    Only the latest values are known, so two equal ones may still be two objects.
+    Only the latest values are known.
     """
     first: _Equal = _first(value)
     return first

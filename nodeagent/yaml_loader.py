@@ -88,11 +88,7 @@ class _Sizes:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return a document's nodes, which know their lines; None if it has none.
-
-    Raises:
-        yaml.YAMLError: it is not YAML, or has what the module's head excludes; `yaml_problem` says it.
-    """
+    """Return a document's nodes, which know their lines; None if it has none. Raises yaml.YAMLError."""
     sizes = _Sizes()
     for event in yaml.parse(text, Loader=_Loader):
         sizes.add(event)
@@ -109,7 +105,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def value_of(node: yaml.Node) -> Any:  # noqa: ANN401 - what YAML can hold
-    """Return what a node of `compose` holds. Raises yaml.YAMLError, also for a key that is a mapping."""
+    """Return what a node holds. Raises yaml.YAMLError, also for a key that is a mapping."""
     loader = _Loader("")
     try:
         return loader.construct_document(node)

@@ -59,11 +59,10 @@ def source_addresses() -> tuple[IPAddress, ...]:
 
 
 def ipv6_switched_off(device: str, proc: Path = Path("/proc")) -> str:
-    """Return what keeps this device of the thread's network namespace from having IPv6 addresses.
+    """Return what keeps this device of the thread's network namespace from having IPv6 addresses, if any.
 
-    The reason is for a person; empty if nothing does. A kernel booted with `ipv6.disable=1` has none of
-    IPv6's files. What the sysctl `disable_ipv6` of `default` says, a device that does not exist yet begins
-    with (Documentation/networking/ip-sysctl.rst).
+    A kernel booted with `ipv6.disable=1` has none of IPv6's files. A device that does not exist yet begins
+    with the sysctl `disable_ipv6` of `default` (Documentation/networking/ip-sysctl.rst).
     """
     if not (proc / "thread-self/net/if_inet6").exists():
         return "ipv6.disable=1, or a kernel without IPv6"
@@ -82,9 +81,8 @@ _OWN_HOSTS = Path("/etc/hosts")
 def resolve(options: HostsOptions, name: str) -> tuple[IPAddress, ...]:
     """Return a name's addresses as the node's programs try them; empty for none, whatever the reason.
 
-    If the node's hosts file is not this process's own (in a container, which has the node's /etc elsewhere),
-    it is read here, before the C library is asked. The container's own is the kubelet's copy of the node's,
-    made when it started: a name that only the copy has is looked up in DNS.
+    In a container, the node's hosts file is not this process's own, and is read first. The container's own is
+    the kubelet's copy of it, made when it started: a name that only the copy has is looked up in DNS.
     """
     hosts_file = Path(options.file)
     if hosts_file != _OWN_HOSTS:
@@ -130,7 +128,7 @@ class Environment:
 
     `cni` are CNIs that handle Services themselves, each with the evidence; `socket_balancer` is the evidence
     of a load balancer that rewrites `connect()`, empty for none, None if that can't be seen from here;
-    `name_order` are the sources of host names in nsswitch.conf, in their order.
+    `name_order` is that of nsswitch.conf.
     """
 
     cni: tuple[tuple[str, str], ...]
@@ -208,9 +206,8 @@ def caught_addresses(
 ) -> tuple[frozenset[IPAddress], tuple[str, ...]]:
     """Return at which of `wanted` this node's Service proxy short-circuits, and what could not be read.
 
-    Nothing is read if there are none. If not all can be read, what was caught `earlier` still counts (fail
-    static). A rule for another port of the address shows nothing: anyone who can write a Service can have one
-    made, by `externalIPs`. `standing` are the addresses on this node's interfaces.
+    If not all can be read, what was caught `earlier` still counts (fail static). A rule for another port of
+    the address shows nothing: anyone who can write a Service can have one made, by `externalIPs`.
     """
     looked_for = frozenset(wanted)
     if not looked_for:
@@ -230,7 +227,7 @@ class UnreadableRulesError(Exception):
 
 
 def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
-    """Yield what rules name, each an address, and maybe a protocol and a port; no other protocol than TCP."""
+    """Yield what rules name, each an address, and maybe a protocol and a port, as far as it is TCP."""
     for address, *rest in matches:
         protocol, port = [*filter(None, rest), "", ""][:2]
         if protocol in {"", "tcp"}:
@@ -272,8 +269,7 @@ def _has_legacy_nat(family: str) -> bool:
 class KubeProxy(Struct, frozen=True):
     """kube-proxy's modes with rules or devices here, each with the evidence: usually one.
 
-    `endpoints` are what these translate, kube-router's device included. `unreadable` says which rules could
-    not be read, and why.
+    `endpoints` are what these translate, kube-router's device included.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()
@@ -287,10 +283,7 @@ class KubeProxy(Struct, frozen=True):
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Read. Only root may read rules: without root, only the devices are seen.
-
-    `standing` are the addresses on this node's interfaces.
-    """
+    """Read rules, which only root may, and the addresses on this node's interfaces, which are `standing`."""
     found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
     unreadable: dict[str, None] = {}
     for mode, evidence, command, pattern in _RULES:
@@ -322,8 +315,7 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
     """Read what changes seldom and costs most to read; an ordinary user can.
 
     The rules for Services (which need root) are read only if `snapshot` has a load balancer for which they
-    matter. If they can't be, a note says so, and what the `earlier` facts had of them still counts. Elsewhere
-    than on Linux, only the objects are known.
+    matter. Elsewhere than on Linux, only the objects are known.
     """
     api = api.with_published(snapshot.api_servers)
     facts = Facts(
@@ -343,9 +335,7 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
         facts,
         addresses=addresses,
         source_addresses=tuple(
-            address
-            for address in source_addresses()
-            if not any(address in network for network in relay_networks)
+            each for each in source_addresses() if not any(each in network for network in relay_networks)
         ),
         port_holders=actual.components.relay.port_holders(),
         ipv6_off=ipv6_switched_off(config.relay.interface if config.relay.kind == "node" else "lo"),
@@ -359,8 +349,7 @@ def with_hosts_file(
 ) -> Facts:
     """Return the facts with the names of the hosts file as it is now; if it can't be read, they are unknown.
 
-    They have the addresses of the lines that were `wanted` last: a block as it was written for these adds
-    nothing.
+    A block as it was written for the lines that were `wanted` last adds nothing.
     """
     standing = facts.standing_names
     user_names: Mapping[str, UserHostsLine] = {}
