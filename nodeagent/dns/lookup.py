@@ -263,19 +263,18 @@ def _combined(parts: Mapping[Family, DnsReply]) -> DnsReply:
     so addresses of one family count, whatever happened to the other query.
     """
     silent = {family: part for family, part in parts.items() if not part.outcome.tells}
-    trouble = "; ".join(dict.fromkeys(part.trouble for part in silent.values()))
     found = [part for part in parts.values() if part.addresses]
     if found:
-        addresses = {address for part in found for address in part.addresses}
-        return DnsReply(
-            DnsOutcome.ADDRESSES,
-            intern(tuple(sorted(addresses, key=sort_key))),
-            trouble,
-            intern(frozenset(silent)),
-            ttl=min(part.ttl for part in found),
-        )
-    for part in silent.values():
-        return DnsReply(part.outcome, trouble=trouble)
-    unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts.values())
-    outcome = DnsOutcome.NXDOMAIN if unknown else DnsOutcome.NO_ADDRESS
-    return DnsReply(outcome, ttl=min(part.ttl for part in parts.values()))
+        outcome = DnsOutcome.ADDRESSES
+    elif silent:
+        outcome = next(iter(silent.values())).outcome
+    else:
+        unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts.values())
+        outcome = DnsOutcome.NXDOMAIN if unknown else DnsOutcome.NO_ADDRESS
+    return DnsReply(
+        outcome,
+        intern(tuple(sorted({address for part in found for address in part.addresses}, key=sort_key))),
+        "; ".join(dict.fromkeys(part.trouble for part in silent.values())),
+        intern(frozenset(silent if found else ())),
+        ttl=min(part.ttl for part in found or parts.values()),
+    )

@@ -150,7 +150,8 @@ class Hostnames:
             self._suspect_others(name, now)
         # Other hostnames are compared with a load balancer's own: what that has been seen at counts at once.
         if first or question.every or (same and not pending):
-            self._answers = self._answers if known.counts == known.answer else None
+            if first or known.counts != known.answer:
+                self._answers = None
             known.counts = known.answer
             self.news = self.news or not same
         else:
