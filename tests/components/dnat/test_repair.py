@@ -105,6 +105,16 @@ def test_rules_of_others_among_several_jumps_stay(node: Namespace) -> None:
     assert listed == ["-P PREROUTING ACCEPT", "-A PREROUTING -j NODEAGENT-PREROUTING", *others]
 
 
+def test_chains_that_nothing_leads_to_any_more_are_removed(node: Namespace) -> None:
+    backend = IptablesBackend()
+    apply(backend, guarded())
+    for table in ("mangle", "nat"):
+        node.legacy(f"*{table}\n-F PREROUTING\n-F INPUT\n-F OUTPUT\n-F POSTROUTING\nCOMMIT\n")
+    assert "NODEAGENT-" in node.rules()
+    apply(backend, DnatRules())
+    assert "NODEAGENT-" not in node.rules()
+
+
 def test_a_rule_inserted_before_nodeagents_loses_its_packets_again(world: World) -> None:
     """What it is all for: a jump of kube-proxy's before ours sends the node to the pods, without the line."""
     backend = IptablesBackend()
