@@ -47,12 +47,17 @@ def test_an_agent_waits_for_apply_to_end_and_apply_for_an_agent(run_dir: Path) -
     assert not run_dir.exists()
 
 
-def test_the_files_of_others_in_the_run_directory_stay(run_dir: Path) -> None:
-    run_dir.mkdir()
-    (run_dir / "haproxy.cfg").write_text("# HAProxy's")
+@pytest.mark.parametrize(
+    ("of_others", "left"), [("haproxy.cfg", ["haproxy.cfg", "lock"]), ("relay", ["relay"])]
+)
+def test_the_files_of_others_in_the_run_directory_stay(
+    run_dir: Path, of_others: str, left: list[str]
+) -> None:
+    """So does the lock beside them, except beside a relay pod's."""
+    (run_dir / of_others).mkdir(parents=True)
     with exclusive(run_dir, 1.0):
         pass
-    assert sorted(os.listdir(run_dir)) == ["haproxy.cfg", "lock"]  # noqa: PTH208 - names are wanted
+    assert sorted(os.listdir(run_dir)) == left  # noqa: PTH208 - names are wanted
 
 
 def test_a_run_directory_that_cant_be_used_says_so(run_dir: Path) -> None:
