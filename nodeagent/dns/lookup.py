@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import dns.exception
 import dns.flags
@@ -82,13 +82,14 @@ def _read_list(file: Path, root: Path, cluster_domain: str = "") -> Upstreams:
         text = _followed(file, root).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Upstreams(problem=f"{file} can't be read: {error.strerror}")
-    named, search = list[IPAddress](), set[str]()
+    named: list[IPAddress] = []
+    search: list[str] = []
     for keyword, *values in filter(None, map(str.split, text.splitlines())):
-        if keyword == "nameserver":
+        if keyword == "nameserver" and values:
             with suppress(ValueError):
-                named += map(ip_address, values[:1])
+                named.append(ip_address(values[0]))
         elif keyword in {"search", "domain"}:
-            search |= {value.rstrip(".").lower() for value in values}
+            search = [value.rstrip(".").lower() for value in values]
     if cluster_domain and f"svc.{cluster_domain}" in search:
         return Upstreams(problem=f"{file} names the cluster's own DNS")
     asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
@@ -117,8 +118,6 @@ _LONGEST_SECONDS: Final = 6.0
 _MOST_HOPS: Final = 4
 _LARGEST: Final = 2048
 """Bytes of an answer, some 125 addresses: to read one takes 5 ms of CPU time, 64 KiB a third of a second."""
-_MOST_DATAGRAMS: Final = 100
-"""Of one query: a flood of others' answers would take a core for as long as the query lasts."""
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _FAILURES: Final = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
 """Of servers, the most informative first: a reported error before a missing answer."""
@@ -186,12 +185,8 @@ def _ask_server(
     server: Endpoint, name: dns.name.Name, question: dns.rdatatype.RdataType, seconds: float
 ) -> _Part:
     """Send one query to one server: without EDNS, which not every server knows. Long answers come by TCP."""
-    query, where = dns.message.make_query(name, question), str(server.address)
     try:
-        message, _ = dns.query.udp_with_fallback(
-            query, where, seconds, server.port, ignore_unexpected=True, ignore_errors=True
-        )
-        return _read(cast("dns.message.QueryMessage", message), question)
+        return _read(_exchange(server, dns.message.make_query(name, question), seconds), question)
     except (dns.exception.Timeout, TimeoutError):
         return DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
     except TooLongError:
@@ -200,6 +195,10 @@ def _ask_server(
         return DnsReply(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
     except dns.exception.DNSException as error:
         return DnsReply(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
+
+
+_MOST_DATAGRAMS: Final = 100
+"""Of one query: a flood of others' answers would take a core for as long as the query lasts."""
 
 
 class TooLongError(dns.exception.DNSException):
@@ -226,7 +225,31 @@ class _BoundedSocket(socket.socket):
         return answer, sender
 
 
-dns.query.socket_factory = _BoundedSocket
+def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> dns.message.QueryMessage:
+    family = socket.AF_INET if server.address.version == 4 else socket.AF_INET6
+    where = str(server.address)
+    try:
+        with _BoundedSocket(family, socket.SOCK_DGRAM) as udp:
+            udp.settimeout(0)
+            answer = dns.query.udp(
+                query,
+                where,
+                seconds,
+                server.port,
+                ignore_unexpected=True,
+                ignore_errors=True,
+                raise_on_truncation=True,
+                sock=udp,
+            )
+    except dns.message.Truncated:
+        with _BoundedSocket(family, socket.SOCK_STREAM) as tcp:
+            tcp.settimeout(seconds)
+            tcp.connect((where, server.port))
+            tcp.settimeout(0)
+            answer = dns.query.tcp(query, where, seconds, sock=tcp)
+    if not isinstance(answer, dns.message.QueryMessage):
+        raise dns.message.NotQueryResponse
+    return answer
 
 
 def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
