@@ -180,9 +180,11 @@ class Hostnames:
             return True
         if known.doubted_at is None:
             known.doubted_at = now
+        elif min(self._own.values()) > known.doubted_at:
+            return True
+        else:
             self.queue.hasten(self._own, now)
-            return False
-        return min(self._own.values()) > known.doubted_at
+        return False
 
     def _suspect_others(self, name: str, now: float) -> None:
         """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
