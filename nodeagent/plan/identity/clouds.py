@@ -155,8 +155,6 @@ CLOUDS: tuple[Provider, ...] = (
         },
         certificates={f"{_LINODE}-port-{{port}}": read.linode_tls},
         hostname=f'{_LINODE}-hostname-only-ingress: "true"',
-        switched_on="`v1`, `v2` in any case",
-        sends="as named",
     ),
     # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
     # false); docs/load-balancers.md:22,41.
@@ -196,8 +194,6 @@ CLOUDS: tuple[Provider, ...] = (
         kind=_NETWORK,
         kind_of=_aws_kind,
         publishes_hostname=True,
-        switched_on="`proxy_protocol_v2.enabled=true` among them",
-        sends="v2",
     ),
     # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
     # are not listed are switched off); docs/guide/service/annotations.md:301-336.
@@ -253,8 +249,6 @@ CLOUDS: tuple[Provider, ...] = (
         {f"{_BETA}/upcloud-load-balancer-config": read.upcloud_config},
         certificates={f"{_BETA}/upcloud-load-balancer-config": read.upcloud_tls},
         publishes_hostname=True,
-        switched_on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
-        sends="as named",
     ),
     # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
     # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
@@ -264,8 +258,6 @@ CLOUDS: tuple[Provider, ...] = (
         ("stackit", "openstack"),
         {key: read.one_of_two_filtered(_STACKIT, _STACKIT_PORTS) for key in _STACKIT},
         ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
-        switched_on="`true` ¹; ports: `80,443`",
-        sends="v1 ²",
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
     # key is read if the other is absent); clbv1/listeners.go:220-221, nlbv2/listeners.go:205-206 (`on`, for

@@ -37,8 +37,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ("civo",),
         {"kubernetes.civo.com/loadbalancer-enable-proxy-protocol": read.any_text},
         publishes_hostname=True,
-        switched_on="any text; `send-proxy`, `send-proxy-v2`",
-        sends="v1, v2",
     ),
     # cloudscale-cloud-controller-manager: pkg/cloudscale_ccm/loadbalancer.go:143, 190-197, 594-604.
     Provider(
@@ -69,8 +67,6 @@ PROVIDERS: tuple[Provider, ...] = (
         hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
         ip_mode_on_request=f'{_BETA}/osc-load-balancer-ingress-ipmode: "Proxy"',
         ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is published",
-        switched_on="`*`, or node ports: `30080,30443`",
-        sends="v1 ²",
     ),
     # cloudstack-kubernetes-provider 1.1 and 1.2: cloudstack_loadbalancer.go:1140 (exactly `true`; all else is
     # off), protocol.go:85. v1: CloudStack's HAProxyConfigurator writes `send-proxy` for `tcp-proxy`.
@@ -90,8 +86,6 @@ PROVIDERS: tuple[Provider, ...] = (
         ("ibm",),
         {f"{_IBM}-enable-features": read.feature},
         publishes_hostname=True,
-        switched_on="`proxy-protocol` among them",
-        sends="v1",
     ),
     # cloud-provider-azure: site/content/en/topics/pls-integration.md; pkg/provider/azure_utils.go:219 (`true`
     # in any case, with spaces around it; all else is off); v2: azure-docs,
@@ -163,8 +157,6 @@ PROVIDERS: tuple[Provider, ...] = (
             f"{prefix}vks.vngcloud.vn/enable-proxy-protocol": read.star_or_port_names
             for prefix in ("", "glb.")
         },
-        switched_on="`*`, or names of ports: `http,https`",
-        sends="v1 ²",
     ),
     # kube-loxilb: pkg/agent/manager/loadbalancer/loadbalancer.go:86, 412-417 (its class alone), 550-557
     # (`yes`; all else is off); cmd/loxilb-agent/options.go:300 (the class, by default).

@@ -69,7 +69,7 @@ NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
 KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
 
 
-@Reader
+@partial(Reader, on="any text; `send-proxy`, `send-proxy-v2`", sends="v1, v2")
 def any_text(value: str, _: Service) -> Sends:
     """Any text switches PROXY on: `send-proxy-v2` version 2, all else version 1."""
     return {None: "off" if not value else "v2" if value == "send-proxy-v2" else "v1"}
@@ -96,7 +96,7 @@ def listed_ports(value: str, _: Service) -> Sends:
     return {None: "off", **dict.fromkeys(map(_port, _items(value)), "v2")}
 
 
-@Reader
+@partial(Reader, on="`*`, or node ports: `30080,30443`", sends="v1 ²")
 def star_or_node_ports(value: str, service: Service) -> Sends:
     """`*` anywhere for all ports, or a list of node ports; other numbers mean nothing."""
     items = _items(value)
@@ -113,7 +113,7 @@ def boolean_or_service_ports(value: str, _: Service) -> Sends:
         return dict.fromkeys(_go_ports(value), "v2")
 
 
-@Reader
+@partial(Reader, on="`*`, or names of ports: `http,https`", sends="v1 ²")
 def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
     items = _items(value)
@@ -143,10 +143,10 @@ def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader
             return {None: "v1"}
         return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
 
-    return Reader(read, beside=(*keys, *port_keys))
+    return Reader(read, "`true` ¹; ports: `80,443`", "v1 ²", beside=(*keys, *port_keys))
 
 
-@Reader
+@partial(Reader, on="`proxy_protocol_v2.enabled=true` among them", sends="v2")
 def target_group_attributes(value: str, _: Service) -> Sends:
     """Read a list of `name=value`: on if `proxy_protocol_v2.enabled` is `true`, off if it is `false`."""
     for item in _items(value):
@@ -156,7 +156,7 @@ def target_group_attributes(value: str, _: Service) -> Sends:
     return {}
 
 
-@Reader
+@partial(Reader, on="`proxy-protocol` among them", sends="v1")
 def feature(value: str, _: Service) -> Sends:
     """Read a list of features: on if `proxy-protocol` is among them."""
     return {None: "v1" if "proxy-protocol" in _items(value) else "off"}
@@ -171,7 +171,7 @@ class _LinodePort(msgspec.Struct):
     tls_secret_name: str = msgspec.field(default="", name="tls-secret-name")
 
 
-@Reader
+@partial(Reader, on=linode_version.on, sends=linode_version.sends)
 def linode_port(value: str, service: Service) -> Sends:
     """JSON about one port: its field `proxy-protocol` has the version; without it, it says nothing."""
     given = _json(value, _LinodePort).proxy_protocol
@@ -195,7 +195,11 @@ class _UpCloudConfig(msgspec.Struct):
     frontends: list[_UpCloudPart] = []
 
 
-@Reader
+@partial(
+    Reader,
+    on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
+    sends="as named",
+)
 def upcloud_config(value: str, service: Service) -> Sends:
     """JSON whose `backends`, named as the Service's ports are, each have `outbound_proxy_protocol`."""
     numbers = {port.name: port.port for port in service.ports}
