@@ -17,12 +17,8 @@ from nodeagent.plan.identity.rows import Provider, Reading, certificates_of, rea
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
-
 ANNOTATED = "Annotated"
 """The code of what the Service's own annotations decide."""
-
-FOREIGN = "ForeignAnnotation"
-"""The code if only annotations that this Service's controller does not read mention PROXY."""
 
 _ABOUT_PROXY = re.compile("proxy[-_.]?proto", re.IGNORECASE)
 _SWITCHES = [switch for row in PROVIDERS for switch in row.switches.items()]
@@ -97,10 +93,9 @@ def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -
 
 @dataclass(frozen=True, slots=True)
 class _Controller:
-    """Who serves a Service, and what its annotations say.
+    """Who serves a Service, and what its annotations say; `elsewhere`: other rows say that it sends PROXY.
 
     `known` is what is known of it whatever decides: its `annotations` are those by which it terminates TLS.
-    `elsewhere`: rows of other controllers say that it sends PROXY.
     """
 
     service: Service
@@ -131,25 +126,16 @@ class _Controller:
         if ports and not versions:
             return replace(self.without_proxy(nothing), remarks=remarks)
         relayed = {port: version for port, version in versions.items() if port not in known.terminated}
+        sending = replace(known, sends=True, reserved=True, remarks=remarks)
         if ports and not relayed:
-            said_by = {**annotations, **known.annotations}
-            return replace(
-                known,
-                conclusion=self.tls,
-                annotations=said_by,
-                sends=True,
-                reserved=True,
-                remarks=remarks,
-            )
+            return replace(sending, conclusion=self.tls, annotations={**annotations, **known.annotations})
         what = _in_words(versions, ports) if versions else "PROXY"
         return replace(
-            known,
+            sending,
             conclusion=served(code, f"{what}: {said}"),
             versions=relayed,
             annotations=annotations,
-            sends=True,
             proxy=True,
-            reserved=True,
             remarks=(self.tls.reason, *remarks) if known.terminated else remarks,
         )
 
@@ -171,12 +157,11 @@ def _controller(service: Service, provider_id: str) -> _Controller:
     readings = tuple(each for each in read if each.row in rows and each.row.applies(service))
     counted = {key for reading in readings for key in reading.annotations}
     notes: dict[str, str] = {}
-    for each in read:
-        if each.annotations.keys().isdisjoint(counted):
-            why = why_not
-            if each.row in rows:
-                why = f"it is read only for {each.row.kind}; this is {each.row.kind_of(service) or 'another'}"
-            notes.setdefault(each.keys, f"{each.keys} does not count: {why}")
+    for each in (each for each in read if each.annotations.keys().isdisjoint(counted)):
+        why = why_not
+        if each.row in rows:
+            why = f"it is read only for {each.row.kind}; this is {each.row.kind_of(service) or 'another'}"
+        notes.setdefault(each.keys, f"{each.keys} does not count: {why}")
     of_kind = [row for row in rows if row.applies(service)]
     certificates = {row: found for row in of_kind if (found := certificates_of(row, service))}
     tls = {key: ports for found in certificates.values() for key, ports in found.items()}
@@ -189,9 +174,8 @@ def _controller(service: Service, provider_id: str) -> _Controller:
         is_read = key.startswith(_READ)
         if key not in told and _ABOUT_PROXY.search(value if is_read else key):
             said = f"annotation {key}={shown(value)}"
-            why = "nodeagent knows no controller that reads it"
-            if is_read:
-                why = "it switches PROXY on for no port of this Service"
+            unread = "nodeagent knows no controller that reads it"
+            why = "it switches PROXY on for no port of this Service" if is_read else unread
             notes[said] = f"{said} does not count: {why}"
     speaking = [*(reading.row for reading in readings), *certificates]
     decided = next(iter(speaking or (of_kind if known_by else ())), None)
@@ -314,7 +298,7 @@ def _by_controller(controller: _Controller) -> Identity:
     first, *others = known.remarks or ("",)
     if controller.elsewhere and first:
         reason = f"{first}; if it sends PROXY, list it in loadBalancers.services"
-        found = controller.without_proxy(skipped(FOREIGN, reason), reserved=True, stated=False)
+        found = controller.without_proxy(skipped("ForeignAnnotation", reason), reserved=True, stated=False)
         return replace(found, remarks=tuple(others))
     found = controller.without_proxy(known.conclusion, reserved=reserved, stated=False)
     return replace(found, remarks=())

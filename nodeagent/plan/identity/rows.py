@@ -115,10 +115,9 @@ class Provider(Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one row's switches say of a Service.
+    """What one row's switches say of a Service: `keys` are the annotations in words.
 
-    `keys` are the annotations in words; `proxy` is true as well if a Service has no TCP port; `problem` is
-    why they can't be used.
+    `proxy` is true as well if a Service has no TCP port; `problem` is why they can't be used.
     """
 
     row: Provider

@@ -59,6 +59,7 @@ _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
     "Cilium and Calico's eBPF)"
 )
+_IF_IT_CAN = "without an agent: if the cloud's controller can set ipMode: Proxy, switch that on"
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md says when)",
@@ -69,9 +70,7 @@ _BY_POLICY = (
 def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[WayOut]:
     provider, tls = identity.provider, bool(identity.terminated)
     if provider is None:
-        yield WayOut(
-            "ip-mode", ("without an agent: if the cloud's controller can set ipMode: Proxy, switch that on",)
-        )
+        yield WayOut("ip-mode", (_IF_IT_CAN,))
     else:
         # Controllers set ipMode by themselves only where PROXY is on, and no annotation says otherwise.
         asked = provider.ip_mode_on_request.partition(": ")[0] in service.annotations
