@@ -1,7 +1,4 @@
-"""What to change in the ConfigMaps so that CoreDNS answers what the plan serves. Pure.
-
-And which of the hostnames that the plan serves one CoreDNS answers, and why not the others.
-"""
+"""What to change in the ConfigMaps so that CoreDNS answers what the plan serves, and why not all. Pure."""
 
 import posixpath
 import re
@@ -261,7 +258,7 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
     if decision.status is not DecisionStatus.SERVED:
         return decision
     line = lines.get(decision.name)
-    if line is not None and line.by_hairpin_proxy:
+    if line is not None and line.writer == "hairpin-proxy":
         reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
         return replace(decision, conclusion=skipped("HairpinProxyLine", reason))
     if line is not None:

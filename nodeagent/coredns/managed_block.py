@@ -1,8 +1,7 @@
 """nodeagent's block in a Corefile or a file that it imports: answers as lines of `template`, and back. Pure.
 
 Every other byte stays as it is. The block is between two comment lines of its own, once in each server block
-that serves `.`, before that server block's first directive at the start of a line. Without lines there is no
-block.
+that serves `.`, before its first directive at the start of a line. Without lines there is no block.
 """
 
 import posixpath
@@ -37,7 +36,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
     remarks = []
-    if all(plugin.name != "reload" for root in corefile.roots for plugin in corefile.plugins(root)):
+    if all(plugin.name != "reload" for plugin in corefile.root_plugins()):
         restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
         remarks.append(
             f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
@@ -188,10 +187,10 @@ def _line_end(text: str, position: int) -> int:
 
 
 def block_names(texts: Iterable[str]) -> dict[str, frozenset[IPAddress]]:
-    """Return the names that nodeagent's blocks answer in these texts, with the addresses.
+    """Return the names that nodeagent's blocks answer in these texts, with the addresses: what was verified.
 
-    They are the memory of what was verified, while DNS is not available. Of a block that someone has edited,
-    what follows an unreadable line is left out: it is replaced anyway. Raises CorefileError.
+    Of a block that someone has edited, what follows an unreadable line is left out: it is replaced anyway.
+    Raises CorefileError.
     """
     answered: dict[str, frozenset[IPAddress]] = {}
     for block in chain.from_iterable(map(blocks_of, texts)):

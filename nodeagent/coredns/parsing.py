@@ -1,8 +1,8 @@
 r"""A Corefile's server blocks, snippets and imports (caddyfile/parse.go), and the names that its lines set.
 
-It is read just far enough to know where a server block begins and ends, which zones it serves and which
-plugins it has. The contents of an imported file are not known here; snippets are. Words are as CoreDNS's
-lexer finds them (coredns/caddy, caddyfile/lexer.go):
+It is read just far enough to know which server blocks there are, their zones and their plugins. The contents
+of an imported file are not known here; snippets are. Words are as CoreDNS's lexer finds them (coredns/caddy,
+caddyfile/lexer.go):
 
 - Words are separated by white space (Go's unicode.IsSpace). A carriage return is ignored anywhere.
 - A word that begins with a quote extends to the next quote, also over lines; in it `\"` means a quote, and
@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from msgspec import Struct
 
@@ -145,17 +146,19 @@ class Corefile:
         """The server blocks that serve `.`, whatever their ports."""
         return tuple(server for server in self.servers if "." in server.zones)
 
-    def plugins(self, block: Block) -> Iterator[Directive]:
+    def plugins(self, block: Block, depth: int = _DEEPEST_IMPORT) -> Iterator[Directive]:
         """Yield all directives of a block in their order; an imported snippet's in place of the import."""
-        return self._expanded(block, _DEEPEST_IMPORT)
-
-    def _expanded(self, block: Block, depth: int) -> Iterator[Directive]:
         for directive in block.directives:
             snippet = self.snippets.get(" ".join(directive.arguments)) if directive.name == "import" else None
             if snippet is None:
                 yield directive
             elif depth:
-                yield from self._expanded(snippet, depth - 1)
+                yield from self.plugins(snippet, depth - 1)
+
+    def root_plugins(self) -> Iterator[Directive]:
+        """Yield the same of all server blocks that serve `.`."""
+        for root in self.roots:
+            yield from self.plugins(root)
 
 
 def parse(text: str) -> Corefile:
@@ -249,11 +252,6 @@ class OwnLine(Struct, frozen=True):
     plugin: str
     writer: str = ""
 
-    @property
-    def by_hairpin_proxy(self) -> bool:
-        """Whether hairpin-proxy wrote it, so that `--adopt` may remove it."""
-        return self.writer == "hairpin-proxy"
-
 
 def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[str, OwnLine]:
     """Return the exact names that `rewrite name` and `hosts` lines of the root server blocks set.
@@ -263,15 +261,14 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
     """
     writers = _writers(corefile)
     found: dict[str, OwnLine] = {}
-    for root in corefile.roots:
-        for directive in corefile.plugins(root):
-            for token in _names(directive):
-                line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
-                found.setdefault(canonical(token.text), line)
-            key = posixpath.basename(next(iter(directive.arguments), "")) if directive.name == "hosts" else ""
-            for number, text in enumerate(files.get(key, "").splitlines(), 1):
-                for name in text.partition("#")[0].split()[1:]:
-                    found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+    for directive in corefile.root_plugins():
+        for token in _names(directive):
+            line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
+            found.setdefault(canonical(token.text), line)
+        key = posixpath.basename(next(iter(directive.arguments), "")) if directive.name == "hosts" else ""
+        for number, text in enumerate(files.get(key, "").splitlines(), 1):
+            for name in text.partition("#")[0].split()[1:]:
+                found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
     return found
 
 
@@ -288,7 +285,7 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
     """
     found: dict[str, OwnLine] = {}
     wanted = sorted(names)
-    for plugin in (plugin for root in corefile.roots for plugin in corefile.plugins(root)):
+    for plugin in corefile.root_plugins():
         first, *inner = [[token.text for token in line] for line in plugin.lines()]
         begin = _ZONES_AFTER.get(plugin.name)
         if begin is None or (plugin.name == "template" and first[2:3] not in (["A"], ["ANY"])):
@@ -311,8 +308,8 @@ def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str
     """
     found: dict[str, str] = {}
     wanted = sorted(names)
-    plugins = (plugin for root in corefile.roots for plugin in corefile.plugins(root))
-    for kind, pattern, *_ in (words for plugin in plugins for words in _rewrites(plugin) if len(words) > 1):
+    rules = chain.from_iterable(map(_rewrites, corefile.root_plugins()))
+    for kind, pattern, *_ in (words for words in rules if len(words) > 1):
         if matches := _MATCHES.get(kind.text):
             line = f"line {pattern.line} of {where} (rewrite name {kind.text} {pattern.text})"
             for name in (each for each in wanted if matches(pattern.text, each)):
