@@ -111,8 +111,7 @@ def _existing(connection: Connection, config: Config) -> dict[str, CoreDnsConfig
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Return the agents' plan without what is one node's own: its names, its hosts file, its DNAT. Pure.
 
-    What the Node says about the cloud stays, and its addresses: if a load balancer publishes them, DNS
-    verifies nothing.
+    The cloud of the Node stays, and its addresses: if a load balancer publishes them, DNS verifies nothing.
     """
     known = snapshot.node
     node = known and replace(known, names=(), pod_cidrs=())

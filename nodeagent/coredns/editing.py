@@ -48,10 +48,7 @@ _LABEL = re.compile("[a-z0-9_-]{1,63}")
 
 
 class Source(Struct, frozen=True):
-    """A Corefile (or a file that it imports) without nodeagent's own block, and its name for a person.
-
-    `files` are the keys of its ConfigMap.
-    """
+    """A Corefile, or what it imports, without nodeagent's block; `files` are the keys of its ConfigMap."""
 
     corefile: Corefile
     files: Mapping[str, str]
@@ -231,8 +228,7 @@ def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
 ) -> tuple[Answers, tuple[NameDecision, ...]]:
     """Decide for one CoreDNS; return its answers, and the plan's decisions, changed where it decides itself.
 
-    Of a namespace's names those come first that are `standing`, that is, answered now. `never` are names that
-    are never answered, and why.
+    Of a namespace's names those that are `standing`, answered now, come first. `never`: why not to answer.
     """
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:

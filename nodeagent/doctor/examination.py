@@ -97,7 +97,6 @@ class Examination:
     """What the doctor examines.
 
     Attributes:
-        cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.
         agent: what the node's agent says, or off the node those of all nodes, if asked.

@@ -128,10 +128,7 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
 
 
 class Knowledge(Struct, frozen=True):
-    """What is known of the node: its relays, what DNAT sends there, the Service rules' and names' addresses.
-
-    None: it could not be read.
-    """
+    """The node's relays, what DNAT sends there, the Service rules' and names' addresses; None: unreadable."""
 
     relays: Mapping[Endpoint, Endpoint]
     redirected: frozenset[Endpoint] | None

@@ -63,10 +63,7 @@ class DnatRules:
     where the kubelet looks if agent and relay are alive, and ends what does not answer.
 
     Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
-    of a name matches any rest of it.
-
-    `leaving`: the guard is still there for a moment, until the rest is removed as well: with the ranges and
-    options that it has.
+    of a name matches any rest of it. `leaving`: the guard stays, as it is, until the rest is removed as well.
 
     In a family without redirects `pods` mean nothing, in one without `guarded` ranges `admitted` and
     `balancers` mean nothing; without either, there are no rules at all and the value is false.
@@ -188,11 +185,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancerDecision(Decision):
-    """One load balancer, and what is decided for it.
+    """What is decided for one load balancer; `uid` is the Service's, by which Events find it.
 
     `relay_addresses` are what its hostnames point at: its own on this node, or the ClusterIPs of an existing
-    relay Service. `remarks` are notes on parts of it, `taken` those on ports that another program of this
-    node holds now. `uid` is the Service's, by which Events find it.
+    relay. `remarks` are notes on parts of it, `taken` those on ports that another program here holds now.
     """
 
     load_balancer: ObjectRef
@@ -216,11 +212,10 @@ class NameDecision(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """All parts in a fixed order.
+    """All parts in a fixed order; `only_adds`: nothing is removed, as not all of the cluster is read yet.
 
     In `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may answer
-    them with relay addresses. `questions` are the hostnames that only DNS can decide. `only_adds`: not all of
-    the cluster could be read yet, so nothing is removed.
+    them with relay addresses. `questions` are the hostnames that only DNS can decide.
     """
 
     addresses: tuple[RelayAddress, ...] = ()

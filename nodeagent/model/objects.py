@@ -82,8 +82,7 @@ class Service(ClusterObject):
     """A Service of type LoadBalancer.
 
     `gateway` is the Gateway for which it was made, if any; an empty `gateway_namespace` is its own. Anyone
-    can be the author of `external_ips`. `local_only`: its ClusterIP leads only to pods of the node
-    (`internalTrafficPolicy: Local`).
+    can be the author of `external_ips`. `local_only`: its ClusterIP leads only to pods of the node.
     """
 
     cluster_ips: tuple[IPAddress, ...] = ()
@@ -227,10 +226,9 @@ class ParentRef(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class GatewayListener:
-    """A listener of a Gateway or of a ListenerSet.
+    """A listener of a Gateway or of a ListenerSet; `hostname` is None for all hostnames.
 
-    `hostname` is None for all hostnames. `kinds` are group and kind of the Routes it takes; empty for the
-    default kinds of its protocol.
+    `kinds` are group and kind of the Routes it takes; empty for the default kinds of its protocol.
     """
 
     name: str

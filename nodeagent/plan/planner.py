@@ -19,9 +19,8 @@ from nodeagent.plan.names.matching import ClaimPlanner
 class Planner:
     """Decides, and remembers its last decisions: what has not changed since is not decided again.
 
-    The result depends only on the input, not on what it remembers. For two equal decisions, it returns the
-    same object, so that others find changes as cheaply. `standing` and `standing_at` are facts of the next
-    plan.
+    The result depends on the input alone. For two equal decisions, it returns the same object, so that others
+    find changes as cheaply. `standing` and `standing_at` are facts of the next plan.
     """
 
     def __init__(self, config: Config) -> None:

@@ -3,13 +3,11 @@
 Only Services that can be served take a place. Every node and CoreDNS must compute the same relay addresses,
 so nothing here depends on facts of one node.
 
-A Service counts by its age even if it became a load balancer later. So that a few namespaces can't push out
-with such Services what others are served with, the first load balancers of each namespace come before all
-others if listeners or relay addresses run out.
+A Service counts by its age even if it became a load balancer later. So that nobody can push out with such
+Services what others are served with, the first load balancers of each namespace come before all others.
 
 Each load balancer takes the relay address to which the hash of its name points, or the next free one, the
-listed Services first, then the oldest (docs/decisions/0004). So one that is created later never moves
-another, and no node has to ask any other.
+listed Services first, then the oldest (docs/decisions/0004): a later one never moves another.
 """
 
 import hashlib
@@ -36,9 +34,8 @@ class Capacity(Struct, frozen=True):
 def share_out(services: Sequence[Service], owners: Owners, rules: AddressRules, config: Config) -> Capacity:
     """Give out places within the limits, and relay addresses to those that have one. Pure.
 
-    `services` are those that send PROXY, on this node or on another one, in order of precedence, but those
-    that are too large. For listed ones, only the total limit counts. Those that are served by their hostnames
-    have the families of their ClusterIPs.
+    `services` are those that send PROXY, on this node or on another one, in order of precedence. For listed
+    ones, only the total limit counts. Those that are served by hostnames have their ClusterIPs' families.
     """
     candidates: list[_Candidate] = []
     for service in services:

@@ -20,8 +20,7 @@ from nodeagent.plan.identity.identify import Identity
 class Owners:
     """The Service to which each address and port belongs: the first of all that publish it. Pure.
 
-    First come those that the administrator listed, then the oldest: a tenant can set neither. It is the same
-    on every node.
+    First come those that the administrator listed, then the oldest, on every node: a tenant can set neither.
 
     Attributes:
         services: in this order.
@@ -64,8 +63,7 @@ class Owners:
     def obstacle(self, match: Endpoint, ref: ObjectRef, api_servers: frozenset[Endpoint]) -> str | None:
         """Why traffic for `match` must not be redirected for the Service `ref`; None if nothing forbids it.
 
-        The API server's own endpoint is never redirected, whatever a Service's status says: that would
-        disconnect the node's kubelet.
+        To redirect the API server's own endpoint would disconnect the node's kubelet.
         """
         if match in api_servers:
             return f"{match}: never redirected: it is the API server's own address and port"
@@ -87,7 +85,7 @@ def listed_paths(config: Config) -> frozenset[str]:
 def own_hostnames(services: Iterable[Service], config: Config) -> Mapping[ObjectRef, tuple[str, ...]]:
     """Return the hostnames by which load balancers are served that publish nothing else. Pure.
 
-    An administrator has to switch it on for each: what DNS answers for such a hostname verifies others.
+    An administrator switches it on for each: what DNS answers for such a hostname verifies others.
     """
     wanted = {entry.path for entry in config.load_balancers.services if entry.hostname_only}
     wanted &= listed_paths(config)
@@ -113,12 +111,10 @@ class Eligible(Struct, frozen=True):
     """What of a load balancer is to be relayed, by the cluster and the configuration.
 
     Attributes:
-        addresses: those that are short-circuited; of one that is served by its hostname its ClusterIPs, since
-            only DNS knows its own.
+        addresses: those that are short-circuited. Only DNS knows those of one that is served by its hostname:
+            it has its ClusterIPs here, and is not `redirected`.
         ports: the TCP ports on which it sends PROXY; `plain_ports`: its other TCP ports.
-        redirected: false for one that is served by its hostname.
-        wholly: whether hostnames, which carry every port with them, may lead to the relay: it has no other
-            ports than TCP, or is listed.
+        wholly: hostnames, which carry every port, may lead to the relay: all are TCP, or it is listed.
     """
 
     addresses: tuple[IPAddress, ...]

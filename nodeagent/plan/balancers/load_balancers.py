@@ -23,8 +23,7 @@ class LoadBalancerPlan(Struct, frozen=True):
     """One load balancer, decided.
 
     Attributes:
-        proxy: whether it sends the PROXY header, served or not.
-        listed: whether an administrator named it in loadBalancers.services.
+        proxy: it sends the PROXY header, served or not. `listed`: loadBalancers.services names it.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
         at_nodes: it publishes addresses of this node, so DNS leads there for the node's own hostnames, too.
@@ -32,7 +31,7 @@ class LoadBalancerPlan(Struct, frozen=True):
         hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
         without_lines: why a served one has no hosts lines; None if it can have them.
         own_names: the hostnames by which it is served; `own_addresses` are what DNS answers for them.
-        unresolved: why nothing is known of these; empty if DNS was not queried yet, None if something is.
+        unresolved: why nothing is known of these: empty if DNS was not queried yet. None if something is.
     """
 
     service: Service

@@ -21,8 +21,7 @@ class RelayPlan(Struct, frozen=True):
 
     Attributes:
         shown_at: where the relay is, for a person.
-        hosts_addresses: what hosts lines for its hostnames point at; empty if not all of its ports are
-            relayed, since a hostname carries every port with it.
+        hosts_addresses: what hosts lines for its hostnames point at; empty if not all its ports are relayed.
         taken: the remarks about ports that another program of this node holds.
     """
 

@@ -105,11 +105,7 @@ def own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
 
 
 def in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) -> str:
-    """Return what else has addresses in the relay's range; empty for nothing.
-
-    The guard drops what others send to the range, and no later chain translates it: a node would lose its
-    network, its pods or its Services.
-    """
+    """Return what else is in the relay's range, whose connections the guard would drop; empty: nothing."""
     node = snapshot.node
     pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
     services = [network for each in snapshot.service_ranges for network in each.networks]
@@ -133,8 +129,7 @@ class AddressRules:
     since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
 
     Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
-    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
-    show all that are in them.
+    shows only the ClusterIPs of LoadBalancer Services; `loadBalancers.refuse` is for the rest.
 
     Attributes:
         own: this node's addresses and the API server's; only a listed Service may publish one.
@@ -200,9 +195,8 @@ def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> st
 class PodRanges(Struct, frozen=True):
     """This node's pods: which are redirected, and which may reach the relay.
 
-    Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
-    reach the relay only if something leads them there, DNAT or CoreDNS: HAProxy connects as the node does,
-    which network policies admit.
+    Others' traffic may carry the PROXY header already. Pods may reach the relay only if DNAT or CoreDNS leads
+    them there: HAProxy connects as the node does, which network policies admit.
     """
 
     redirected: tuple[IPNetwork, ...] = ()

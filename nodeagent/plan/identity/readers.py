@@ -124,8 +124,7 @@ def star_or_port_names(value: str, service: Service) -> Sends:
 def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
     """Read a boolean of either key, for the ports that either of `port_keys` lists, if one is there.
 
-    Of the second, older key any text but a boolean is false. Contradictions are errors, an empty list means
-    no ports.
+    Of the second, older key any text but a boolean is false. An empty list means no ports.
     """
 
     def read(_: str, service: Service) -> Sends:

@@ -6,10 +6,8 @@ hold for a load balancer at addresses of nodes (k3s' ServiceLB): hostnames of no
 
 Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
-the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
-differs.
-A line that a running agent wanted in its last pass counts as existing, too: it is no less verified if it was
-withdrawn because its relay did not answer, or if another program removed it.
+the load balancer that claims it now. A line that a running agent wanted in its last pass counts as existing,
+too: it is no less verified if its relay did not answer, or if another program removed it.
 """
 
 from collections.abc import Iterable
@@ -236,8 +234,7 @@ def _shown(addresses: Iterable[IPAddress], more: int = 0) -> str:
 def lines_now(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
     """Return the facts in which each line is at the address that its load balancer has now.
 
-    An older one, of another namespace, may have taken its relay address (capacity): with it, it would have
-    all hostnames that are written there.
+    Else whoever takes a relay address from another (capacity) had all hostnames that are written there.
     """
     now = {plan.service.ref: plan.hosts_addresses for plan in plans}
     moved: dict[IPAddress, IPAddress | None] = {}

@@ -40,8 +40,7 @@ class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer of an object.
 
     Attributes:
-        load_balancer: the load balancer; None if there is none, or if only DNS can say which one it is.
-        conclusion: why there is none, or why only DNS can say it.
+        load_balancer, conclusion: None, and why, if there is none, or if only DNS can say which one it is.
         how: how it was found, unless by the object's own status or as the only candidate.
         named: whether the object or the configuration names it; else it is the only one.
         choice: those that DNS can choose instead.
