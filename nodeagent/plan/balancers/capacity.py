@@ -3,8 +3,8 @@
 Only Services that can be served take a place. Every node and CoreDNS must compute the same relay addresses,
 so nothing here depends on facts of one node.
 
-A Service counts by its age even if it became a load balancer later. So that nobody can push out with such
-Services what others are served with, the first load balancers of each namespace come before all others.
+A Service counts by its age even if it became a load balancer later. So that no namespace pushes out with
+such Services what others are served with, the first load balancers of each namespace come before all others.
 
 Each load balancer takes the relay address to which the hash of its name points, or the next free one, the
 listed Services first, then the oldest (docs/decisions/0004): a later one never moves another.

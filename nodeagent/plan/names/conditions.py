@@ -234,7 +234,7 @@ def _shown(addresses: Iterable[IPAddress], more: int = 0) -> str:
 def lines_now(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
     """Return the facts in which each line is at the address that its load balancer has now.
 
-    Else whoever takes a relay address from another (capacity) had all hostnames that are written there.
+    Else one that takes another's relay address (capacity) would have all hostnames that are written there.
     """
     now = {plan.service.ref: plan.hosts_addresses for plan in plans}
     moved: dict[IPAddress, IPAddress | None] = {}
