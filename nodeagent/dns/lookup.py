@@ -61,16 +61,15 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     if options.dns_servers:
         return Upstreams(tuple(server.endpoint for server in options.dns_servers))
     node = Path(options.file).with_name("resolv.conf")
-    tried = []
+    problems = []
     for resolv_conf in dict.fromkeys((node, own)):
         root = resolv_conf.parent.parent
         cluster_domain = "" if resolv_conf == node else options.cluster_domain
-        tried += [_read_list(resolv_conf, root, cluster_domain), _read_list(root / _RESOLVED, root)]
-    for found in tried:
-        if found.servers:
-            return found
-    reasons = "; ".join(found.problem for found in tried)
-    return Upstreams(problem=f"no DNS server can be queried ({reasons}): set hosts.dnsServers")
+        for found in (_read_list(resolv_conf, root, cluster_domain), _read_list(root / _RESOLVED, root)):
+            if found.servers:
+                return found
+            problems.append(found.problem)
+    return Upstreams(problem=f"no DNS server can be queried ({'; '.join(problems)}): set hosts.dnsServers")
 
 
 def _read_list(file: Path, root: Path, cluster_domain: str = "") -> Upstreams:
@@ -189,7 +188,7 @@ def _ask_server(
         return _read(_exchange(server, dns.message.make_query(name, question), seconds), question)
     except (dns.exception.Timeout, TimeoutError):
         return DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
-    except TooLongError:
+    except dns.exception.TooBig:
         return DnsReply(DnsOutcome.SERVFAIL, trouble=f"an answer of more than {_LARGEST} bytes")
     except (OSError, EOFError) as error:
         return DnsReply(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
@@ -201,10 +200,6 @@ _MOST_DATAGRAMS: Final = 100
 """Of one query: a flood of others' answers would take a core for as long as the query lasts."""
 
 
-class TooLongError(dns.exception.DNSException):
-    """An answer is too long to be read."""
-
-
 class _BoundedSocket(socket.socket):
     """Takes no answer that is too long, by TCP not even to receive it, and no flood of answers."""
 
@@ -212,7 +207,7 @@ class _BoundedSocket(socket.socket):
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         if size > _LARGEST:
-            raise TooLongError
+            raise dns.exception.TooBig
         return super().recv(size, flags)
 
     def recvfrom(self, size: int, flags: int = 0, /) -> tuple[bytes, Any]:
@@ -221,7 +216,7 @@ class _BoundedSocket(socket.socket):
         if self.received > _MOST_DATAGRAMS:
             raise dns.query.BadResponse
         if len(answer) > _LARGEST:
-            raise TooLongError
+            raise dns.exception.TooBig
         return answer, sender
 
 
