@@ -16,7 +16,8 @@ from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.components.node import ActualState, Applied, Components, UndoneError
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused
+from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision, refused
+from nodeagent.model.desired import Desired
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 

@@ -15,7 +15,8 @@ from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text
 from nodeagent.components.component import COMPONENTS, TITLES, ComponentName, Diff
 from nodeagent.errors import shown_name
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.status import RelayStatus
 

@@ -21,7 +21,7 @@ from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
 from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.errors import NodeagentError
-from nodeagent.model.desired import DecisionStatus
+from nodeagent.model.decisions import DecisionStatus
 from nodeagent.observe.event_recorder import EventRecorder, name_events
 from nodeagent.observe.metrics import CONFIG, Metrics, reload_config
 from nodeagent.observe.status import Status

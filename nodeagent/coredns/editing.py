@@ -36,7 +36,8 @@ from nodeagent.coredns.parsing import (
     without_hairpin_proxy,
 )
 from nodeagent.model.addresses import IPAddress, covering, is_wildcard
-from nodeagent.model.desired import DecisionStatus, Desired, NameDecision, skipped
+from nodeagent.model.decisions import DecisionStatus, NameDecision, skipped
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Age, ObjectRef
 
 CONFIG_MAP_BYTES = 1024 * 1024

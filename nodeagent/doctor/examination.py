@@ -17,7 +17,8 @@ from nodeagent.doctor.paths import conclude, path_finding
 from nodeagent.errors import ApplyError
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import DecisionStatus, Desired, DnatRules, NameDecision
+from nodeagent.model.decisions import DecisionStatus, NameDecision
+from nodeagent.model.desired import Desired, DnatRules
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner

@@ -16,7 +16,7 @@ from msgspec import Struct
 from nodeagent.doctor.findings import CheckStatus, Code, Finding
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import DecisionStatus
+from nodeagent.model.decisions import DecisionStatus
 from nodeagent.model.objects import ObjectRef, Service
 from nodeagent.plan.identity.identify import LISTED, Identity
 from nodeagent.plan.identity.ways_out import ways_out

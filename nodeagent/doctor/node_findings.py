@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Desired, NameDecision
+from nodeagent.model.decisions import NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsReply, UserHostsLine
 from nodeagent.sources.node import Environment, KubeProxy
 

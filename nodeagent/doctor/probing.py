@@ -8,7 +8,8 @@ from msgspec import Struct
 from nodeagent.config.options import Config
 from nodeagent.doctor.paths import Answers, PathObservation, Target, works
 from nodeagent.model.addresses import Endpoint, IPAddress, is_wildcard
-from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
+from nodeagent.model.decisions import DecisionStatus, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.observe.transition_log import in_turn

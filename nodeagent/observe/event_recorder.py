@@ -13,7 +13,8 @@ from operator import attrgetter
 from msgspec import Struct
 
 from nodeagent.errors import SourceError, cut_to_bytes, printable, shown_name
-from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
+from nodeagent.model.decisions import DecisionStatus, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.transition_log import TransitionLog, in_turn
 from nodeagent.sources.kubernetes.connection import Connection

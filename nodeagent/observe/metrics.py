@@ -21,7 +21,7 @@ from nodeagent.components.component import COMPONENTS
 from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
 from nodeagent.config.reading import ConfigFile
 from nodeagent.errors import ConfigError
-from nodeagent.model.desired import Decision
+from nodeagent.model.decisions import Decision
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.observe.status import RejectedConfig, Status
 from nodeagent.observe.transition_log import say

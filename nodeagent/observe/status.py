@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from nodeagent import __version__
 from nodeagent.errors import printable
 from nodeagent.linux.atomic_file import remove_drafts, replace_file
-from nodeagent.model.desired import Decision, DecisionStatus, Desired
+from nodeagent.model.decisions import Decision, DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.observe.transition_log import TransitionLog
 from nodeagent.typed_values import from_json
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from nodeagent.errors import shown_name
 from nodeagent.model.addresses import ByName
-from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import Desired
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100

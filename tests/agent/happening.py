@@ -7,7 +7,8 @@ from nodeagent.agent.reporter import PARTS
 from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.decisions import Conclusion, DecisionStatus, LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.observe.metrics import AgentMetrics
 from nodeagent.observe.status import RelayStatus, Status

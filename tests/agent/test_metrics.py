@@ -2,7 +2,8 @@ import time
 
 from nodeagent import __version__
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
-from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, LoadBalancerDecision
+from nodeagent.model.decisions import Conclusion, DecisionStatus, LoadBalancerDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.metrics import AgentMetrics
 from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server

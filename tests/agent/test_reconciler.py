@@ -14,7 +14,8 @@ from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath, DnsName
 from nodeagent.config.options import Config, HostsOptions, LoadBalancerOptions, ProxyService, RelayOptions
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import DecisionStatus, Desired, HostsLine
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, Snapshot
 from nodeagent.plan.balancers.capacity import allocate

@@ -13,7 +13,8 @@ from nodeagent.agent.convergence import NodePass, Repair
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporter import Reporter
 from nodeagent.components.component import COMPONENTS, ComponentName
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Unreadable
 from nodeagent.observe.event_recorder import EventRecorder
 from nodeagent.observe.metrics import AgentMetrics

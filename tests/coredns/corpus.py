@@ -3,7 +3,8 @@
 from ipaddress import ip_address
 from pathlib import Path
 
-from nodeagent.model.desired import Conclusion, DecisionStatus, Desired, HostsLine, NameDecision
+from nodeagent.model.decisions import Conclusion, DecisionStatus, NameDecision
+from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.objects import ObjectRef
 
 FILES = sorted((Path(__file__).parent / "corefiles").iterdir())

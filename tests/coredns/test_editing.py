@@ -12,7 +12,7 @@ from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions
 from nodeagent.coredns.editing import Edit, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.parsing import CorefileError, own_names, parse
-from nodeagent.model.desired import DecisionStatus, NameDecision, skipped
+from nodeagent.model.decisions import DecisionStatus, NameDecision, skipped
 from nodeagent.model.objects import Age, ObjectRef
 from tests.cases import cases_of
 from tests.coredns import corpus

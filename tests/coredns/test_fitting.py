@@ -9,7 +9,8 @@ import pytest
 from nodeagent.config.options import Config
 from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edits, decide
 from nodeagent.coredns.managed_block import block_names
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from tests.coredns import corpus
 from tests.coredns.corpus import desired
 from tests.coredns.resolving import PASSED_ON, model_answer

@@ -5,7 +5,7 @@ import pytest
 
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.load_balancer_findings import LoadBalancerObservation, load_balancer_finding
-from nodeagent.model.desired import refused, served, skipped
+from nodeagent.model.decisions import refused, served, skipped
 from nodeagent.model.objects import Service
 from nodeagent.plan.identity.identify import Identity
 from nodeagent.plan.identity.providers import PROVIDERS

@@ -16,7 +16,7 @@ from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import identities
 from nodeagent.doctor.load_balancer_findings import Target, policy_targets, policy_text
 from nodeagent.errors import SourceError
-from nodeagent.model.desired import served
+from nodeagent.model.decisions import served
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.identity.identify import Identity, identify
 from nodeagent.plan.identity.ways_out import ways_out

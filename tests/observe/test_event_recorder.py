@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.desired import DecisionStatus, Desired, LoadBalancerDecision, refused, served, skipped
+from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision, refused, served, skipped
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe import event_recorder
 from nodeagent.observe.event_recorder import EventRecorder, PendingEvent

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.model.desired import Desired, LoadBalancerDecision, served, skipped
+from nodeagent.model.decisions import LoadBalancerDecision, served, skipped
+from nodeagent.model.desired import Desired
 from nodeagent.observe import status
 from nodeagent.observe.status import RelayStatus, Status, StatusFile, parse_status, remove_status, status_path
 from tests.agent.happening import BLUE, GREEN

@@ -10,7 +10,8 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.decisions import LoadBalancerDecision, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
 from nodeagent.plan.planner import plan
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply, Facts
 from nodeagent.model.objects import ObjectRef
 from tests.cases import cases_of

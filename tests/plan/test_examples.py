@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS, ControllerKind

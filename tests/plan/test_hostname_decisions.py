@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.model.addresses import canonical, covering, defect
-from nodeagent.model.desired import DecisionStatus
+from nodeagent.model.decisions import DecisionStatus
 from nodeagent.model.objects import PROXY_PROTOCOL
 from tests.cases import cases_of
 from tests.plan.made_up import (

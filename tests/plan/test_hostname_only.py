@@ -6,7 +6,8 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsQuestion, DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService, Service, ServicePort, Snapshot
 from nodeagent.plan.planner import Planner, plan

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.config.options import Config
-from nodeagent.model.desired import DecisionStatus, LoadBalancerDecision
+from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision
 from nodeagent.model.objects import PROXY_PROTOCOL, Service, by_age
 from nodeagent.plan.balancers.capacity import allocate
 from tests.cases import cases_of

@@ -19,7 +19,8 @@ from nodeagent.coredns.editing import decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import IPAddress, canonical, is_wildcard
-from nodeagent.model.desired import DecisionStatus, Desired, NameDecision
+from nodeagent.model.decisions import DecisionStatus, NameDecision
+from nodeagent.model.desired import Desired
 from nodeagent.plan.names.claims import Claim
 from nodeagent.plan.names.matching import ClaimPlanner
 from nodeagent.plan.planner import plan

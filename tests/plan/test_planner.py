@@ -5,7 +5,8 @@ from unittest.mock import Mock
 import pytest
 
 from nodeagent.agent.convergence import defer_until_ready
-from nodeagent.model.desired import DecisionStatus, Desired, DnatRules
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired, DnatRules
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import Planner, plan
 from tests.plan.made_up import (

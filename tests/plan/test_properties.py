@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import defer_until_ready
 from nodeagent.model.addresses import canonical
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.plan.balancers.eligibility import listed_paths
 from nodeagent.plan.planner import Planner, plan
 from tests.plan.histories import History, Moment

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import DecisionStatus
+from nodeagent.model.decisions import DecisionStatus
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.config.options import LoadBalancerOptions
-from nodeagent.model.desired import DecisionStatus, Desired
+from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.desired import Desired
 from nodeagent.model.objects import PROXY_PROTOCOL, NodeAddresses, Service, Snapshot
 from nodeagent.plan.identity.identify import Identity, cloud_of, identify
 from nodeagent.plan.identity.providers import PROVIDERS

@@ -25,7 +25,7 @@ from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import decide_once
 from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint, sort_key
-from nodeagent.model.desired import NameDecision
+from nodeagent.model.decisions import NameDecision
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.connection import connect

@@ -15,7 +15,8 @@ from nodeagent.components.hosts.file import Reading
 from nodeagent.errors import ApplyError, printable
 from nodeagent.linux.inotify import ATTRIB, CLOSE_WRITE, FileEvents
 from nodeagent.model.addresses import ByName, IPAddress, IPNetwork, sort_key
-from nodeagent.model.desired import Desired, HostsLine, some_notes
+from nodeagent.model.decisions import some_notes
+from nodeagent.model.desired import Desired, HostsLine
 from nodeagent.model.facts import UserHostsLine
 
 _TRIES = 5

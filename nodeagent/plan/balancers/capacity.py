@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config, LimitOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
-from nodeagent.model.desired import Conclusion, refused
+from nodeagent.model.decisions import Conclusion, refused
 from nodeagent.model.objects import ObjectRef, Service
 from nodeagent.plan.balancers.eligibility import Owners
 from nodeagent.plan.balancers.this_node import AddressRules

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, canonical, defect
-from nodeagent.model.desired import Conclusion, refused, skipped
+from nodeagent.model.decisions import Conclusion, refused, skipped
 from nodeagent.model.objects import ObjectRef, Service, by_age
 from nodeagent.plan.balancers.this_node import AddressRules
 from nodeagent.plan.identity.identify import Identity

@@ -10,7 +10,8 @@ from hashlib import sha256
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Redirect, refused, skipped
+from nodeagent.model.decisions import refused, skipped
+from nodeagent.model.desired import Redirect
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, RelayService, Snapshot
 from nodeagent.plan.balancers.eligibility import Eligible, Owners, Unserved

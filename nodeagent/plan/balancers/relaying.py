@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
-from nodeagent.model.desired import Conclusion, Listener, Redirect, refused
+from nodeagent.model.decisions import Conclusion, refused
+from nodeagent.model.desired import Listener, Redirect
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
 from nodeagent.plan.balancers.capacity import Capacity

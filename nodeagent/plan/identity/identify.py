@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodeagent.config.options import LoadBalancerOptions, ProxyService
-from nodeagent.model.desired import Conclusion, Decision, refused, served, skipped
+from nodeagent.model.decisions import Conclusion, Decision, refused, served, skipped
 from nodeagent.model.objects import PROXY_PROTOCOL, ProxyVersion, Service, Snapshot, opt_out
 from nodeagent.plan.identity.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.identity.rows import Provider, Reading, certificates_of, read_row, shown

@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import canonical, is_wildcard
-from nodeagent.model.desired import bounded
+from nodeagent.model.decisions import bounded
 
 
 class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from nodeagent.config.options import Config, HostsOptions
 from nodeagent.model.addresses import IPAddress, covering, defect, is_wildcard
-from nodeagent.model.desired import Conclusion, DecisionStatus, refused, served, skipped
+from nodeagent.model.decisions import Conclusion, DecisionStatus, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.names.matching import LoadBalancerMatch

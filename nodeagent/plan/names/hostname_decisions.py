@@ -18,15 +18,8 @@ from msgspec.structs import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import ByName, IPAddress, is_wildcard
-from nodeagent.model.desired import (
-    Conclusion,
-    DecisionStatus,
-    HostsLine,
-    NameDecision,
-    bounded,
-    refused,
-    skipped,
-)
+from nodeagent.model.decisions import Conclusion, DecisionStatus, NameDecision, bounded, refused, skipped
+from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys

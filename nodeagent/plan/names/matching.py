@@ -17,7 +17,7 @@ from msgspec import Struct
 from nodeagent.config.options import ClassService, LimitOptions
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Conclusion, skipped, some_notes
+from nodeagent.model.decisions import Conclusion, skipped, some_notes
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlan
 from nodeagent.plan.memory import Changed, Memory, Quota, changed_keys
 from nodeagent.plan.names.claims import Claim, Considered, LoadBalancerHints, Parents, claims_of
