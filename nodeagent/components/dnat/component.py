@@ -9,7 +9,7 @@ from typing import Literal
 
 from nodeagent.components.component import Component, Watch
 from nodeagent.components.dnat import nftables
-from nodeagent.components.dnat.iptables import IptablesBackend, XtablesWatch
+from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nft_table import TABLE
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
@@ -23,6 +23,7 @@ _LIMIT_AGAIN_SECONDS = 600.0
 _LOG = logging.getLogger("nodeagent")
 
 Option = Literal["auto", "nftables", "iptables", "none"]
+_SCRATCH = "nodeagent_probe"
 
 
 class Dnat(Component[DnatState, DnatChange]):
@@ -37,7 +38,6 @@ class Dnat(Component[DnatState, DnatChange]):
         self._option = option
         self._found: tuple[DnatBackend, DnatBackend | None] | None = None
         self._without_nft = False
-        self._legacy_watch: XtablesWatch | None = None
         self._limited_at = -math.inf
         """When users are to be limited, after the kernel refused it."""
 
@@ -85,20 +85,13 @@ class Dnat(Component[DnatState, DnatChange]):
         return problem
 
     def watch(self) -> Watch:
-        watch = self._backends()[0].watch()
-        self._legacy_watch = watch if isinstance(watch, XtablesWatch) else None
-        return watch
+        return self._backends()[0].watch()
 
     def _backends(self) -> tuple[DnatBackend, DnatBackend | None]:
         if self._found is None:
             self._without_nft = find_program("nft") is None
             self._found = choose(self._option)
-            if self._legacy_watch and not isinstance(self._found[0], IptablesBackend):
-                self._legacy_watch.outdated = True
         return self._found
-
-
-_SCRATCH = "nodeagent_probe"
 
 
 def choose(option: Option, nft: NftablesBackend | None = None) -> tuple[DnatBackend, DnatBackend | None]:

@@ -5,9 +5,7 @@ first packet of a TCP connection walks it, as it walks kube-proxy's chain of all
 
 mangle: PREROUTING jumps to the guard, and so does INPUT, which sees packets after every translation; a new
 connection that another program's translation leads to the relay is dropped there, by its original
-destination. Not raw: kubelet keeps a chain of its own in mangle, nat and filter of every node
-(KUBE-KUBELET-CANARY), while few have loaded the module for raw. Not filter's INPUT: a rule of another program
-that accepts there ends the table, and firewalls and network plugins insist on its top.
+destination. Decision 11 says why not in raw or filter.
 """
 
 import struct
@@ -21,6 +19,7 @@ from nodeagent.components.dnat import xt_rules, xt_tables
 from nodeagent.components.dnat.state import DnatChange, DnatState, comment_of, owner_of, with_elements
 from nodeagent.components.dnat.xt_rules import PREFIX, PROGRAMS, TABLES, Entry, Table, Tables, XtRule
 from nodeagent.linux.inotify import CLOSE_NOWRITE, CLOSE_WRITE, FileEvents
+from nodeagent.linux.programs import find_program
 from nodeagent.model.addresses import FAMILIES, Endpoint, Family, IPNetwork
 from nodeagent.model.desired import LOOPBACK, NO_RULES, PROBED_USERS, DnatRules, Redirect
 
@@ -182,13 +181,12 @@ class XtablesWatch(FileEvents):
     """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
 
     The kernel reports no change of a legacy table, but iptables, iptables-restore and with them kube-proxy
-    open the lock file and close it. Once it is `outdated`, since another backend is in use, it is broken.
+    open the lock file and close it. It is broken once nft is there, since that may be in use from then on.
     """
-
-    outdated = False
 
     def __init__(self, lock: Path) -> None:
         super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)
+        self._nft = find_program("nft")
         self._looked_at = time.monotonic()
         self._taken = False
 
@@ -198,8 +196,8 @@ class XtablesWatch(FileEvents):
         return max(0.0, self._looked_at + rest - time.monotonic())
 
     def drain(self) -> str:
-        if self.outdated:
-            raise OSError("the rules are no longer in iptables' tables")
+        if find_program("nft") != self._nft:
+            raise OSError("the rules may no longer be in iptables' tables")
         self._taken = bool(super().drain()) or self._taken
         if self.seconds > 0:
             return ""

@@ -1,8 +1,7 @@
 """The table `inet nodeagent`: its structure as text, and its state as nft lists it. Pure.
 
-The structure is fixed, two rules per family and hook, and only the elements of maps and sets change. So a
-packet costs two lookups however many load balancers there are, and a change needs no rule handles (knftables,
-docs/iptables-porting.md). Whatever else differs, the whole table is replaced.
+The structure is fixed, two rules per family and hook, and only the elements of maps and sets change: a packet
+costs two lookups however many load balancers there are. Whatever else differs, the whole table is replaced.
 
 The listing's format is libnftables-json(5). Versions of nft print the same table differently, so nothing of
 it is compared with a text of nodeagent's. nft echoes each transaction as the kernel took it, in the format of

@@ -20,6 +20,17 @@ from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules
 
+_AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
+
+_DENIED = "Operation not permitted"
+# The texts of temporary errors, as nft prints them.
+_PASSING = tuple(map(os.strerror, (EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM)))
+
+# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
+_NFPROTO_INET = 1
+_NEWGEN = 15
+_NEEDLE = TABLE.encode() + b"\0"
+
 
 def replacement(desired: DnatRules) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
@@ -59,13 +70,6 @@ def _endpoint(endpoint: Endpoint) -> str:
     return f"{endpoint.address} . {endpoint.port:d}"
 
 
-_AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
-
-_DENIED = "Operation not permitted"
-# The texts of temporary errors, as nft prints them.
-_PASSING = tuple(map(os.strerror, (EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM)))
-
-
 class NftError(ApplyError):
     """nft rejected the script: the text has its message and the script's line."""
 
@@ -80,12 +84,6 @@ class NftBusyError(NftError):
 
 class NftMissingError(ApplyError):
     """There is no nft program on this node."""
-
-
-# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
-_NFPROTO_INET = 1
-_NEWGEN = 15
-_NEEDLE = TABLE.encode() + b"\0"
 
 
 class NftablesWatch(Notifications):

@@ -13,6 +13,14 @@ from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 
+# Only in comments does a name from the cluster become part of a script. nft rejects one of more than 128
+# bytes (NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h); the longest Service has 63 + "/" + 63 = 127.
+COMMENT_LIMIT = 128
+
+# A quote, a backslash, a line end or a "$" would have a meaning in nft, which has no escapes inside quotes.
+_UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
+Action = Literal["none", "create", "alter", "repair", "delete"]
+
 
 @dataclass(frozen=True, slots=True)
 class DnatState:
@@ -36,9 +44,6 @@ class DnatState:
     def compared(self, desired: DnatRules) -> "DnatState":  # noqa: ARG002 - for a state that was read
         """Return the state with its damage: what but its elements is not as rendered for `desired`."""
         return self
-
-
-Action = Literal["none", "create", "alter", "repair", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,7 @@ def _lines(sign: str, rules: DnatRules) -> list[str]:
 
 
 def normalised(rules: DnatRules) -> DnatRules:
-    """Return `rules` in order and complete, with ranges that don't overlap, as an interval set requires.
-
-    Raises ApplyError for an entry that no kernel accepts, and for two of one endpoint.
-    """
+    """Return `rules` in order, checked and complete, with ranges that don't overlap. Raises ApplyError."""
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
         _check(redirect)
@@ -212,14 +214,6 @@ def _in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(
         sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
     )
-
-
-# Only in comments does a name from the cluster become part of a script. nft rejects one of more than 128
-# bytes (NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h); the longest Service has 63 + "/" + 63 = 127.
-COMMENT_LIMIT = 128
-
-# A quote, a backslash, a line end or a "$" would have a meaning in nft, which has no escapes inside quotes.
-_UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
 
 
 def comment_of(owner: ObjectRef) -> str:

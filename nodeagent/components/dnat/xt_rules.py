@@ -46,6 +46,16 @@ _NAT_FLAGS = 3  # NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED
 _IPV6_PROTO = 1  # IP6T_F_PROTO: `proto` counts
 _NOT_IN = 1  # IPT_INV_VIA_IN
 
+TableName = Literal["mangle", "nat"]
+TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
+"""In the order in which they are changed: the guard exists before anything points at what it guards."""
+
+PREFIX = "NODEAGENT-"
+"""The beginning of the names of all nodeagent's chains, and of no others."""
+
+PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
+"""The names of a family's tables for a person."""
+
 
 class _Layout(Struct, frozen=True):
     """The places of the fields in a family's entry."""
@@ -220,17 +230,6 @@ def translation(family: Family, entry: Entry) -> tuple[Endpoint, Endpoint, str] 
     except (KeyError, ValueError, struct.error):
         return None
     return (match, to, comment) if entry_of(family, redirecting(match, to, comment)) == entry else None
-
-
-TableName = Literal["mangle", "nat"]
-TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
-"""In the order in which they are changed: the guard exists before anything points at what it guards."""
-
-PREFIX = "NODEAGENT-"
-"""The beginning of the names of all nodeagent's chains, and of no others."""
-
-PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
-"""The names of a family's tables for a person."""
 
 
 @dataclass(frozen=True, slots=True)

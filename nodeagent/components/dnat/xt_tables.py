@@ -5,10 +5,9 @@ nftables backend asks, too. To name a table to the kernel creates it (xt_find_ta
 first.
 
 Of python-iptables, only `Table` and `Table6` are used. With `autocommit=True`, `refresh()` swallows a failed
-commit: it is off. A `Table` is one object for the whole process, which keeps its handle in another network
-namespace or thread: each use opens it, closes it, and holds this module's lock. The programs' lock is held as
-well: python-iptables takes none, and a commit on top of a table that was read before another program's commit
-undoes that one.
+commit. A `Table` is one object for the whole process, which keeps its handle in another network namespace or
+thread: each use opens it, closes it, and holds this module's lock. The programs' lock is held as well, or a
+commit could undo another program's.
 """
 
 import ctypes
@@ -38,6 +37,22 @@ _IP: Final[dict[Family, str]] = {4: "ip", 6: "ip6"}
 _BYTES_IN_TEXT = re.compile(r"""b(['"])(.*)\1""")
 
 _one_at_a_time = threading.RLock()
+
+_PAUSE_SECONDS = 0.02
+_WAIT_SECONDS = 10.0
+"""For the lock: longer than kube-proxy's restore of a large table takes, shorter than a person waits."""
+
+# include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h: the same numbers in both.
+_GET_INFO, _GET_ENTRIES = 64, 65
+_INFO = struct.Struct("@32s12I")  # name, valid_hooks, hook_entry[5], underflow[5], num_entries; then size
+_GET = struct.Struct("@32sI4x")  # name, size; the entries follow, aligned to 8
+
+_SOCKETS: Final[dict[Family, tuple[int, int]]] = {
+    4: (socket.AF_INET, socket.IPPROTO_IP),
+    6: (socket.AF_INET6, socket.IPPROTO_IPV6),
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class XtError(ApplyError):
@@ -187,11 +202,6 @@ def _library() -> ModuleType:
     return module
 
 
-_PAUSE_SECONDS = 0.02
-_WAIT_SECONDS = 10.0
-"""Longer than kube-proxy's restore of a large table takes, shorter than a person waits."""
-
-
 def lock_path() -> Path:
     """Return the file that iptables locks."""
     return Path(os.environ.get("XTABLES_LOCKFILE") or "/run/xtables.lock")
@@ -225,19 +235,6 @@ def xtables_lock() -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)  # which releases the lock
-
-
-# include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h: the same numbers in both.
-_GET_INFO, _GET_ENTRIES = 64, 65
-_INFO = struct.Struct("@32s12I")  # name, valid_hooks, hook_entry[5], underflow[5], num_entries; then size
-_GET = struct.Struct("@32sI4x")  # name, size; the entries follow, aligned to 8
-
-_SOCKETS: Final[dict[Family, tuple[int, int]]] = {
-    4: (socket.AF_INET, socket.IPPROTO_IP),
-    6: (socket.AF_INET6, socket.IPPROTO_IPV6),
-}
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def missing_nat(family: Family) -> str:

@@ -142,7 +142,7 @@ def test_auto_goes_back_to_nftables_once_it_can(monkeypatch: pytest.MonkeyPatch,
     assert standing() == ["nftables", "iptables"]
     assert converge(dnat, Desired(dnat=guarded())) == ""
     assert standing() == ["nftables"]
-    with pytest.raises(OSError, match="no longer in iptables"):
+    with pytest.raises(OSError, match="no longer be in iptables"):
         watch.drain()
     watch.close()
     with closing(dnat.watch()) as watching:
