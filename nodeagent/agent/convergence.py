@@ -20,6 +20,7 @@ from nodeagent.model.decisions import DecisionStatus, LoadBalancerDecision, refu
 from nodeagent.model.desired import Desired
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
+_RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
 
 
 class Repair(Struct, frozen=True):
@@ -69,10 +70,7 @@ def _but_guard(desired: Desired) -> Desired:
 
 
 class _Step(Struct, frozen=True):
-    """A change of a component towards `aim`, unless it or one of `unless` failed; `keep` removes nothing.
-
-    A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
-    """
+    """A change towards `aim`, unless the component or one of `unless` failed before; `keep` only adds."""
 
     component: ComponentName
     aim: Callable[[Desired], Desired | None] = lambda desired: desired
@@ -163,9 +161,6 @@ def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
             if applied.text:
                 done.changes.append((name, applied))
         done.seconds[name] = done.seconds.get(name, 0.0) + time.monotonic() - began
-
-
-_RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
 
 
 def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:

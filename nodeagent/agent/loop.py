@@ -215,8 +215,7 @@ class Agent:
         self._reporter.report_pass(done, self._reconciler, event_at)
         if not self._settled:
             # All objects that exist now are excluded from later collections: a full one traversed the 70,000
-            # of modules alone in 35 ms, at 1,000 hostnames in 3 passes of a hundred (docs/performance.md).
-            # Only a cycle of objects that exist now is not found when it becomes garbage later.
+            # of modules alone in 35 ms. A cycle of them is not found when it becomes garbage later.
             self._settled = True
             gc.collect()
             gc.freeze()

@@ -1,7 +1,6 @@
 """One writer per node: a lock (flock(2)) that the agent keeps, and that each command takes which writes.
 
-Only an agent that was started manually has to wait for it. The kernel releases the lock with its process,
-however that ends: between PID namespaces, no process id shows whether one is alive.
+The kernel releases it with its process: between PID namespaces, no process id shows whether one is alive.
 """
 
 import fcntl
@@ -82,10 +81,7 @@ class NodeLock:
             self._descriptor = -1
 
     def leave(self) -> None:
-        """Release the lock for good, and remove it if at most relay pods use the directory, else both.
-
-        Also if this process does not have it, and no other: the last owner may have left that to this one.
-        """
+        """Release the lock for good, whoever had it last, and remove what no relay pod needs of it."""
         held = False
         with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
             held = self.try_acquire()

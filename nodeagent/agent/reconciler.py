@@ -162,16 +162,13 @@ class Reconciler:
         return self._facts
 
     def _is_contradicted(self, snapshot: Snapshot, desired: Desired) -> bool:
-        """Whether a load balancer needs something of the node that was not there when it was read.
-
-        That is a port, an address of a family, or, while it is new, the rules by which kube-proxy
-        short-circuits it in spite of its `ipMode: Proxy`: to list these costs more.
-        """
+        """Whether a load balancer needs what the node did not have: a port, a family, kube-proxy's rules."""
         facts, config = self._facts, self._config
         if facts is None:
             return False
         if any(one.taken for one in desired.load_balancers) or lacks_family(snapshot, facts, config):
             return True
+        # To list kube-proxy's rules costs more.
         is_new = self._clock() < self._inputs_at + _FACTS_SECONDS
         doubtful = {one.address for one in doubtful_endpoints(snapshot, config)} if is_new else set()
         return not doubtful <= facts.short_circuited
@@ -210,8 +207,8 @@ class Reconciler:
             failed = name in done.recovered or name in self.backoff.failing
             if not changes or failed or not _same(name, self._before, done.desired):
                 continue
-            # If others' rules were only inserted before nodeagent's, as kube-proxy's are whenever it starts,
-            # they undo nothing of each other's, and waiting would leave nodeagent's without effect.
+            # Others' rules that were only inserted before nodeagent's, as kube-proxy's are whenever it
+            # starts, are no conflict, and waiting would leave nodeagent's without effect.
             displaced = all(change.displaced for change in changes)
             delay = 0.0 if displaced else self.backoff.wrote(name)
             repairs[name] = Repair(seen.get(name, "found by this pass"), delay)

@@ -27,6 +27,7 @@ from nodeagent.model.facts import InterfaceAddress
 
 DeviceStatus = Literal["absent", "up", "down", "foreign"]
 DeviceStep = Literal["keep", "create", "set up", "delete"]
+_NOT_SERVED = "; its load balancer is not served"
 
 
 class AddressState(Struct, frozen=True):
@@ -81,9 +82,6 @@ class AddressDiff(Diff):
         if self.step == "delete":
             lines.append(f"- device {self.home}")
         return "\n".join(lines)
-
-
-_NOT_SERVED = "; its load balancer is not served"
 
 
 def _lines(failures: Mapping[IPAddress, str], consequence: str = "") -> str:

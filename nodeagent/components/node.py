@@ -29,6 +29,13 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 
+ON_LINUX = platform.system() == "Linux"
+"""Elsewhere, commands still decide by the cluster's objects."""
+_LONGEST_SECONDS = 600.0
+"""The longest a state is trusted. What no notification reports is found that late."""
+_UNWATCHED_SECONDS = 10.0
+"""So often a component is read of which the kernel gives no notifications now."""
+
 
 class Components(Struct, frozen=True):
     """The four components of the node."""
@@ -54,14 +61,6 @@ def build_components(config: Config, *, adopt: bool) -> Components:
             enabled=config.hosts.enabled,
         ),
     )
-
-
-ON_LINUX = platform.system() == "Linux"
-"""Elsewhere, commands still decide by the cluster's objects."""
-_LONGEST_SECONDS = 600.0
-"""The longest a state is trusted. What no notification reports is found that late."""
-_UNWATCHED_SECONDS = 10.0
-"""So often a component is read of which the kernel gives no notifications now."""
 
 
 class Applied(Struct, frozen=True):

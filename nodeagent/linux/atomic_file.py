@@ -93,9 +93,8 @@ def _copy_attributes(source: int, target: int) -> None:
         try:
             os.setxattr(target, name, value)
         except OSError as error:
-            # A security module's attribute may be left from a kernel that had it. Without the module, it has
-            # no meaning, and only CAP_SYS_ADMIN may write it (cap_inode_setxattr()); an active one says
-            # EACCES.
+            # A security module's attribute may be left from a kernel that had it: only CAP_SYS_ADMIN may
+            # write it (cap_inode_setxattr()). An active module says EACCES.
             if not name.startswith("security.") or error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
                 raise
     if _ACL in given and _ACL not in wanted:

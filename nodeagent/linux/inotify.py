@@ -1,7 +1,7 @@
 """Events of one file by inotify(7), as a descriptor to poll. EFFECTS: the only importer of watchdog.
 
-Of watchdog, only its bindings of the C library: what is above them is made for threads of its own, reports
-nothing about a file that is a mount point, and only logs an overflow of the kernel's queue (7.1).
+Of watchdog, only its bindings of the C library: what is above them has threads of its own, and reports
+nothing about a file that is a mount point.
 """
 
 import ctypes

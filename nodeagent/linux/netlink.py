@@ -1,7 +1,7 @@
 """Netlink (netlink(7)) by pyroute2: links, addresses, TCP sockets, and notifications. EFFECTS.
 
 All of it is about the network namespace of the thread that calls. Only this imports pyroute2, in the first
-call that needs it (13 MB); it ships no types, and nothing of it leaves this module but its decoded messages.
+call that needs it (13 MB); nothing of it leaves this module but its decoded messages.
 """
 
 import math

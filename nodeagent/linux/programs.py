@@ -18,14 +18,11 @@ def find_program(name: str) -> str | None:
 def run_program(
     command: Sequence[str], seconds: float, text: str = "", output: IO[bytes] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, in the root directory; `command` begins with its path.
+    """Run a program, by its path, to its end in the root directory. Raises OSError, or TimeoutExpired.
 
-    Its standard input is a file in memory, complete before it starts: with a pipe, an agent that is killed
-    while it writes would leave nft a shorter script, and nft would run it. `output` is an open file that
-    takes what it prints, for a program that leaves processes behind: a pipe would stay open as long as any of
-    them.
-
-    Raises OSError if it could not be started, TimeoutExpired after `seconds`.
+    Its standard input is a file in memory: with a pipe, an agent that is killed while it writes would leave
+    nft a shorter script, and nft would run it. `output` is an open file for what is printed by a program that
+    leaves processes behind: a pipe would stay open as long as any of them.
     """
     with os.fdopen(os.memfd_create("stdin"), "w+b") as standard_input:
         standard_input.write(text.encode())

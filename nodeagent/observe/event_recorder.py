@@ -43,6 +43,10 @@ _MOST_A_MINUTE, _MOST_OF_A_NAMESPACE = 20, 5
 _BY_DNS, _PATIENCE = frozenset({"NameNotVerified", "NameNoSuchName", "NameNoDnsAddress"}), 60.0
 """A hostname has these seconds: a new record in DNS, or a new object's status, may need them."""
 
+_LONGEST_MESSAGE = 1024
+"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
+_LONGEST_NAME = 253
+
 
 class PendingEvent(Struct, frozen=True):
     """An Event about a Service, which `kubectl describe` finds by `uid`."""
@@ -96,11 +100,6 @@ def _about(decisions: Iterable[NameDecision]) -> str:
     ]
     more = len(by_name) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
-
-
-_LONGEST_MESSAGE = 1024
-"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
-_LONGEST_NAME = 253
 
 
 def post_event(

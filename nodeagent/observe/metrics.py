@@ -1,7 +1,6 @@
 """What a process counts and measures, and what is computed of its status at each scrape.
 
-The values of every label are known beforehand (a component, a resource) or limited (a reason's code, a load
-balancer for which the relay has an address). A name, an address or an error's text is never one.
+The values of every label are known beforehand, or limited: never a hostname, an address or an error's text.
 """
 
 import logging
@@ -71,15 +70,10 @@ _Metric = TypeVar("_Metric", client.Counter, client.Histogram)
 
 
 class Metrics(Collector):
-    """One process's metrics, on a registry of their own. May be used from any thread.
-
-    What is counted is a `counter` or a `histogram`. What has a value now is a `family`, computed at each
-    scrape: that costs a pass nothing, and no series becomes stale. All names begin with `prefix`.
-    """
+    """One process's metrics; a `family` is computed at each scrape, so no series becomes stale."""
 
     def __init__(self, prefix: str, status: Status) -> None:
-        # Without this, every counter and histogram has a second series with the time of its creation, which
-        # process_start_time_seconds shows as well. The switch is per process; nothing else here counts.
+        # Or every counter and histogram has a second series with the time of its creation.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.status = status
         self._prefix = prefix
@@ -196,10 +190,7 @@ class AgentMetrics(Metrics):
         yield self.family("dns_kept_seconds", {(): time.monotonic() - min(kept) if kept else 0.0})
 
     def _of_upstreams(self, servers: tuple[ServerState, ...]) -> Iterator[Family]:
-        """Yield HAProxy's view of what is behind the relay.
-
-        Only planned load balancers count: an intruder in the relay's container may answer with any others.
-        """
+        """Yield HAProxy's view of planned load balancers; an intruder in its container may name others."""
         by_path: dict[str, list[ServerState]] = {}
         planned = {decision.load_balancer for decision in self.status.desired.load_balancers}
         for server in servers:

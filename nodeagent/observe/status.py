@@ -25,6 +25,7 @@ LONGEST_TURN_SECONDS = 120.0
 AGENT_STATUS_SCHEMA_VERSION: Final = "1"
 """Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
 _LONGEST_REASON = 1000
+_FILE_SECONDS = 3.0
 
 
 class Page(Struct, frozen=True):
@@ -147,10 +148,7 @@ class Status:
         return Page(ok, f"{'alive' if ok else 'stuck'}: last report {age:.0f} s ago ({limit})\n")
 
     def ready(self) -> Page:
-        """Whether this process writes and has once applied everything; with a line for each component.
-
-        A component that fails later does not revoke that: no traffic to the agent could be diverted.
-        """
+        """Whether this process writes and has once applied everything; later failures don't revoke that."""
         waits = printable(self.waits_for) or (
             "" if self.synced_at is not None else "this process has not applied all components yet"
         )
@@ -184,9 +182,6 @@ def _counts(decisions: Iterable[Decision]) -> DecisionCounts:
 def parse_status(text: bytes) -> AgentStatus:
     """Return what a status file of this version says. Raises as `from_json`."""
     return from_json(text, AgentStatus)
-
-
-_FILE_SECONDS = 3.0
 
 
 def status_path(run_dir: Path) -> Path:

@@ -1,8 +1,8 @@
 """The agent's pages by HTTP, at the configured address.
 
 At most eight connections are open, each for one request: the oldest gives way to a new one, so that idle
-clients keep no probe of the kubelet out. The address belongs to one process: with SO_REUSEPORT, another agent
-would answer probes of this one. While it is not available, the agent serves the node and tries again.
+clients keep no probe of the kubelet out. While the address is not available, the agent serves the node and
+tries again.
 """
 
 import logging

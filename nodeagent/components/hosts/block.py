@@ -30,6 +30,16 @@ from nodeagent.typed_values import intern
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """The end of each of hairpin-proxy's lines (its main.rb: COMMENT_LINE_SUFFIX)."""
+_WRITTEN = re.compile(rb"([0-9a-f.:]+)\t([A-Za-z0-9._-]+)\r?\n?")
+_TORN = re.compile(rb"([0-9a-f.:]+)(\t[A-Za-z0-9._-]*\r?)?")
+
+BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
+END = b"# END nodeagent"
+
+_TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
+_NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
+_ABSENT = b" (file was absent)"
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
 def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
@@ -50,10 +60,7 @@ def without_legacy_lines(user: bytes) -> bytes:
 
 
 def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLine]:
-    """Map each name, in lower case, to the first of the user's lines that sets it, hairpin-proxy's last.
-
-    A line whose first field is not an address sets nothing, as for the C libraries.
-    """
+    """Map each name, in lower case, to the first of the user's lines that sets it, hairpin-proxy's last."""
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
         address, line_names = hosts_fields(line)
@@ -85,10 +92,6 @@ def _is_address(text: str) -> bool:
     return False
 
 
-_WRITTEN = re.compile(rb"([0-9a-f.:]+)\t([A-Za-z0-9._-]+)\r?\n?")
-_TORN = re.compile(rb"([0-9a-f.:]+)(\t[A-Za-z0-9._-]*\r?)?")
-
-
 class OwnLines(Struct, frozen=True):
     """Recognizes nodeagent's own lines by the networks of their addresses."""
 
@@ -109,15 +112,6 @@ class OwnLines(Struct, frozen=True):
             address = ip_address(written.decode("ascii"))
             return any(address in network for network in self.networks)
         return False
-
-
-BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
-END = b"# END nodeagent"
-
-_TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
-_NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
-_ABSENT = b" (file was absent)"
-_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
 class Problem(Struct, frozen=True):
@@ -311,10 +305,7 @@ def _claim_unmatched(
 
 
 def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[bytes, bool]:
-    """Undo what the BEGIN line notes: return the user's bytes, and whether there was no file before.
-
-    An added newline is removed only while it still ends exactly the bytes that it was `added_to`.
-    """
+    """Undo what the BEGIN line notes; return the user's bytes, and whether there was no file before."""
     if marker is None:
         return user, False
     notes = marker[len(BEGIN) :]

@@ -1,12 +1,11 @@
 """A hosts file on disk: read it, replace it by a rename, or write it in place. Knows bytes, not the block.
 
 Two windows remain for a program that writes the file in place, unlike editors and package managers: the
-microseconds between the last comparison and the rename (the kernel has no conditional rename), and a
-pause between its truncation and its write while nodeagent has a change of its own to write.
+microseconds between the last comparison and the rename, and a pause between its truncation and its write
+while nodeagent has a change of its own to write.
 
-A file that is itself a mount point is written in place, by the smallest write, with a journal of what the
-write is about to do. That covers the death of the process; after a power failure, /run is empty, and
-`block.parse` handles what is then between or around the markers.
+A file that is itself a mount point is written in place with a journal, for the death of the process; after a
+power failure, /run is empty, and `block.parse` handles what is then between or around the markers.
 """
 
 import errno
@@ -25,6 +24,23 @@ from nodeagent.linux.atomic_file import drafted, replace_file, sync_directory
 from nodeagent.typed_values import from_json
 
 _AS_WAS = "The file was left as it was"
+
+_REMEDIES = {
+    errno.EROFS: ". Mount its directory writable, or set hosts.enabled: false (DNAT alone serves the node)",
+    errno.EPERM: ". It may be immutable (lsattr shows 'i'; chattr -i removes that), or the agent lacks a "
+    "capability (CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE)",
+    errno.EACCES: ". nodeagent must run as root for this; a security module may also forbid it",
+    errno.ENOSPC: ". Free some space on its file system; the next pass tries again",
+    errno.EDQUOT: ". The quota of its file system is used up; the next pass tries again",
+}
+
+_LARGEST = 6 * 1024 * 1024
+"""Bytes of a hosts file that are read: 150,000 lines. Of the shortest ones, each takes 250 of memory."""
+_OPEN_TRIES = 5
+
+Stamp = tuple[int, ...]
+"""What distinguishes one state of a file from another without its content; the last one is its links."""
+_NAME = "hosts.journal"
 
 
 class ChangedMeanwhileError(ApplyError):
@@ -48,24 +64,6 @@ def _explaining(path: Path, doing: str, state: str = _AS_WAS) -> Iterator[None]:
         code = errno.errorcode.get(error.errno or 0, "?")
         remedy = _REMEDIES.get(error.errno or 0, "")
         raise ApplyError(f"can't {doing} {path}: {reason} ({code}). {state}{remedy}") from error
-
-
-_REMEDIES = {
-    errno.EROFS: ". Mount its directory writable, or set hosts.enabled: false (DNAT alone serves the node)",
-    errno.EPERM: ". It may be immutable (lsattr shows 'i'; chattr -i removes that), or the agent lacks a "
-    "capability (CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE)",
-    errno.EACCES: ". nodeagent must run as root for this; a security module may also forbid it",
-    errno.ENOSPC: ". Free some space on its file system; the next pass tries again",
-    errno.EDQUOT: ". The quota of its file system is used up; the next pass tries again",
-}
-
-
-_LARGEST = 6 * 1024 * 1024
-"""Bytes of a hosts file that are read: 150,000 lines. Of the shortest ones, each takes 250 of memory."""
-_OPEN_TRIES = 5
-
-Stamp = tuple[int, ...]
-"""What distinguishes one state of a file from another without its content; the last one is its links."""
 
 
 def _stamp_of(status: os.stat_result) -> Stamp:
@@ -213,11 +211,7 @@ def _mount_of(path: Path) -> str:
 
 
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
-    """Write `after` from the first differing byte on, cut the file to length; return what was left.
-
-    With a journal in `state_dir`, the next run can finish a write that a crash interrupted. Raises
-    ChangedMeanwhileError, or another ApplyError that says what the file has now.
-    """
+    """Write `after` from the first differing byte on, with a journal. Raises ApplyError."""
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)
     with _explaining(path, "write"):
@@ -260,9 +254,6 @@ def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
         offset += written
     os.ftruncate(descriptor, len(new))
     os.fsync(descriptor)
-
-
-_NAME = "hosts.journal"
 
 
 class Journal(Struct, frozen=True):

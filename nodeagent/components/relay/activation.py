@@ -46,6 +46,11 @@ _STDIN = "/proc/self/fd/0"
 _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _PAUSE_SECONDS = 0.002
 
+_COUNT_SECONDS = 5.0
+_COUNT = re.compile(r"^CurrConns: (\d{1,9})$", re.MULTILINE)
+# include/net/tcp_states.h: established, or closed by one side.
+_OPEN = (1, 4, 5, 8)
+
 
 def install(
     directory: RunDirectory,
@@ -170,12 +175,6 @@ def _digest(worker: Worker | Unreachable) -> str | None:
     return worker.digest if isinstance(worker, Worker) else None
 
 
-_COUNT_SECONDS = 5.0
-_COUNT = re.compile(r"^CurrConns: (\d{1,9})$", re.MULTILINE)
-# include/net/tcp_states.h: established, or closed by one side.
-_OPEN = (1, 4, 5, 8)
-
-
 def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -> None:
     """Close connections, so that all processes of a HAProxy together have at most `most`. Raises OSError.
 
@@ -230,11 +229,9 @@ def check(text: str, haproxy: str) -> None:
 
 
 def check_descriptors(connections: int, listeners: int) -> None:
-    """Raise ApplyError if HAProxy's hard limit of descriptors is too low to start (3.1, strict-limits).
-
-    Two per connection, splice pipe (256) and listener; some per thread. A relay pod's limit comes from the
-    same container runtime as this process's.
-    """
+    """Raise ApplyError if HAProxy's hard limit of descriptors is too low (3.1, strict-limits)."""
+    # Two per connection, splice pipe and listener; some per thread. A relay pod's limit comes from the same
+    # container runtime.
     needed = 2 * (connections + 256 + listeners) + 512
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and needed > hard:

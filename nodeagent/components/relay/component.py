@@ -70,11 +70,7 @@ class Relay(Component[RelayState, RelayChange]):
         return replace(change, steps=steps, leaving=frozenset(each.bind for each in others), gone=())
 
     def apply(self, diff: RelayChange) -> str:
-        """Apply it; it is in effect when this returns.
-
-        A listener whose port another program has, or whose address is missing, is left out: HAProxy refuses a
-        whole configuration if it can't bind a part of it.
-        """
+        """Apply it, but for listeners that can't be bound: for one, HAProxy refuses a whole configuration."""
         for path in diff.gone:
             RunDirectory(Path(path), of_pod=True).remove()
         if diff.awaited:

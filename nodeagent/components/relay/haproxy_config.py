@@ -8,8 +8,8 @@ Why these limits:
 * `tune.sndbuf` and `tune.rcvbuf`: the kernel's buffers of a socket count as the container's memory (cgroup
   v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. A client may have
-  an eighth of what is free: seven that take all they can leave 44 %. An eighth of `maxconn` is the node's.
-  A limit by the listener's `maxconn` would put the node's own connections into the same queue.
+  an eighth of what is free: seven that take all they can leave 44 %. An eighth of `maxconn` is the node's,
+  whose connections a listener's `maxconn` would put into the same queue.
 """
 
 import hashlib
@@ -48,13 +48,10 @@ _LEAST_RELOADS = 10
 _MOST_THREADS = 4
 _PROCESSORS_PER_THREAD = 4
 
-# Every node checks every listener, so checks are rare while all is well; a real connection can fail without a
-# check. After the first failure, and while down, they run each second if there are few servers, so that
-# recovery is noticed soon. A check sends the PROXY header as a connection does (5.2, check-send-proxy), or
-# the controller would log errors.
-#
-# Anyone who can write an EndpointSlice chooses where the checks go, and an address that does not answer gets
-# three to five SYNs a check: a namespace has a share of the checks only.
+# Every node checks every listener, so checks are rare while all is well. After the first failure, and while
+# down, they run each second if there are few servers. A check sends the PROXY header as a connection does
+# (5.2, check-send-proxy), or the controller would log errors. Anyone who can write an EndpointSlice chooses
+# where the checks go: a namespace has a share of the checks only.
 _CHECKS_PER_SECOND = 100
 _CHECKS_OF_A_NAMESPACE = 10
 _LEAST_INTERVAL = 10
@@ -64,13 +61,12 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
-# Checks only report. HAProxy rejects connections to a server that is down, and one that has just begun takes
-# a server down after its first failed check, whatever `fall` says: for a second, each connection was closed.
-# So when it is down, connections go to a second one: the same address, unchecked.
+# Checks only report: HAProxy rejects connections to a server that is down, so these go to a second one, the
+# same address, unchecked.
 _UNCHECKED = "unchecked"
 # The agent's own connections, by which it sees where new ones arrive (steering.py), come from the loopback
-# interface's address. HAProxy waits for the end of the delay, or of the connection, and rejects them: so they
-# need no controller that works, and no controller logs them.
+# interface's address. HAProxy rejects them at the end of the delay, or of the connection: no controller logs
+# them.
 STEERING_SOURCES: Mapping[int, str] = {4: "127.0.0.1", 6: "::1"}
 _STEERING = f"""\
     tcp-request inspect-delay 5s

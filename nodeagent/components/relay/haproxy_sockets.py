@@ -24,6 +24,18 @@ ASK_SECONDS = 2.0
 _CHUNK = 65536
 _Parsed = TypeVar("_Parsed")
 
+# 1162   master   5 [failed: 0]   0d00h02m07s   2.6.12
+_ROW = re.compile(r"(?P<pid>\d+)\s+\w+\s+(?P<reloads>\d+)(?: \[failed: (?P<failed>\d+)\])?\s")
+
+_PAUSE_SECONDS = 0.002
+
+# As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
+_FRONTENDS_AND_SERVERS = 1 + 4
+_MOST_STATISTICS = 1 << 24
+"""Bytes: those of 10,000 listeners. The container of HAProxy may be an intruder's."""
+_MOST_ROWS, _MOST_COLUMNS = 50_000, 500
+_LONGEST_VERSION = 40
+
 
 class Silence(StrEnum):
     """Why a socket gave no answer."""
@@ -53,11 +65,7 @@ class Unreachable(Struct, frozen=True):
 
 
 def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> str | Unreachable:
-    """Send one command, and return the whole answer within `timeout` seconds, or why there is none.
-
-    The write side is closed after it: the master's socket would wait for further ones. An answer of more than
-    `most` bytes is cut off.
-    """
+    """Send a command; return the answer within `timeout` seconds, cut off at `most` bytes, or why not."""
     deadline = time.monotonic() + timeout
     answer = bytearray()
     try:
@@ -65,7 +73,7 @@ def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 16) -> st
             connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(command.encode() + b"\n")
-            connection.shutdown(socket.SHUT_WR)
+            connection.shutdown(socket.SHUT_WR)  # the master's socket would wait for further commands
             while len(answer) < most:
                 connection.settimeout(max(0.0, deadline - time.monotonic()))
                 if not (chunk := connection.recv(_CHUNK)):
@@ -84,12 +92,6 @@ _SILENCES: tuple[tuple[tuple[type[OSError], ...], Silence], ...] = (
     ((TimeoutError, BlockingIOError), Silence.LATE),
     ((OSError,), Silence.IMPOSSIBLE),
 )
-
-
-# 1162   master   5 [failed: 0]   0d00h02m07s   2.6.12
-_ROW = re.compile(r"(?P<pid>\d+)\s+\w+\s+(?P<reloads>\d+)(?: \[failed: (?P<failed>\d+)\])?\s")
-
-_PAUSE_SECONDS = 0.002
 
 
 class Processes(Struct, frozen=True):
@@ -122,10 +124,7 @@ def read_processes(path: PurePath) -> Processes | Unreachable:
 
 
 def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
-    """Make the master read its configuration again.
-
-    2.7 and newer answer `Success=1` or `Success=0`, then `--` and a log. Older ones close the connection.
-    """
+    """Reload. 2.7 and newer answer `Success=1` or `Success=0`, `--` and a log; older ones hang up."""
     answer = ask(path, "reload", timeout)
     if isinstance(answer, Unreachable):
         return Reload() if answer.why is Silence.CUT else answer
@@ -164,14 +163,6 @@ def _parsed(
         return parse(answer)
     except Exception:  # noqa: BLE001 - whatever it is that is not understood
         return Unreachable(str(path), Silence.STRANGE)
-
-
-# As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
-_FRONTENDS_AND_SERVERS = 1 + 4
-_MOST_STATISTICS = 1 << 24
-"""Bytes: those of 10,000 listeners. The container of HAProxy may be an intruder's."""
-_MOST_ROWS, _MOST_COLUMNS = 50_000, 500
-_LONGEST_VERSION = 40
 
 
 class ServerState(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 HAProxy refuses a whole configuration if one of its binds fails, and an ordinary user can bind any port from
 `net.ipv4.ip_unprivileged_port_start` on, even on an address that the node does not have yet (IP_FREEBIND).
-A socket that is bound with SO_REUSEPORT keeps all other users from its port, but not sockets of the same user
-(inet_csk_get_port()): HAProxy. With SO_REUSEADDR on both, another user could listen there: it is not set.
+A socket with SO_REUSEPORT keeps all other users from its port, but not those of the same user: HAProxy's
+(inet_csk_get_port()). With SO_REUSEADDR on both, another user could listen there: it is not set.
 """
 
 import errno
@@ -30,6 +30,11 @@ _LOG = logging.getLogger("nodeagent")
 # include/net/tcp_states.h: TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and
 # newer report.
 _LISTEN, _BOUND_INACTIVE = 10, 13
+_LISTEN_IN_PROC = "0A"
+_ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
+
+# Lower numbers are left for the rest of the process, whatever its limit: ports take none of them.
+_FIRST_DESCRIPTOR = 1024
 
 
 class PortSocket(Struct, frozen=True):
@@ -39,10 +44,6 @@ class PortSocket(Struct, frozen=True):
     uid: int
     v6only: bool = False
     listening: bool = True
-
-
-_LISTEN_IN_PROC = "0A"
-_ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
 
 
 def port_sockets() -> tuple[PortSocket, ...]:
@@ -121,10 +122,6 @@ def _plain(address: IPAddress) -> IPAddress:
     """Return 192.0.2.1 for ::ffff:192.0.2.1: a socket on an IPv4-mapped address has the IPv4 port."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
-
-
-# Lower numbers are left for the rest of the process, whatever its limit: ports take none of them.
-_FIRST_DESCRIPTOR = 1024
 
 
 class HeldPorts:

@@ -38,6 +38,16 @@ _STARTING_SECONDS = 60.0
 """A directory without a lock is a starting pod's for this long."""
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
+_RETURN_SECONDS = 0.3
+"""How long HAProxy may not answer before it counts as ended: a reload takes a fraction of it."""
+_AGAIN_SECONDS = 0.02
+_CONNECT_SECONDS = 0.2
+_ABSENT_SECONDS = 0.5
+"""Between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
+_LOOK_SECONDS = 1.0
+"""So often a new pod's directory is looked for."""
+_CHUNK = 65536
+
 
 class RunDirectory:
     """A HAProxy's directory, which need not exist yet; `of_pod`: a relay pod's."""
@@ -180,17 +190,6 @@ def _line(path: Path) -> str:
     with suppress(OSError):
         return printable((_content(path, _LONGEST_LINE) or b"").decode(errors="replace").strip())
     return ""
-
-
-_RETURN_SECONDS = 0.3
-"""How long HAProxy may not answer before it counts as ended: a reload takes a fraction of it."""
-_AGAIN_SECONDS = 0.02
-_CONNECT_SECONDS = 0.2
-_ABSENT_SECONDS = 0.5
-"""Between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
-_LOOK_SECONDS = 1.0
-"""So often a new pod's directory is looked for."""
-_CHUNK = 65536
 
 
 class RelayWatch:

@@ -4,9 +4,9 @@ The kernel distributes new connections by a hash (SO_REUSEPORT), and those that 
 accepted when it closes its socket are reset. So the agent makes the kernel choose the new one's socket
 (SO_ATTACH_REUSEPORT_CBPF), which takes no privilege: HAProxy hands over its sockets to its own user alone.
 
-A socket's index in its group is the order of listen(2), and changes when another one is closed
-(reuseport_detach_sock()). So it is never assumed: a connection of the agent's own has to arrive at its
-HAProxy. For an index that no socket has, as after the other HAProxy's end, the kernel uses its hash again.
+A socket's index in its group changes when another one is closed (reuseport_detach_sock()), so it is never
+assumed: a connection of the agent's own has to arrive at its HAProxy. For an index that no socket has, as
+after the other HAProxy's end, the kernel uses its hash again.
 """
 
 import ctypes
