@@ -74,14 +74,6 @@ class _Object(Head):
 _decoded = partial(decode, expected=_Object)
 
 
-def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], list[Unreadable]]:
-    values = read_list(connection, resource).items.values()
-    return (
-        [value for value in values if isinstance(value, _Object)],
-        [value for value in values if isinstance(value, Unreadable)],
-    )
-
-
 def _rank(pod: _Object) -> tuple[bool, bool, bool, float]:
     """Return a sort key: of a node's pods, the last one is queried."""
     leaving, created = pod.metadata.deletionTimestamp is not None, pod.metadata.creationTimestamp
@@ -223,7 +215,7 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
         SourceError: A list is not available, there is no such DaemonSet, or RBAC denies pods/exec.
     """
     rows, pods = _read_roster(connection, namespace, timeout)
-    relay_pods, _ = _pods(connection, namespace, RELAY_APP)
+    relay_pods = _listed(connection, _pods(namespace, RELAY_APP), [])
     relays = {pod.spec.node_name: pod for pod in sorted(relay_pods, key=_rank)}
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fleet")
     try:
@@ -256,8 +248,9 @@ def _read_roster(
         raise NotFoundError(f"{error}{advice}") from error
     except DecodingError as error:
         raise SourceError(f"{ref}: the answer can't be used: {error}; {NO_API_SERVER}") from error
-    nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
-    pods, more = _pods(connection, namespace, APP)
+    rows: list[NodeRow] = []
+    nodes = _listed(connection, replace(NODES, decode=_decoded), rows)
+    pods = _listed(connection, _pods(namespace, APP), rows)
     chosen = {pod.spec.node_name: pod for pod in sorted(pods, key=_rank) if pod.spec.node_name}
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
     selected = {"kubernetes.io/os": "linux", **selector}
@@ -268,7 +261,6 @@ def _read_roster(
     names = set(chosen)
     if daemonset.status.desired_number_scheduled > len(names & (staying | wanted)):
         names |= wanted
-    rows = [NodeRow(entry.where, "unreadable", entry.reason) for entry in (*unreadable, *more)]
     asked = []
     for name in names:
         pod, silent = chosen.get(name), _silence(known.get(name))
@@ -285,10 +277,18 @@ def _read_roster(
     return rows, asked
 
 
-def _pods(connection: Connection, namespace: str, app: str) -> tuple[list[_Object], list[Unreadable]]:
+def _listed(connection: Connection, resource: Resource, rows: list[NodeRow]) -> list[_Object]:
+    """Return the collection's objects; those that can't be read become rows."""
+    values = read_list(connection, resource).items.values()
+    rows += [
+        NodeRow(each.where, "unreadable", each.reason) for each in values if isinstance(each, Unreadable)
+    ]
+    return [value for value in values if isinstance(value, _Object)]
+
+
+def _pods(namespace: str, app: str) -> Resource:
     query = {"labelSelector": f"app.kubernetes.io/name={app}"}
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    return _listed(connection, Resource("pods", "Pod", path, _decoded, query))
+    return Resource("pods", "Pod", f"/api/v1/namespaces/{namespace}/pods", _decoded, query)
 
 
 def read_own(node: str, file: Path) -> NodeRow | None:

@@ -61,43 +61,33 @@ _Loader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+0123456789"))
 _Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)
 
 
-class _Sizes:
-    """The nodes that a document has once its aliases are replaced; `repeated` are those of aliases."""
-
-    def __init__(self) -> None:
-        self.opened: list[tuple[str | None, int]] = []
-        self.repeated = 0
-        self._count = 0
-        self._of_anchors: dict[str | None, int] = {}
-
-    def add(self, event: yaml.Event) -> None:
-        """Count an event; an alias within its own anchor counts as too many."""
-        if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = self.opened.pop()
-            self._of_anchors[anchor] = self._count - before
-        elif isinstance(event, yaml.AliasEvent):
-            size = self._of_anchors.get(event.anchor, _MOST_REPEATED + 1)
-            self.repeated += size
-            self._count += size
-        elif isinstance(event, yaml.NodeEvent):
-            if isinstance(event, yaml.CollectionStartEvent):
-                self.opened.append((event.anchor, self._count))
-            else:
-                self._of_anchors[event.anchor] = 1
-            self._count += 1
-
-
 def compose(text: str) -> yaml.Node | None:
     """Return a document's nodes, which know their lines; None if it has none. Raises yaml.YAMLError."""
-    sizes = _Sizes()
+    # The nodes so far, with aliases replaced, and those of aliases; by anchor, how many it stands for.
+    count = repeated = 0
+    sizes: dict[str | None, int] = {}
+    opened: list[tuple[str | None, int]] = []
     for event in yaml.parse(text, Loader=_Loader):
-        sizes.add(event)
+        match event:
+            case yaml.CollectionEndEvent():
+                anchor, before = opened.pop()
+                sizes[anchor] = count - before
+            case yaml.AliasEvent():
+                size = sizes.get(event.anchor, _MOST_REPEATED + 1)  # within its own anchor: too many
+                repeated += size
+                count += size
+            case yaml.CollectionStartEvent():
+                opened.append((event.anchor, count))
+                count += 1
+            case yaml.ScalarEvent():
+                sizes[event.anchor] = 1
+                count += 1
         problem = ""
-        if sizes.repeated > _MOST_REPEATED:
+        if repeated > _MOST_REPEATED:
             problem = "aliases (*) that repeat much, or themselves, are not supported: write them out"
         elif (getattr(event, "tag", None) or "!") != "!":
             problem = "tags (!) are not supported"
-        elif len(sizes.opened) > _DEEPEST:
+        elif len(opened) > _DEEPEST:
             problem = f"nested more than {_DEEPEST} deep"
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ import yaml
 
 from nodeagent.errors import SourceError, one_line, printable
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import ExternalIPs, Snapshot, Unreadable
+from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.kubernetes import resources
 from nodeagent.sources.objects import api
-from nodeagent.sources.objects.decoding import decode_external_ips, decode_relay_service, describe
+from nodeagent.sources.objects.decoding import decode_relay_service, describe
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from nodeagent.typed_values import plain_words
 from nodeagent.yaml_loader import load, yaml_problem
@@ -26,6 +26,7 @@ _LARGEST_FILE = 64 * 1024 * 1024
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
+_OF_ANY_NODE = (resources.NODE_ADDRESSES, resources.EXTERNAL_IPS, resources.NAMESPACES)
 _OPTIONAL = tuple(resources.optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
 
 
@@ -36,7 +37,6 @@ class _Gathered:
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     cluster_ips: set[IPAddress] = field(default_factory=set)
-    external_ips: list[ExternalIPs] = field(default_factory=list)
 
     def reject(self, where: str, why: str, *, decisive: bool = True) -> None:
         self.unreadable.append(Unreadable(where, why, decisive=decisive))
@@ -54,8 +54,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     relay. The Snapshot's `unreadable` lists what can't be read; the rest is used. Raises SourceError if there
     is nothing to read at all.
     """
-    rows = (*resources.watched(node_name, relay), resources.NODE_ADDRESSES, resources.NAMESPACES, *_OPTIONAL)
-    gathered = _Gathered(rows)
+    gathered = _Gathered((*resources.watched(node_name, relay), *_OF_ANY_NODE, *_OPTIONAL))
     texts = _texts(source, gathered) if isinstance(source, Path) else [("standard input", source)]
     for shown, text in texts:
         for where, document in _documents(shown, text, gathered):
@@ -66,9 +65,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
         raise SourceError(f"{shown}: 0 Services, 0 Nodes read; nothing was changed. Pass a complete export")
     found = ((value,) for value in gathered.objects.values() if value is not None)
     snapshot = resources.assembled((*found, tuple(gathered.unreadable)))
-    return replace(
-        snapshot, other_cluster_ips=frozenset(gathered.cluster_ips), external_ips=tuple(gathered.external_ips)
-    )
+    return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
 
 
 def _texts(source: Path, gathered: _Gathered) -> Iterator[tuple[str, bytes]]:
@@ -191,7 +188,5 @@ def _decode(kind: str, document: dict[str, Any], where: str, gathered: _Gathered
                 return
             if found is not None:
                 gathered.objects[key] = found
-            elif kind == "Service":
+            elif row is resources.SERVICES:
                 gathered.cluster_ips.update(decode_relay_service(document).cluster_ips)
-                if external := decode_external_ips(document):
-                    gathered.external_ips.append(external)

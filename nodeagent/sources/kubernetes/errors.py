@@ -151,7 +151,6 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     404: NotFoundError,
     410: GoneError,
 }
-_SERVER_FAILED = 500
 _NEXT_STEP = {
     410: "; a new list is needed",
     429: "; the server is busy: try again",
@@ -187,7 +186,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
             words += f"; {NO_API_SERVER}"
         case 409 if told.reason == "AlreadyExists":
             kind = AlreadyExistsError
-    words += _NEXT_STEP.get(status // 100 if status >= _SERVER_FAILED else status, "")
+    words += _NEXT_STEP.get(status // 100 if status >= 500 else status, "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
     error.by_api_server = told.status == "Failure"

@@ -61,7 +61,7 @@ class Store:
     """What is known of one resource, for any thread; `synced` says whether it has been listed once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._items: dict[Key, object] = {}
         self._unreadable = 0
         self.synced = False
@@ -85,26 +85,23 @@ class Store:
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
         with self._lock:
-            changes = [self._hold(key, items.get(key)) for key in {**self._items, **items}]
+            changes = [self.apply(key, items.get(key)) for key in {**self._items, **items}]
             first, self.synced = not self.synced, True
             return first or any(changes)
 
     def apply(self, key: Key, value: object | None) -> bool:
         """Take over what a watch says of an object, None if it is gone; return whether its value changed."""
         with self._lock:
-            return self._hold(key, value)
-
-    def _hold(self, key: Key, value: object | None) -> bool:
-        before = self._items.get(key)
-        changed = value != before
-        if changed:
+            before = self._items.get(key)
+            if value == before:
+                return False
             self._last_shown = None
             self._unreadable += isinstance(value, Unreadable) - isinstance(before, Unreadable)
             if value is None:
                 del self._items[key]
             else:
                 self._items[key] = value
-        return changed
+            return True
 
 
 class Reflector:

@@ -137,13 +137,13 @@ class _NodeStatus(Struct):
 Node = Object[NodeSpec, _NodeStatus]
 
 
-class Conditions(Struct):
+class _Conditions(Struct):
     ready: bool | None = None
 
 
 class _SliceEndpoint(Struct, rename="camel"):
     addresses: list[str]
-    conditions: Conditions | None = None
+    conditions: _Conditions | None = None
     node_name: str | None = None
 
 

@@ -177,14 +177,13 @@ def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
         for port in found.ports or ()
         if port.port is not None and 0 < port.port < 65536 and (port.protocol or "TCP") == "TCP"
     ]
-    none = api.Conditions()
     every = (
         model.RelayEndpoint(
             address,
             name,
             port,
             endpoint.node_name and cut(endpoint.node_name),
-            (endpoint.conditions or none).ready is not False,
+            endpoint.conditions is None or endpoint.conditions.ready is not False,
         )
         for endpoint in found.endpoints or ()
         if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
