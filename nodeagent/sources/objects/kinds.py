@@ -57,8 +57,8 @@ class ControllerKind(Struct, frozen=True):
     """One kind of a controller's own API that claims hostnames.
 
     Attributes:
-        hosts: the paths (see `api.texts_at`) of the texts from which `read` takes hosts.
         controller: the name in IngressClasses of the controller that serves it; None if it has none.
+        hosts: the paths (see `api.texts_at`) of the texts from which `read` takes hosts.
         status: the path of the entries with `ip` or `hostname` that the controller reports, if it does. Only
             where it is a subresource, which authors of objects can't write.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
@@ -66,9 +66,9 @@ class ControllerKind(Struct, frozen=True):
 
     group: str
     versions: tuple[str, ...]
+    controller: str | None
     kind: str
     hosts: tuple[str, ...]
-    controller: str | None = None
     read: Callable[[str], tuple[str, ...]] = decoding.plain
     status: str = ""
     only_with: str = ""
@@ -305,59 +305,47 @@ def _route(kind: str, *versions: str) -> OptionalKind:
     return OptionalKind(model.GATEWAY_API, versions, kind, partial(decode_route, kind=kind))
 
 
-_TRAEFIK = ("traefik.io", ("v1alpha1",))
-_TRAEFIK_RULES = ("spec.routes[].match",)
-_ISTIO = ("networking.istio.io", ("v1", "v1beta1", "v1alpha3"))
-_F5 = ("k8s.nginx.org", ("v1",))
-_APISIX = ("apisix.apache.org", ("v2",))
-_EMISSARY = ("getambassador.io", ("v3alpha1",))
-_BY_TRAEFIK = "traefik.io/ingress-controller"
-_BY_ISTIO = "istio.io/ingress-controller"
-_BY_F5 = "nginx.org/ingress-controller"
-_BY_APISIX = "apisix.apache.org/apisix-ingress-controller"
-_BY_EMISSARY = "getambassador.io/ingress-controller"
+_TRAEFIK = ("traefik.io", ("v1alpha1",), "traefik.io/ingress-controller")
+_ISTIO = ("networking.istio.io", ("v1", "v1beta1", "v1alpha3"), "istio.io/ingress-controller")
+_CONTOUR = ("projectcontour.io", ("v1",), "projectcontour.io/ingress-controller")
+_F5 = ("k8s.nginx.org", ("v1",), "nginx.org/ingress-controller")
+_OPENSHIFT = ("route.openshift.io", ("v1",), "openshift.io/ingress-to-route")
+_APISIX = ("apisix.apache.org", ("v2",), "apisix.apache.org/apisix-ingress-controller")
+_EMISSARY = ("getambassador.io", ("v3alpha1",), "getambassador.io/ingress-controller")
+_SKIPPER = ("zalando.org", ("v1",), None)
+_GLOO = ("gateway.solo.io", ("v1",), None)
 
 CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
-    ControllerKind(*_TRAEFIK, "IngressRoute", _TRAEFIK_RULES, _BY_TRAEFIK, hosts_in_rule),
-    ControllerKind(*_TRAEFIK, "IngressRouteTCP", _TRAEFIK_RULES, _BY_TRAEFIK, hosts_in_rule),
-    ControllerKind(*_ISTIO, "Gateway", ("spec.servers[].hosts[]",), _BY_ISTIO, istio_host),
-    ControllerKind(
-        *_ISTIO, "VirtualService", ("spec.hosts[]",), _BY_ISTIO, istio_host, only_with="spec.gateways[]"
-    ),
+    ControllerKind(*_TRAEFIK, "IngressRoute", ("spec.routes[].match",), hosts_in_rule),
+    ControllerKind(*_TRAEFIK, "IngressRouteTCP", ("spec.routes[].match",), hosts_in_rule),
+    ControllerKind(*_ISTIO, "Gateway", ("spec.servers[].hosts[]",), istio_host),
+    ControllerKind(*_ISTIO, "VirtualService", ("spec.hosts[]",), istio_host, only_with="spec.gateways[]"),
     # contour: apis/projectcontour/v1/httpproxy.go (VirtualHost, HTTPProxyStatus).
     ControllerKind(
-        "projectcontour.io",
-        ("v1",),
-        "HTTPProxy",
-        ("spec.virtualhost.fqdn",),
-        "projectcontour.io/ingress-controller",
-        status="status.loadBalancer.ingress[]",
+        *_CONTOUR, "HTTPProxy", ("spec.virtualhost.fqdn",), status="status.loadBalancer.ingress[]"
     ),
     # F5's kubernetes-ingress: pkg/apis/configuration/v1/types.go (VirtualServerSpec, VirtualServerStatus; the
     # status of a TransportServer has no address).
-    ControllerKind(*_F5, "VirtualServer", ("spec.host",), _BY_F5, status="status.externalEndpoints[]"),
-    ControllerKind(*_F5, "TransportServer", ("spec.host",), _BY_F5),
+    ControllerKind(*_F5, "VirtualServer", ("spec.host",), status="status.externalEndpoints[]"),
+    ControllerKind(*_F5, "TransportServer", ("spec.host",)),
     # openshift/api: route/v1/types.go (RouteSpec; its status names the router, not the load balancer).
-    ControllerKind("route.openshift.io", ("v1",), "Route", ("spec.host",), "openshift.io/ingress-to-route"),
+    ControllerKind(*_OPENSHIFT, "Route", ("spec.host",)),
     # apisix-ingress-controller: api/v2/apisixroute_types.go, apisixtls_types.go.
-    ControllerKind(
-        *_APISIX, "ApisixRoute", ("spec.http[].match.hosts[]", "spec.stream[].match.host"), _BY_APISIX
-    ),
-    ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",), _BY_APISIX),
+    ControllerKind(*_APISIX, "ApisixRoute", ("spec.http[].match.hosts[]", "spec.stream[].match.host")),
+    ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",)),
     # emissary: pkg/api/getambassador.io/v3alpha1 (HostSpec, MappingSpec, TCPMappingSpec; globs are not read).
-    ControllerKind(*_EMISSARY, "Host", ("spec.hostname",), _BY_EMISSARY),
-    ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname",), _BY_EMISSARY),
-    ControllerKind(*_EMISSARY, "TCPMapping", ("spec.host",), _BY_EMISSARY),
+    ControllerKind(*_EMISSARY, "Host", ("spec.hostname",)),
+    ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname",)),
+    ControllerKind(*_EMISSARY, "TCPMapping", ("spec.host",)),
     # skipper: dataclients/kubernetes/deploy/apply/routegroups_crd.yaml.
     ControllerKind(
-        "zalando.org",
-        ("v1",),
+        *_SKIPPER,
         "RouteGroup",
         ("spec.hosts[]", "spec.tls[].hosts[]"),
         status="status.loadBalancer.routegroup[]",
     ),
     # gloo: projects/gateway/api/v1/virtual_service.proto (VirtualHost.domains).
-    ControllerKind("gateway.solo.io", ("v1",), "VirtualService", ("spec.virtualHost.domains[]",)),
+    ControllerKind(*_GLOO, "VirtualService", ("spec.virtualHost.domains[]",)),
 )
 
 UNREAD_KINDS: Mapping[str, tuple[str, ...]] = {
