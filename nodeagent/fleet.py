@@ -170,30 +170,24 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
         return NodeRow(node, "unreadable", why, pod=name)
     age = max(0.0, uptime - status.written_at)
     failing = {key: component for key, component in status.components.items() if component.state == "failed"}
-    state: NodeState = "in-sync"
-    reasons: list[str] = []
+    not_ready: list[str] = []
     if age > _STUCK_SECONDS:
-        state = "not-ready"
-        reasons.append(f"the agent's last report is {age:.0f} s old: it is stuck, or was killed")
+        not_ready.append(f"the agent's last report is {age:.0f} s old: it is stuck, or was killed")
     elif status.last_sync_seconds is None:
-        state = "not-ready"
-        reasons.append("the agent has not applied everything yet")
-    elif failing or status.conflicts:
-        state = "drifted"
-    reasons += [
+        not_ready.append("the agent has not applied everything yet")
+    drifted = [
         f"{key}: failed for {component.failed_seconds + age:.0f} s: {component.reason}"
         for key, component in failing.items()
     ]
-    reasons += [f"{key}: another program keeps reverting repairs" for key in status.conflicts]
-    for each in (pod, relay):
-        if state == "in-sync" and each and (trouble := _trouble(each)):
-            state = "not-ready"
-            reasons.append(f"{each.metadata.name}: {trouble}")
+    drifted += [f"{key}: another program keeps reverting repairs" for key in status.conflicts]
+    if not (not_ready or drifted):
+        pods = (each for each in (pod, relay) if each and _trouble(each))
+        not_ready = [f"{each.metadata.name}: {_trouble(each)}" for each in pods][:1]
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
         node,
-        state,
-        "; ".join(reasons),
+        "not-ready" if not_ready else "drifted" if drifted else "in-sync",
+        "; ".join((*not_ready, *drifted)),
         tuple(dict.fromkeys((*failing, *status.conflicts))),
         name,
         status.version,

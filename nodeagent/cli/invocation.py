@@ -240,7 +240,7 @@ def not_this_machine(node: Node, here: set[IPAddress]) -> str:
 
 
 def refuse_other_machine(node: Node | None, here: set[IPAddress]) -> None:
-    """Raise ConfigError if this machine is known not to be the Node: none of its addresses is here."""
+    """Raise ConfigError if this machine is known not to be the Node."""
     if node is not None and node.addresses and (why := not_this_machine(node, here)):
         raise ConfigError(
             f"{why}; nothing was changed. Pass the name of this machine's Node (--node NAME), or "

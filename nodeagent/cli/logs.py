@@ -34,10 +34,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def configure(log_format: LogFormat, level: LogLevel) -> None:
-    """Send all logs of this process to standard error; called again, it replaces what it set up.
-
-    `level` is for nodeagent's own records. Below warnings, libraries log whole requests and answers.
-    """
+    """Send all logs to standard error, of libraries only warnings: below, they log whole requests."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))
     root = logging.getLogger()
@@ -77,10 +74,7 @@ def text_line(record: logging.LogRecord) -> str:
 
 
 def json_line(record: logging.LogRecord) -> str:
-    """Return the record as one JSON object, ASCII only.
-
-    A field that would hide time, level, logger or message gets an underscore after its name.
-    """
+    """Return the record as one JSON object, ASCII only; a field that would hide a key of it gets a `_`."""
     line: dict[str, object] = {
         "time": _time(record),
         "level": record.levelname,

@@ -36,9 +36,7 @@ Line = str | Styled | tuple[str | Styled, ...]
 def terminal_text(lines: Iterable[Line], width: int = 0) -> str:
     r"""Return the lines as one text, with ANSI codes for the styles and a line end after each. Pure.
 
-    Any other character in a line that is not printable is written as an escape (`\n`, `\x1b`, `\u202e`): no
-    value controls the terminal or begins a line of its own.
-
+    What else is not printable becomes an escape: no value controls the terminal or begins a line of its own.
     A line of more than `width` characters (0: no limit) continues on further rows, below the column in which
     its text began; a command (`$ `) so that a shell can still read it.
     """

@@ -180,11 +180,7 @@ COREDNS_CONTROLLER = FixedOptions(
 class ConfigFile:
     """The configuration in effect, and its file, whose changes it notices, such as an edit of its ConfigMap.
 
-    Args:
-        file: None: there is none.
-        config: As it was first read.
-        fixed: The options that can't change.
-        clock: Seconds since 1970, as the file system counts them.
+    `clock` is in seconds since 1970, as the file system counts them.
     """
 
     def __init__(
@@ -200,9 +196,8 @@ class ConfigFile:
     def reload(self, *, at_once: bool = False) -> bool:
         """Read the file again if it has changed, or `at_once`; return whether it was read.
 
-        Raises:
-            ConfigError: It is invalid, or changes what can't change; the old configuration stays in effect. A
-                file that can't be read raises only the first time.
+        Raises ConfigError if it is invalid, or changes what can't change; the old configuration stays in
+        effect. A file that can't be read raises only the first time.
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False

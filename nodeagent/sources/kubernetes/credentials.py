@@ -76,7 +76,6 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
             advice = "Pass a smaller one: --kubeconfig FILE"
             raise _UnusableError(f"it has more than {_LARGEST_FILES} bytes", advice)
         merged = KubeConfigMerger(files).config
-        _check_context(merged, context)
         user = _user(merged, context)
         with _plugin_errors(user):
             KubeConfigLoader(merged, context or None, config_base_path=None).load_and_set(made)
@@ -91,12 +90,16 @@ class _UnusableError(ValueError):
         self.advice = advice
 
 
-def _check_context(merged: ConfigNode, context: str) -> None:
+def _user(merged: ConfigNode, context: str) -> Mapping[str, Any]:
+    """Return the context's user, empty if it has none. Raises an error that says what to choose from."""
     known = [str(one["name"]) for one in merged.safe_get("contexts") or () if "name" in one]
     chosen = context or merged.safe_get("current-context")
     if chosen not in known:
         why = f"it has no context {chosen!r}" if chosen else "it has no current-context"
         raise _UnusableError(why, f"Choose one by --context: {', '.join(known) or 'it has none'}")
+    named = merged["contexts"].get_with_name(chosen)["context"].safe_get("user")
+    found = merged["users"].get_with_name(named, safe=True) if "users" in merged else None
+    return (found.value["user"] if found else None) or {}
 
 
 @contextmanager
@@ -190,12 +193,6 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
     own = {"ssl_context": tls, "ca_certs": None, "cert_file": None, "key_file": None}
     made.rest_client.pool_manager.connection_pool_kw.update(own)
     return made
-
-
-def _user(merged: ConfigNode, context: str) -> Mapping[str, Any]:
-    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
-    found = merged["users"].get_with_name(chosen.safe_get("user"), safe=True) if "users" in merged else None
-    return (found.value["user"] if found else None) or {}
 
 
 def _impersonation(user: Mapping[str, Any]) -> HTTPHeaderDict:
