@@ -136,10 +136,11 @@ def test_one_object_that_can_not_be_read_hides_no_node(api: ApiServer, ask: Ask)
     assert nodes["node000"]["state"] == nodes["node001"]["state"] == "in-sync"
 
 
-def test_during_a_rollout_the_agent_that_is_ready_is_asked(api: ApiServer, ask: Ask) -> None:
-    """The other one may not run yet."""
+@pytest.mark.parametrize("state", ["running", "ready"])
+def test_during_a_rollout_the_agent_that_is_ready_is_asked(api: ApiServer, ask: Ask, state: str) -> None:
+    """The other one may not run yet, or not be ready."""
     fleet = Fleet(api, 1)
-    fleet.set_pod("node000", lambda _: Ended(1), running=False, suffix="-new")
+    fleet.set_pod("node000", lambda _: Ended(1), **{state: False}, suffix="-new")
     code, nodes = _nodes(ask)
     assert (code, nodes["node000"]["pod"]) == (0, "nodeagent-node000")
 
