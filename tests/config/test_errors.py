@@ -1,12 +1,15 @@
 """What is said of a bad configuration: file, line, key and what to write instead; all of it at once."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nodeagent.config.reading import parse_config, read_config
 from nodeagent.errors import ConfigError
+from nodeagent.yaml_loader import compose
 from tests.cases import cases_of
 
 FILE = "nodeagent.yaml"
@@ -57,6 +60,20 @@ def test_aliases_that_repeat_much_are_not_supported() -> None:
     assert complaints(text) == [
         f"{FILE}:3: not YAML: aliases (*) that repeat much, or themselves, are not supported: write them out"
     ]
+
+
+def test_a_document_may_repeat_a_thousand_nodes_and_be_nested_a_hundred_deep() -> None:
+    for text, most in (
+        (
+            "[&it x{0}]",
+            1_000,
+        ),
+        ("{1}{2}", 100),
+    ):
+        for size in (most, most + 1):
+            document = text.format(", *it" * size, "[" * size, "]" * size)
+            with nullcontext() if size == most else pytest.raises(yaml.MarkedYAMLError):
+                compose(document)
 
 
 @pytest.mark.parametrize("option", ["hosts.file", "relay.kind", "relay.ipv4", "dnat.podCIDRs", "hosts.x"])
