@@ -7,8 +7,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../../.."
-# shellcheck source-path=SCRIPTDIR source=testbed.env
-source "$here/testbed.env"
+# shellcheck source-path=SCRIPTDIR source=settings.sh
+source "$here/settings.sh"
 python=${1:?usage: acceptance.sh PYTHON}
 
 mkdir -p .vagrant

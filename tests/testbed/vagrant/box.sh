@@ -6,8 +6,8 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source-path=SCRIPTDIR source=testbed.env
-source "$here/testbed.env"
+# shellcheck source-path=SCRIPTDIR source=settings.sh
+source "$here/settings.sh"
 # Where Debian's package and Vagrant's own have it.
 key=$(find /usr/share/rubygems-integration /opt/vagrant -path '*/keys/vagrant.pub' -print -quit 2>/dev/null || :)
 [[ -n $key ]] || { echo "box.sh: Vagrant and its public key vagrant.pub are not installed" >&2; exit 1; }

@@ -11,10 +11,8 @@ fail() {
     exit 1
 }
 
-# What is set in the environment overrides testbed.env.
-while IFS='=' read -r name value; do
-    [[ -v $name ]] || declare -x "$name=$value"
-done < <(grep -E '^[A-Z0-9_]+=' "$here/testbed.env")
+# shellcheck source-path=SCRIPTDIR source=settings.sh
+source "$here/settings.sh"
 
 # Each wait of the scripts takes at most so many times what it takes on an ordinary machine.
 PATIENCE=${PATIENCE:-1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import kubernetes_validate
@@ -48,9 +49,18 @@ def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
 
 def test_every_script_that_a_machine_is_provisioned_with_is_there_and_can_be_run() -> None:
     named = set(re.findall(r'"(\w+\.sh)', (_ROOT / "Vagrantfile").read_text("utf-8")))
-    there = {script.name for script in _HERE.glob("*.sh")} - {"acceptance.sh", "box.sh", "common.sh"}
+    other = {"acceptance.sh", "box.sh", "common.sh", "settings.sh"}
+    there = {script.name for script in _HERE.glob("*.sh")} - other
     assert named == there
     assert all(os.access(_HERE / name, os.X_OK) for name in there)
+
+
+def test_the_environment_overrides_testbed_env_in_scripts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LB_ADDRESS", "192.0.2.1")
+    script = f". {_HERE}/settings.sh; echo $LB_ADDRESS $CP_ADDRESS"
+    said = subprocess.check_output(["bash", "-c", script], text=True)
+    assert said.split() == ["192.0.2.1", settings({})["CP_ADDRESS"]]
+    assert not [script for script in _HERE.glob("*.sh") if "source=testbed.env" in script.read_text("utf-8")]
 
 
 def test_every_test_that_an_emulated_kernel_runs_is_there() -> None:
