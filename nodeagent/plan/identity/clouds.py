@@ -13,11 +13,6 @@ _LINODE = f"{_BETA}/linode-loadbalancer"
 _OCI = f"{_BETA}/oci-load-balancer"
 _VULTR = f"{_BETA}/vultr-loadbalancer"
 _DO = f"{_BETA}/do-loadbalancer"
-_STACKIT_PORTS = (
-    "lb.stackit.cloud/tcp-proxy-protocol-ports-filter",
-    "yawol.stackit.cloud/tcpProxyProtocolPortsFilter",
-)
-_STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
 _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 _HCLOUD = "load-balancer.hetzner.cloud"
@@ -256,7 +251,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "STACKIT",
         ("stackit", "openstack"),
-        {key: read.one_of_two_filtered(_STACKIT, _STACKIT_PORTS) for key in _STACKIT},
+        dict.fromkeys(read.STACKIT, read.stackit),
         ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"',
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older

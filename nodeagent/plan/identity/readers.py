@@ -4,7 +4,7 @@ A reader of a switch returns what is sent on which ports, one of a certificate t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -121,28 +121,32 @@ def star_or_port_names(value: str, service: Service) -> Sends:
     return {None: "v1"} if "*" in items else {None: "off", **dict.fromkeys(listed, _UNDOCUMENTED)}
 
 
-def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
-    """Read a boolean of either key, for the ports that either of `port_keys` lists, if one is there.
+STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
+_STACKIT_PORTS = (
+    "lb.stackit.cloud/tcp-proxy-protocol-ports-filter",
+    "yawol.stackit.cloud/tcpProxyProtocolPortsFilter",
+)
 
-    Of the second, older key any text but a boolean is false. An empty list means no ports.
+
+@partial(Reader, on="`true` ¹; ports: `80,443`", sends="v1 ²", beside=(*STACKIT, *_STACKIT_PORTS))
+def stackit(_: str, service: Service) -> Sends:
+    """Read a boolean of either key, for the ports that either filter lists, if one is there; empty: no ports.
+
+    Of the second, older key any text but a boolean is false.
     """
-
-    def read(_: str, service: Service) -> Sends:
-        given = [service.annotations.get(key) for key in keys]
-        said = [] if given[0] is None else [parse_bool(given[0])]
-        said += [] if given[1] is None else [_is_true(given[1])]
-        if len(set(said)) > 1:
-            raise ValueError(f"{' and '.join(keys)} contradict each other")
-        lists = [value for key in port_keys if (value := service.annotations.get(key)) is not None]
-        if not said[0]:
-            return {None: "off"}
-        if len(set(lists)) > 1:
-            raise ValueError(f"{' and '.join(port_keys)} contradict each other")
-        if not lists:
-            return {None: "v1"}
-        return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
-
-    return Reader(read, "`true` ¹; ports: `80,443`", "v1 ²", beside=(*keys, *port_keys))
+    given = [service.annotations.get(key) for key in STACKIT]
+    said = [] if given[0] is None else [parse_bool(given[0])]
+    said += [] if given[1] is None else [_is_true(given[1])]
+    if len(set(said)) > 1:
+        raise ValueError(f"{' and '.join(STACKIT)} contradict each other")
+    lists = [value for key in _STACKIT_PORTS if (value := service.annotations.get(key)) is not None]
+    if not said[0]:
+        return {None: "off"}
+    if len(set(lists)) > 1:
+        raise ValueError(f"{' and '.join(_STACKIT_PORTS)} contradict each other")
+    if not lists:
+        return {None: "v1"}
+    return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
 
 
 @partial(Reader, on="`proxy_protocol_v2.enabled=true` among them", sends="v2")
@@ -317,10 +321,7 @@ def tls_by_protocol(*words: str) -> TlsReader:
 
 def linode_tls(value: str, service: Service) -> frozenset[int]:
     """Read the JSON about one port: TLS ends there if it has a certificate and its protocol is `https`."""
-    try:
-        given = _json(value, _LinodePort)
-    except ValueError:
-        return frozenset()
+    given = _json(value, _LinodePort)
     default = service.annotations.get(
         "service.beta.kubernetes.io/linode-loadbalancer-default-protocol", "tcp"
     )
@@ -330,11 +331,8 @@ def linode_tls(value: str, service: Service) -> frozenset[int]:
 
 def upcloud_tls(value: str, service: Service) -> frozenset[int]:
     """Read JSON whose `frontends`, named as the Service's ports are, each may have `tls_configs`."""
-    try:
-        found = _json(value, _UpCloudConfig).frontends
-    except ValueError:
-        return frozenset()
-    names = {frontend.name for frontend in found if frontend.tls_configs}
+    frontends = _json(value, _UpCloudConfig).frontends
+    names = {frontend.name for frontend in frontends if frontend.tls_configs}
     return frozenset(port.port for port in service.ports if port.protocol == "TCP" and port.name in names)
 
 

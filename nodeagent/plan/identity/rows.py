@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,7 +43,8 @@ class Reader(Struct, frozen=True):
 
 
 TlsReader = Callable[[str, Service], frozenset[int]]
-"""Takes the value of an annotation and the Service, and returns the TCP ports on which TLS ends."""
+"""Takes the value of an annotation and the Service, and returns the TCP ports on which TLS ends; may raise
+ValueError, and then it ends on none."""
 
 
 class Provider(Struct, frozen=True, eq=False):
@@ -144,9 +146,10 @@ def certificates_of(row: Provider, service: Service) -> dict[str, frozenset[int]
     found: dict[str, frozenset[int]] = {}
     for pattern, reader in row.certificates.items():
         for key, value, port in _present(pattern, service):
-            ports = reader(value, service) if value else frozenset()
-            ports = ports if port is None else ports & {port}
-            if ports:
+            ports: frozenset[int] = frozenset()
+            with suppress(ValueError):  # its controller rejects it, or does not know it
+                ports = reader(value, service) if value else ports
+            if ports := ports if port is None else ports & {port}:
                 found[key] = found.get(key, frozenset()) | ports
     return found
 
