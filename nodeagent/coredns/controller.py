@@ -1,7 +1,7 @@
 """`nodeagent coredns run`: keeps CoreDNS's configuration up to date.
 
-A pass every ten seconds reads the ConfigMaps again: CoreDNS itself takes a minute to see a change of its
-ConfigMap, so a watch would gain nothing. Without the API, CoreDNS continues with what it has.
+A pass every ten seconds reads the ConfigMaps again: CoreDNS takes a minute to see a change, so a watch would
+gain nothing. Without the API, CoreDNS continues with what it has.
 """
 
 import logging

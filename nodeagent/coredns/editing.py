@@ -107,9 +107,9 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
 ) -> Edits:
     """Decide for all ConfigMaps; `standing` are the texts by key of those that exist.
 
-    Every edit that it returns parses, and differs from the actual text only in nodeagent's own block (with
-    `adopt`, in hairpin-proxy's lines too). No wildcard matches a name of the API server's (`never`). A claim
-    of unknown age counts as older than any wildcard's. Raises CorefileError, which says where and why.
+    Every edit parses, and differs from the actual text only in nodeagent's own block (with `adopt`, also in
+    hairpin-proxy's lines). No wildcard matches a name of the API server's (`never`). A claim of unknown age
+    counts as older than any wildcard's. Raises CorefileError, which says where and why.
     """
     options = config.coredns
     path, import_path = path_of(config, options.config_map), path_of(config, options.import_config_map)
@@ -324,8 +324,7 @@ def _too_wide(
     """Return the wildcards that match a name for which their answer would be wrong, each with the reason.
 
     Such a name is set elsewhere, or is claimed and has no answer here: its address is another one. Of two
-    namespaces, the older claim counts, unless the wildcard is answered already: nothing that is created or
-    edited later takes a wildcard from others.
+    namespaces, the older claim counts, unless the wildcard is answered already: no later edit takes it away.
     """
     answered = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
     claims: dict[str, list[NameDecision]] = {}

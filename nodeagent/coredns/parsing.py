@@ -256,8 +256,7 @@ class OwnLine(Struct, frozen=True):
 def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[str, OwnLine]:
     """Return the exact names that `rewrite name` and `hosts` lines of the root server blocks set.
 
-    The Corefile is one without nodeagent's own block; `where` is its name for a person. `files` are the keys
-    of its ConfigMap, which are files next to it (k3s' NodeHosts).
+    The Corefile, `where` to a person, has no block of nodeagent's; `files` are next to it (k3s' NodeHosts).
     """
     writers = _writers(corefile)
     found: dict[str, OwnLine] = {}
@@ -280,7 +279,7 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
     """Return the names that a zone or a `template` of a root server block answers.
 
     CoreDNS would ask nodeagent's lines before a zone, and the first of all templates. For the root, only a
-    template with an answer counts: one without (`rcode NXDOMAIN`) is the end of the block, and which names a
+    template with an answer counts: one without is the end of the block (`rcode NXDOMAIN`), and which names a
     zone plugin has there (`auto` without zones; `file` with `fallthrough`), only its files show.
     """
     found: dict[str, OwnLine] = {}

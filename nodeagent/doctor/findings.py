@@ -103,10 +103,9 @@ class Code(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One check of one thing.
+    """One check of one thing: `code` determines `check` and `status`.
 
-    `code` determines `check` and `status` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
-    commands, those that begin with two spaces are YAML; the first step is the best.
+    Lines of `remedy` that begin with `$ ` are commands, those that begin with two spaces are YAML.
     """
 
     check: str

@@ -47,10 +47,9 @@ _BY_FLEET = "short-circuited on every node, and fixed: all agents are in sync"
 
 
 class LoadBalancerObservation(Struct, frozen=True):
-    """One Service and what is known of it.
+    """One Service; `paths` are the codes of its paths from this node, None off the node.
 
-    `paths` are the codes of its paths from this node, None off the node; `by_fleet`: whether the agents of
-    all nodes report that they serve what they should; `refusal`: why nodeagent refuses it here, with notes.
+    `by_fleet`: all nodes' agents say that they serve what they should; `refusal`: why it is refused here.
     """
 
     service: Service

@@ -102,8 +102,7 @@ class NameObservation:
     """One hostname, looked up in three ways.
 
     Attributes:
-        host: the answer of this host's resolver, hosts file included.
-        upstream: the answer of the DNS server that the host queries.
+        host: the answer of this host's resolver, hosts file included; `upstream`: of the server it queries.
         cluster: the answer of CoreDNS; None if it could not be queried.
         decision: what nodeagent decides on the hostname; None if no object claims it.
         behind_proxy: whether it is claimed for a load balancer that sends the PROXY header.

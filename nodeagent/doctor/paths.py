@@ -38,7 +38,6 @@ class Target:
     Attributes:
         proxy: the version that the load balancer is known to send.
         vip: whether kube-proxy short-circuits the address according to its object (KEP-1860).
-        host: the hostname to request, if one is known.
         tls: with TLS, without, or both if neither name nor number of the port shows it.
         server: the ClusterIP's.
     """
@@ -58,7 +57,6 @@ class PathObservation:
     """All observations of one address and port of a load balancer.
 
     Attributes:
-        tls: whether the requests used TLS.
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
         redirected: whether DNAT to the relay is in the kernel; None if that could not be read.

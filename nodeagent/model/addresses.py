@@ -16,7 +16,7 @@ FAMILIES: tuple[Family, Family] = (4, 6)
 
 
 def sort_key(address: IPAddress) -> tuple[int, int]:
-    """Return a key that sorts addresses of both families: IPv4 first, then by number."""
+    """Sort addresses of both families: IPv4 first, then by number."""
     return (address.version, int(address))
 
 

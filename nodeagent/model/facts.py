@@ -41,8 +41,7 @@ class DnsReply(Struct, frozen=True):
     """The outcome of one lookup of a hostname's A and AAAA records.
 
     `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
-    `trouble` says why a query was not answered; `unanswered` are its families if the addresses of the other
-    family are known. `ttl` is in seconds, 0 if there was none.
+    `trouble` says why no query was answered, or that of the `unanswered` families. `ttl` is in seconds.
     """
 
     outcome: DnsOutcome
@@ -64,8 +63,7 @@ class DnsAnswer(Struct, frozen=True):
 class DnsQuestion:
     """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
 
-    They are those of each load balancer that claims the hostname, or may get it, and the relay's. `every`:
-    all addresses matter, since it is a load balancer's own hostname.
+    They are those of load balancers that may get it, and the relay's; with `every`, all.
     """
 
     addresses: frozenset[IPAddress]
@@ -97,13 +95,13 @@ class Facts:
 
     Attributes:
         source_addresses: Of the node's outgoing connections, at most one per family.
-        port_holders: TCP ports that the relay can't have, on every address (0.0.0.0 or ::) or on a relay
-            address, each with the user id of the process that has it.
+        port_holders: TCP ports that another process has, on every address (0.0.0.0 or ::) or on a relay
+            address, each with its user id.
         ipv6_off: What switches IPv6 off here; empty if it is on.
         user_names: The hostnames that the user's own lines of the hosts file set.
         short_circuited: Among the addresses that were checked, those that the Service proxy short-circuits.
-        standing_names: The hostnames of the managed block, each with its addresses: as it is in the file, and
-            in an agent, as it was desired last.
+        standing_names: The hostnames of the managed block, each with its addresses: as they are in the file,
+            and in an agent, as they were desired last.
         standing_at: The load balancer that had each of these addresses then; in an agent alone.
         dns: What DNS has said so far, by hostname.
         takes_wildcards: Whether the hostnames are for CoreDNS; no hosts file knows wildcards.

@@ -44,8 +44,8 @@ def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) ->
 class Memory(Generic[_Key, _Result]):
     """Remembers the results of a pure function for many keys, each with the values that it was called with.
 
-    So the cost of what stays is a comparison of objects by identity. A result that equals the one before it
-    stays the same object: what is computed from it is not computed again, either.
+    What stays costs a comparison by identity. A result that equals the one before it stays the same object:
+    what is computed from it is not computed again, either.
     """
 
     def __init__(self) -> None:
@@ -78,9 +78,7 @@ class Memory(Generic[_Key, _Result]):
 
 
 class Quota(Generic[_Key, _Item]):
-    """Each namespace has a share of its own, and the first of its items get it.
-
-    An item is left out if those of its namespace before it weigh as much as the share, or more.
+    """Each namespace has a share: an item is left out if those of it that come before weigh as much, or more.
 
     `order` returns what sorts the items, the first one first, before their keys; of the item alone.
     """

@@ -19,7 +19,7 @@ from nodeagent.plan.balancers.relaying import NOTHING_LEFT, RelayPlan
 
 
 class ExistingRelay:
-    """An existing relay Service, which serves one load balancer."""
+    """One such Service."""
 
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config, owners: Owners) -> None:
         self._path = config.relay.service.path

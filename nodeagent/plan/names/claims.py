@@ -281,11 +281,10 @@ def _exclusion(route: model.Route, attachment: Attachment) -> tuple[str | None, 
 
 
 def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str, ...]:
-    """Return the hostnames by which a Route is reached through a listener, in the Route's order.
+    """Return the hostnames (canonical) by which a Route is reached through a listener, in the Route's order.
 
-    Of each pair it is the more specific one, if that covers nothing that the other does not. A wildcard
-    covers another one below it: `*.example.com` ends in `.example.com`, too. All are canonical. A listener
-    without one takes all hostnames, a Route without any whatever the listener takes.
+    Of each pair it is the more specific one, if that covers nothing that the other does not: a wildcard also
+    covers one below it. A listener without one takes all, a Route without any what the listener takes.
     """
     if listener is None:
         return tuple(dict.fromkeys(route))
@@ -308,8 +307,8 @@ def claims_of(found: _Claimant, classes: Iterable[model.IngressClass], parents: 
     """Return what an object claims: a Route for each Gateway, any other all of its hosts at once. Pure.
 
     An Ingress is served where its status says, else its class: that of its spec, else of its annotation, else
-    the only one that is marked as default. So is an object of a controller's own API; its class is its own,
-    or its controller's, if that has exactly one. external-dns leads hostnames to the Service that has them.
+    the only default one. So is an object of a controller's own API; its class is its own, or the only one of
+    its controller. external-dns leads hostnames to the Service that has them.
     """
     named = found.annotations.get(model.CLASS_ANNOTATION) if found.annotations else None
     match found:

@@ -3,9 +3,9 @@
 A decision depends on the claims to the hostname, the answer of DNS, its lines in the hosts file and its place
 under the limits: while these stay the same, so does the decision.
 
-The number of hostnames is limited, in total and per namespace. The oldest claims come first. A claim's age
-counts from the time when its load balancer exists as well. So a load balancer that is created later, at an
-address that a status already names, puts no claim before those that have their places.
+The oldest claims come first under the limits, in total and per namespace. A claim's age counts from when its
+load balancer exists as well: one that is created later, at an address that a status already names, puts no
+claim before those that have their places.
 """
 
 import dataclasses
@@ -64,11 +64,10 @@ class _Decided(Struct, frozen=True):
 
 
 def decide(claimed: Sequence[_Contender], facts: Facts, config: Config) -> _Decided:
-    """Decide which of the claims to one hostname (the oldest first) gets it.
+    """Decide which of the claims to one hostname (the oldest first) gets it: the oldest that DNS confirms.
 
-    DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A hostname
-    that is trusted without DNS (`hosts.allow`) stays with the load balancer that has it; else it goes to the
-    oldest claim whose load balancer is known. So what is served is not moved by what others create or edit.
+    A hostname that is trusted without DNS (`hosts.allow`) stays with the load balancer that has it; else it
+    goes to the oldest claim whose load balancer is known. So nothing that others create or edit moves it.
     """
     contenders = _one_per_load_balancer(claimed) if len(claimed) > 1 else claimed
     first, name = contenders[0], contenders[0].name
@@ -114,8 +113,8 @@ def _one_per_load_balancer(claimed: Sequence[_Contender]) -> list[_Contender]:
     """Return the oldest claim for each load balancer, the oldest first; the oldest of all if none is known.
 
     A claim to which DNS can give another load balancer counts separately, and one that only DNS can give any
-    comes last. A blocked claim gives way to another one for its load balancer, whether DNS can give that
-    another one or not: so the later creation of a load balancer turns no choice of theirs into a veto.
+    comes last. A blocked claim gives way to any other one for its load balancer: so the later creation of a
+    load balancer turns no choice of theirs into a veto.
     """
     found: dict[tuple[str, Choice | None], _Contender] = {}
     for contender in claimed:
@@ -214,10 +213,7 @@ class _Contest(Struct, frozen=True):
 
 
 class HostnamePlan(Struct, frozen=True):
-    """The decisions on all hostnames, the lines of those that are served, and what only DNS can decide.
-
-    `standing` are their addresses, by hostname: `Facts.standing_names` of the next plan.
-    """
+    """All decisions, the lines of what is served (`standing`: by hostname), and what only DNS can decide."""
 
     names: ByName[NameDecision] = ByName()
     hosts: ByName[HostsLine] = ByName()
@@ -229,7 +225,7 @@ _Value = TypeVar("_Value")
 
 
 class HostnamePlanner:
-    """Decides on all hostnames, and remembers."""
+    """Decides on all hostnames, and remembers: a decision that is as before is the same object."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -242,7 +238,7 @@ class HostnamePlanner:
         self._collected_from: Mapping[str, _Decided] = {}
 
     def plan(self, claims: ClaimsByName, facts: Facts) -> HostnamePlan:
-        """Return the decisions; those that are the same as before are the same objects."""
+        """Return the decisions."""
         contests = self._contests.results(
             lambda name, claimed, _: self._contest(name, claimed, facts),
             claims,
@@ -279,7 +275,6 @@ class HostnamePlanner:
         return _Contest(tuple(contenders), places)
 
     def _beyond_shares(self, contests: Mapping[str, _Contest]) -> Mapping[str, frozenset[str]]:
-        """Return the hostnames that find no place, each with the namespaces in whose shares."""
         if len(contests) <= self._shares.share:
             return {}
         return self._shares.left_out(
@@ -306,7 +301,6 @@ class HostnamePlanner:
         return decide(contenders, facts, self._config)
 
     def _within_limit(self, decided: Mapping[str, _Decided]) -> Mapping[str, _Decided]:
-        """Return what is decided; nothing is served for the hostnames that the limit leaves out."""
         if len(decided) <= self._limit.share:
             return decided
         left_out = self._limit.left_out(

@@ -28,10 +28,7 @@ _Point = IPAddress | str
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """Load balancers among which DNS can choose, by each address to which it, or a hosts line, can lead.
-
-    One value is shared by all objects that have this choice.
-    """
+    """Load balancers among which DNS can choose, by each address to which it, or a hosts line, can lead."""
 
     by_address: Mapping[IPAddress, LoadBalancerPlan]
 
@@ -56,8 +53,8 @@ class LoadBalancerMatch(Struct, frozen=True):
 class LoadBalancerLookup:
     """Finds the load balancer of each object among these. Immutable.
 
-    `configured` is the option `loadBalancers.ingressClasses`; an equal choice of `before` stays the same
-    object. DNS chooses among `choice` if nothing says which one it is.
+    `configured` is the option `loadBalancers.ingressClasses`. DNS chooses among `choice`, the same object as
+    that of `before` if they are equal, if nothing says which one it is.
     """
 
     def __init__(
@@ -218,8 +215,6 @@ class ClaimPlanner:
     The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
     get: a claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's
     memory. A Route may have 32 parents of 64 listeners and 16 hostnames, which takes milliseconds.
-
-    `configured` is the option `loadBalancers.ingressClasses`.
     """
 
     def __init__(self, limits: LimitOptions, configured: Sequence[ClassService] = ()) -> None:
