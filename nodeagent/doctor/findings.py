@@ -103,9 +103,10 @@ class Code(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One check of one thing: `code` determines `check` and `status`.
+    """One check of one thing.
 
-    Lines of `remedy` that begin with `$ ` are commands, those that begin with two spaces are YAML.
+    `code` determines `check` and `status` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are
+    commands, those that begin with two spaces are YAML; the first step is the best.
     """
 
     check: str

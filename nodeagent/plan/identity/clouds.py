@@ -156,7 +156,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Vultr",
         ("vultr",),
-        {f"{_VULTR}-proxy-protocol": read.boolean(otherwise_off=True)},
+        {f"{_VULTR}-proxy-protocol": read.otherwise_off(read.boolean())},
         # vultr/loadbalancers.go:754-772 (either secret), 1061-1112 (https-ports, or all by the protocol).
         certificates={
             **dict.fromkeys(
@@ -226,11 +226,7 @@ CLOUDS: tuple[Provider, ...] = (
     Provider(
         "Oracle (Network Load Balancer)",
         ("oci",),
-        {
-            "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled": read.words(
-                {"true": "v2", "false": "off"}, any_case=True, otherwise_off=True
-            )
-        },
+        {"oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled": read.V2_IF_TRUE},
         kind=_NETWORK,
         kind_of=_oci_kind,
         ip_mode_on_request=_ON_REQUEST_OCI,

@@ -74,8 +74,8 @@ PROVIDERS: tuple[Provider, ...] = (
         "CloudStack",
         ("external-cloudstack", "cloudstack"),
         {
-            f"{_BETA}/cloudstack-load-balancer-proxy-protocol": read.words(
-                {"true": "v1", "false": "off"}, otherwise_off=True
+            f"{_BETA}/cloudstack-load-balancer-proxy-protocol": read.otherwise_off(
+                read.words({"true": "v1", "false": "off"})
             )
         },
         hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
@@ -95,8 +95,8 @@ PROVIDERS: tuple[Provider, ...] = (
         "Azure (Private Link Service)",
         ("azure",),
         {
-            f"{_BETA}/azure-pls-proxy-protocol": read.words(
-                {"true": "v2", "false": "off"}, any_case=True, trimmed=True, otherwise_off=True
+            f"{_BETA}/azure-pls-proxy-protocol": read.otherwise_off(
+                read.words({"true": "v2", "false": "off"}, any_case=True, trimmed=True)
             )
         },
         kind=_PRIVATE,
@@ -163,7 +163,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "loxilb",
         (),
-        {"loxilb.io/useproxyprotov2": read.words({"yes": "v2", "no": "off"}, otherwise_off=True)},
+        {"loxilb.io/useproxyprotov2": read.otherwise_off(read.words({"yes": "v2", "no": "off"}))},
         classes=("loxilb.io/",),
         kind="a Service of class loxilb.io/loxilb",
         kind_of=lambda service: f"a Service of class {service.load_balancer_class}",
@@ -201,8 +201,8 @@ PROVIDERS: tuple[Provider, ...] = (
         "servers.com",
         ("serverscom",),
         {
-            "servers.com/proxy-protocol": read.words(
-                {"true": None, "True": None, "false": "off"}, otherwise_off=True
+            "servers.com/proxy-protocol": read.otherwise_off(
+                read.words({"true": None, "True": None, "false": "off"})
             )
         },
         hostname='servers.com/load-balancer-hostname: "lb.example.com"',
@@ -210,7 +210,7 @@ PROVIDERS: tuple[Provider, ...] = (
     # kubelb at 80d164b: internal/envoy/resource.go:174 (exactly `v2`; all else is off).
     Provider(
         "KubeLB",
-        switches={"kubelb.k8c.io/proxy-protocol": read.words({"v2": "v2"}, otherwise_off=True)},
+        switches={"kubelb.k8c.io/proxy-protocol": read.otherwise_off(read.words({"v2": "v2"}))},
         classes=("kubelb",),  # cmd/ccm/main.go: use-loadbalancer-class,
     ),
     # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
@@ -253,18 +253,14 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Verda",
         ("verda",),
-        {
-            "verda.cluster.x-k8s.io/proxy-protocol": read.words(
-                {"true": "v2", "false": "off"}, any_case=True, otherwise_off=True
-            )
-        },
+        {"verda.cluster.x-k8s.io/proxy-protocol": read.V2_IF_TRUE},
     ),
     # TatNet's cloud controller manager: loadbalancer.go, parseAnnotations (another value is ignored) and
     # statusFor (an address alone); ProviderName (the scheme).
     Provider(
         "TatNet",
         ("tatnet",),
-        {"tatnet.ru/lb-proxy-protocol": read.words({"v1": "v1", "v2": "v2"}, otherwise_off=True)},
+        {"tatnet.ru/lb-proxy-protocol": read.otherwise_off(read.words({"v1": "v1", "v2": "v2"}))},
     ),
     # hypervisor.io's documentation, "Service Annotations" (`v1`, `v2` or a boolean; TLS by `ssl-mode`).
     Provider(

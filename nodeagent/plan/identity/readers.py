@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
@@ -23,24 +24,20 @@ Traefik accept both. For what takes only v2 (agentgateway, by default), list the
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
 
-def boolean(version: ProxyVersion | None = None, *, otherwise_off: bool = False) -> Reader:
+def otherwise_off(reader: Reader) -> Reader:
+    """Return the same for a controller that silently takes an unknown value for "off"."""
+    return replace(reader, otherwise_off=True)
+
+
+def boolean(version: ProxyVersion | None = None) -> Reader:
     """As Go's strconv.ParseBool."""
     sent = version or _UNDOCUMENTED
     return Reader(
-        lambda value, _: {None: sent if parse_bool(value) else "off"},
-        "`true` ¹",
-        version or "v1 ²",
-        otherwise_off=otherwise_off,
+        lambda value, _: {None: sent if parse_bool(value) else "off"}, "`true` ¹", version or "v1 ²"
     )
 
 
-def words(
-    meaning: Mapping[str, Sent | None],
-    *,
-    any_case: bool = False,
-    trimmed: bool = False,
-    otherwise_off: bool = False,
-) -> Reader:
+def words(meaning: Mapping[str, Sent | None], *, any_case: bool = False, trimmed: bool = False) -> Reader:
     """One of these words, exactly as written here, or in any case, or with spaces around it."""
 
     def read(value: str, _: Service) -> Sends:
@@ -54,16 +51,13 @@ def words(
     how = " in any case" if any_case else " exactly" if [*on] == ["true"] else ""
     versions = dict.fromkeys(on.values())
     named = len(versions) > 1 and all(sent[1] in word for word, sent in on.items())
-    return Reader(
-        read,
-        ", ".join(f"`{word}`" for word in on) + how,
-        "as named" if named else ", ".join(versions),
-        otherwise_off=otherwise_off,
-    )
+    sends = "as named" if named else ", ".join(versions)
+    return Reader(read, ", ".join(f"`{word}`" for word in on) + how, sends)
 
 
 TRUE_OR_FALSE = words({"true": None, "false": "off"})
-TRUE_ELSE_OFF = words({"true": None, "false": "off"}, otherwise_off=True)
+TRUE_ELSE_OFF = otherwise_off(TRUE_OR_FALSE)
+V2_IF_TRUE = otherwise_off(words({"true": "v2", "false": "off"}, any_case=True))
 NUMBER = words({"1": "v1", "2": "v2", "": "off"})
 NUMBER_OR_NONE = words({"1": "v1", "2": "v2", "0": "off", "": "off"})
 KIND_OF_HEADER = words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"})
