@@ -71,12 +71,12 @@ def read(connection: Connection, namespace: str, name: str) -> CoreDnsConfigMap 
     return CoreDnsConfigMap(ref, raw)
 
 
-def write(connection: Connection, config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> None:
-    """Write texts of one ConfigMap by key (None removes it), if it still is as it was read. RBAC: update it.
+def write(connection: Connection, config_map: CoreDnsConfigMap, edits: Iterable[Edit]) -> None:
+    """Write what changes in one ConfigMap, if it still is as it was read. RBAC: update it.
 
     Where it raises ApplyError (larger than the API accepts) or SourceError, nothing was changed.
     """
-    merged: dict[str, str | None] = {**config_map.data, **texts}
+    merged = {**config_map.data, **{edit.key: edit.after for edit in edits if edit}}
     data = {key: text for key, text in merged.items() if text is not None}
     size = sum(len(text.encode()) for text in data.values())
     size += sum(len(value) * 3 // 4 for value in (config_map.raw.get("binaryData") or {}).values())
@@ -195,7 +195,7 @@ class CoreDnsReconciler:
                 self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in group
             )
             try:
-                write(self._connection, config_map, _texts(group))
+                write(self._connection, config_map, group)
             except NodeagentError as error:
                 errors[path] = str(error)
                 withheld |= adds
@@ -285,10 +285,6 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     return desired, decide(desired, contents, config, adopt=adopt, never=api.names, ages=ages)
 
 
-def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
-    return {edit.key: edit.after for edit in edits if edit}
-
-
 def clean_up(connection: Connection, config: Config, say: Callable[[str], object]) -> bool:
     """Remove nodeagent's block from every ConfigMap; return whether there was one. `say` gets each removal.
 
@@ -297,7 +293,7 @@ def clean_up(connection: Connection, config: Config, say: Callable[[str], object
     maps = _existing(connection, config)
     edits = decide_removal({path: config_map.data for path, config_map in maps.items()})
     for path, group in _by_config_map(edits):
-        write(connection, maps[path], _texts(group))
+        write(connection, maps[path], group)
         for edit in group:
             say(f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}")
     return bool(edits)

@@ -65,14 +65,11 @@ def _handled_by(rules: KubeProxy, environment: Environment) -> str:
 def pods_finding(
     *, redirected: bool, bypassed: bool | None, by_kube_proxy: bool, by_coredns: bool | None, said: bool
 ) -> Finding:
-    """Return the finding for a node on which nodeagent serves a load balancer.
+    """Return the finding for a node on which nodeagent serves a load balancer; None is unknown.
 
-    Args:
-        redirected: whether DNAT for pods is active on this node.
-        bypassed: whether something rewrites `connect()` before DNAT sees it; None if unknown.
-        by_kube_proxy: whether kube-proxy, whose rules DNAT precedes, and nothing else handles Services here.
-        by_coredns: whether CoreDNS answers a hostname with the relay's address; None if not queried.
-        said: whether the configuration says that CoreDNS serves pods (`coredns.servesPods`).
+    `redirected`: by DNAT; `bypassed`: something rewrites `connect()` before it. `by_kube_proxy`: kube-proxy,
+    whose rules DNAT precedes, and nothing else handles Services here. `by_coredns`: CoreDNS answers with the
+    relay's address; `said`: the configuration says so (`coredns.servesPods`).
     """
     if redirected and bypassed is False and by_kube_proxy:
         return Finding.of(Code.PodsServed, _PODS, "served by DNAT, like the node itself")

@@ -1,4 +1,1 @@
-"""Values that flow through nodeagent: objects of the cluster, facts of the node, the desired state.
-
-All are frozen, hashable where they go into sets, and hold `ipaddress` objects rather than text.
-"""
+"""Values that flow through nodeagent: frozen, hashable where they go into sets, with `ipaddress` objects."""

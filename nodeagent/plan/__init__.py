@@ -1,4 +1,1 @@
-"""From a Snapshot, the node's Facts and the Config to the desired state, each part with its reason. Pure.
-
-Nothing here touches a file, a socket or the clock. Start reading at planner.py.
-"""
+"""From Snapshot, Facts and Config to the desired state, with its reasons. Pure; begins at planner.py."""

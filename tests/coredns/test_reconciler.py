@@ -21,6 +21,7 @@ from nodeagent.coredns.coredns_reconciler import (
     read,
     write,
 )
+from nodeagent.coredns.editing import Edit
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.errors import ApplyError, ConfigError, SourceError
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
@@ -316,7 +317,7 @@ def as_read(connection: Connection) -> CoreDnsConfigMap:
 
 def test_all_else_of_the_object_stays(api: ApiServer, connection: Connection) -> None:
     before = config_map(api)
-    write(connection, as_read(connection), {"Corefile": _EDITED})
+    write(connection, as_read(connection), [Edit("kube-system/coredns", "Corefile", None, _EDITED)])
     after = config_map(api)
     assert after["data"] == {"Corefile": _EDITED, "other": "x\r\n"}
     for gone in (before, after):
@@ -329,7 +330,7 @@ def test_a_config_map_beyond_the_limit_is_refused_with_its_size(
 ) -> None:
     large = with_blocks(_USER, ["# é" + "x" * (1 << 20)])
     with pytest.raises(ApplyError, match=r"kube-system/coredns would have 1,04\d,\d{3} bytes, .* 1,048,576"):
-        write(connection, as_read(connection), {"Corefile": large})
+        write(connection, as_read(connection), [Edit("kube-system/coredns", "Corefile", None, large)])
     assert config_map(api)["data"]["Corefile"] == _USER
 
 
@@ -337,7 +338,7 @@ def test_a_missing_right_is_reported_as_the_rule_to_grant(api: ApiServer, connec
     found = as_read(connection)
     api.access.allow_only([Rule([""], ["configmaps"], ["get"], ["coredns"], "kube-system")])
     with pytest.raises(ForbiddenError, match=r'a Role in namespace kube-system: .*verbs: \["update"\]'):
-        write(connection, found, {"Corefile": _EDITED})
+        write(connection, found, [Edit("kube-system/coredns", "Corefile", None, _EDITED)])
 
 
 def test_who_wrote_it_last() -> None:

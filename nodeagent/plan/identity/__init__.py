@@ -1,4 +1,1 @@
-"""Whose load balancer it is: which controller serves a Service, how that is known, and what follows. Pure.
-
-Start reading at identify.py; providers.py is the table of the controllers, one row each.
-"""
+"""Whose load balancer a Service is, how that is known, and what follows. Pure; begins at identify.py."""

@@ -25,10 +25,7 @@ class WayOut(Struct, frozen=True):
 def ways_out(service: Service, identity: Identity, policy_api: str = "") -> tuple[WayOut, ...]:
     """Return the ways out for a Service, the best first.
 
-    Args:
-        service: the load balancer.
-        identity: whose it is.
-        policy_api: the version in which the cluster serves MutatingAdmissionPolicies; empty if it does not.
+    `policy_api` is the version in which the cluster serves MutatingAdmissionPolicies; empty if it does not.
     """
     if name := identity.announcer:
         why = f"ipMode: Proxy doesn't help: {name} announces the address, and kube-proxy's rules accept it"
