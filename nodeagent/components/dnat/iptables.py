@@ -78,11 +78,7 @@ def _nat(desired: DnatRules, family: Family) -> Table:
         entries = [
             xt_rules.redirecting(one.match, one.to, comment_of(one.load_balancer)) for one in redirects
         ]
-        chains = {
-            OUTPUT: [XtRule(ENTRIES, tcp=True), *kept],
-            PREROUTING: [*of_pods, *kept],
-            ENTRIES: entries,
-        }
+        chains = {OUTPUT: [XtRule(ENTRIES, tcp=True), *kept], PREROUTING: [*of_pods, *kept], ENTRIES: entries}
     return _table(family, chains, {"OUTPUT": [XtRule(OUTPUT)], "PREROUTING": [XtRule(PREROUTING)]})
 
 
@@ -162,21 +158,6 @@ def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
                 yield f"another rule is before the jump to nodeagent's chain in {chain} {where}", True
 
 
-def script(wanted: Tables) -> str:
-    """Return the text that iptables-restore --noflush takes."""
-    lines: list[str] = []
-    for (family, table), part in wanted.items():
-        if part:
-            lines += [f"# {PROGRAMS[family]}-legacy-restore --noflush", f"*{table}"]
-            lines += (f":{chain} - [0:0]" for chain in part.chains)
-            lines += (f"-A {chain} {one.text}" for chain, entries in part.chains.items() for one in entries)
-            lines += (
-                f"-I {chain} {at} {one.text}" for chain, found in part.jumps.items() for at, one in found
-            )
-            lines.append("COMMIT")
-    return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])
-
-
 class XtablesWatch(FileEvents):
     """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
 
@@ -219,8 +200,18 @@ class IptablesBackend:
             return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def script(self, change: DnatChange) -> str:
-        """Return all of nodeagent's chains as iptables-restore takes them, for a person."""
-        return script(layout(change.desired)) if change else ""
+        """Return all of nodeagent's chains as `iptables-restore --noflush` takes them, for a person."""
+        if not change:
+            return ""
+        lines: list[str] = []
+        for (family, table), part in layout(change.desired).items():
+            if part:
+                lines += [f"# {PROGRAMS[family]}-legacy-restore --noflush", f"*{table}"]
+                lines += (f":{chain} - [0:0]" for chain in part.chains)
+                lines += (f"-A {chain} {one.text}" for chain, rules in part.chains.items() for one in rules)
+                lines += (f"-I {chain} {at} {one.text}" for chain, to in part.jumps.items() for at, one in to)
+                lines.append("COMMIT")
+        return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])
 
     def run(self, change: DnatChange) -> str:
         """Apply the change table by table. Those after one that is rejected are as before."""

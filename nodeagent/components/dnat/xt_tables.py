@@ -47,11 +47,6 @@ _GET_INFO, _GET_ENTRIES = 64, 65
 _INFO = struct.Struct("@32s12I")  # name, valid_hooks, hook_entry[5], underflow[5], num_entries; then size
 _GET = struct.Struct("@32sI4x")  # name, size; the entries follow, aligned to 8
 
-_SOCKETS: Final[dict[Family, tuple[int, int]]] = {
-    4: (socket.AF_INET, socket.IPPROTO_IP),
-    6: (socket.AF_INET6, socket.IPPROTO_IPV6),
-}
-
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -273,7 +268,8 @@ def _info(family: Family, table: TableName) -> bytes:
 
 def _get(family: Family, option: int, question: bytes) -> bytes:
     """Call getsockopt(2) with what is requested; Python's own passes none."""
-    kind, level = _SOCKETS[family]
+    kind = socket.AF_INET6 if family == 6 else socket.AF_INET
+    level = socket.IPPROTO_IPV6 if family == 6 else socket.IPPROTO_IP
     buffer = ctypes.create_string_buffer(question, len(question))
     length = ctypes.c_uint32(len(question))
     with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:

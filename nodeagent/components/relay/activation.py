@@ -53,12 +53,7 @@ _OPEN = (1, 4, 5, 8)
 
 
 def install(
-    directory: RunDirectory,
-    text: str,
-    listeners: tuple[Listener, ...],
-    drain_seconds: float,
-    *,
-    launch: bool,
+    directory: RunDirectory, text: str, listeners: tuple[Listener, ...], drain_seconds: float, *, launch: bool
 ) -> None:
     """Make HAProxy run this configuration; return when it does. Idempotent. Raises ApplyError.
 

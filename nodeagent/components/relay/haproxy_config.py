@@ -203,10 +203,11 @@ def _listener(section: str) -> Listener:
     problem = ValueError(f"section {title!r} is not as nodeagent writes it")
     if named is None or server is None or server[2] not in _OPTIONS_MEAN:
         raise problem
+    address, _, port = server[1].rpartition(":")
     try:
         listener = Listener(
             bind=named[1],
-            server=_endpoint(server[1]),
+            server=Endpoint(ip_address(address.strip("[]")), int(port)),
             proxy=_OPTIONS_MEAN[server[2]],
             load_balancer=named[0],
             node_address=ip_address(node[1]) if node else None,
@@ -215,11 +216,6 @@ def _listener(section: str) -> Listener:
     except (ValueError, ApplyError) as error:
         raise problem from error
     return listener
-
-
-def _endpoint(text: str) -> Endpoint:
-    address, _, port = text.rpartition(":")
-    return Endpoint(ip_address(address.strip("[]")), int(port))
 
 
 def _refusal(listener: Listener, why: str) -> ApplyError:

@@ -107,14 +107,9 @@ class RelayChange(Diff):
     def _lines(self) -> Iterator[str]:
         befores = [step.haproxy.listeners for step in self.steps if step.action != "steer"]
         for listeners in befores or ([()] if self.awaited else []):
-            before = {listener.bind: listener for listener in listeners}
-            after = {listener.bind for listener in self.listeners}
-            yield from (f"- {_line(listener)}" for bind, listener in before.items() if bind not in after)
-            for new in self.listeners:
-                old = before.get(new.bind)
-                if old is not None and old != new:
-                    yield from (f"- {_line(old)}", f"+ {_line(new)}")
-            yield from (f"+ {_line(each)}" for each in self.listeners if each.bind not in before)
+            before, after = {*listeners}, {*self.listeners}
+            yield from (f"- {_line(each)}" for each in listeners if each not in after)
+            yield from (f"+ {_line(each)}" for each in self.listeners if each not in before)
         for step in self.steps:
             pod = f" of {step.haproxy.pod}" if step.haproxy.pod else ""
             action = "steer new connections to" if step.action == "steer" else step.action
