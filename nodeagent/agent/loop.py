@@ -43,10 +43,7 @@ _STUMBLE_SECONDS = 10.0
 
 
 class AgentSettings(Struct, frozen=True):
-    """What the agent was started with; no `config_file` means all defaults.
-
-    `telemetry` is the address of the pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
-    """
+    """What the agent was started with; no `config_file` means all defaults."""
 
     node_name: str
     config_file: Path | None = None

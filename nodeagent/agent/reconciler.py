@@ -27,9 +27,8 @@ _SOON_SECONDS = 15.0
 class Reconciler:
     """Keeps one node in the state that the cluster's objects require. A pass plans and compares everything.
 
-    `read_facts` reads what changes seldom, given the facts read before; `read_dns` does not wait. With
-    `adopt`, hairpin-proxy's lines of the hosts file are taken over. `backoff` has the components that wait
-    after a failure, or because another program keeps reverting them.
+    `read_facts` reads what changes seldom, given the facts read before; `read_dns` does not wait. `backoff`
+    has the components that wait after a failure, or because another program keeps reverting them.
     """
 
     def __init__(  # noqa: PLR0913 - what a pass rests on

@@ -32,7 +32,7 @@ class Reporter:
         self._log = TransitionLog()
 
     def start_again(self) -> None:
-        """Report everything in the next pass."""
+        """Log everything in the next pass."""
         self._log.start_again()
 
     def report_pass(self, done: NodePass, reconciler: Reconciler, event_at: float | None) -> None:

@@ -14,11 +14,7 @@ _ACL = "system.posix_acl_access"
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
-    """Make `content` the file's content, or that of what replaces a symbolic link. Idempotent.
-
-    After a failure, the file is as it was. `durable`: it survives a power failure, which costs a few
-    milliseconds on a disk. It has this mode, whatever the umask.
-    """
+    """Replace the file, or a symbolic link, whole; it has this mode, whatever the umask. Idempotent."""
     with drafted(path, content, durable=durable, mode=mode) as draft:
         draft.rename(path)
     if durable:
@@ -31,8 +27,8 @@ def drafted(
 ) -> Iterator[Path]:
     """Write a new file next to `path`, for the block to rename or link; afterwards, no draft is left.
 
-    Arguments as of `replace_file`; with `like`, it takes over that file's owner, mode and extended attributes
-    (SELinux label, ACL) instead.
+    `durable`: it survives a power failure, which costs milliseconds. With `like`, it takes over that file's
+    owner, mode and extended attributes (SELinux label, ACL).
     """
     remove_drafts(path)
     draft = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")

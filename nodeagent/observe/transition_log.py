@@ -54,11 +54,7 @@ class TransitionLog:
         self.problems("Skipped an object", {one.where: one.reason for one in after.unreadable}, "object")
 
     def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
-        """Log each problem when it begins, and with other words when it ends.
-
-        `now` has the reason of each by its subject, whose field is `field`. Subjects with the same words
-        before the first slash (`KIND NAMESPACE`) have a limit of their own.
-        """
+        """Log each problem when it begins, and with other words when it ends; `now` has its reason."""
         before, self._problems[message] = self._problems.get(message, {}), now
         begun, over = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
         self.lines(
@@ -86,6 +82,7 @@ class TransitionLog:
 
 
 def _place(subject: str) -> str:
+    """Return what has a limit of its own: the words before the first slash, such as `KIND NAMESPACE`."""
     return f"/{subject.partition('/')[0]}"
 
 
