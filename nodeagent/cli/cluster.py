@@ -210,17 +210,14 @@ def _read(connection: Connection, namespace: str, row: NodeRow, name: str, timeo
 
 def _write(file: Path, members: dict[str, bytes]) -> None:
     """Write the archive, whole or not at all; a file that exists is left."""
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-        for path, data in members.items():
-            info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
-            info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
-            archive.addfile(info, io.BytesIO(data))
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as made:
-                made.write(raw.getvalue())
+            with os.fdopen(descriptor, "wb") as made, tarfile.open(fileobj=made, mode="w:gz") as archive:
+                for path, data in members.items():
+                    info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
+                    info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+                    archive.addfile(info, io.BytesIO(data))
         except BaseException:
             file.unlink()
             raise

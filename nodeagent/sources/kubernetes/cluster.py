@@ -127,7 +127,7 @@ class Cluster:
             return None
         states = [one for one in self.states() if one.optional and one.name != DISCOVERY]
         absent = {one.name for one in states if one.state is KindState.ABSENT}
-        denied = (self._not_covered(one) for one in states if one.state is KindState.DENIED)
+        denied = (self._denial(one) for one in states if one.state is KindState.DENIED)
         unseen = [one for one in states if one.state is KindState.PENDING]
         pending = {one.name: one.error or "the API server has not shown it yet" for one in unseen}
         held = [each.store.values() for each in self._now() if each.resource.name not in absent]
@@ -148,15 +148,15 @@ class Cluster:
         )
 
     def _of(self, name: str, reflector: Reflector | None, *, optional: bool) -> ResourceState:
-        state, error = self._state(name, reflector), self._failing.get(name)
-        why = reflector.error if reflector else str(error) if error else None
+        state = self._state(name, reflector)
+        error = reflector.answers.error if reflector else self._failing.get(name)
         return ResourceState(
             name,
             synced=bool(reflector and reflector.store.synced),
             objects=len(reflector.store) if reflector else 0,
             restarts=max(0, reflector.watches - 1) if reflector else 0,
             relists=max(0, reflector.lists - 1) if reflector else 0,
-            error=why if state is not KindState.ABSENT else None,
+            error=None if error is None or state is KindState.ABSENT else str(error),
             optional=optional,
             state=state,
         )
@@ -177,11 +177,11 @@ class Cluster:
             state=KindState.DENIED if denied else KindState.KNOWN if answered else KindState.PENDING,
         )
 
-    def _not_covered(self, state: ResourceState) -> str:
+    def _denial(self, state: ResourceState) -> tuple[str, str]:
         discovered = self._discovered.get(state.name)
         if discovered is not None and discovered.denied:
-            return resources.not_covered(DISCOVERY, str(discovered.error))
-        return resources.not_covered(state.name, state.error or "")
+            return DISCOVERY, str(discovered.error)
+        return state.name, state.error or ""
 
     def _keep_looking(self) -> None:
         backoff = Backoff(self._timing.backoff[0], self._timing.discovery[1])

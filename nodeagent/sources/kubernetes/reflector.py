@@ -104,8 +104,8 @@ class Store:
             return True
 
 
-class Reflector:
-    """Keeps a Store as the API has it, in a thread of its own, which calls `on_change`.
+class Reflector(threading.Thread):
+    """A thread that keeps a Store as the API has it, and calls `on_change`.
 
     It does so also after an answer that may change what is known of the kind. `watches` were begun, `lists`
     completed; `answers` are the collection's last.
@@ -119,6 +119,7 @@ class Reflector:
         on_change: Callable[[], None],
         store: Store | None = None,
     ) -> None:
+        super().__init__(name=f"watch-{resource.name}", daemon=True)
         self.resource = resource
         self.store = store or Store()
         self.watches = self.lists = 0
@@ -130,16 +131,6 @@ class Reflector:
         self._gone_at = -math.inf
         self._stopping = threading.Event()
         self._stream: Stream | None = None
-        self._thread = threading.Thread(target=self._keep_up, name=f"watch-{resource.name}", daemon=True)
-
-    @property
-    def error(self) -> str | None:
-        """What is wrong now, in words; None while all is well."""
-        return None if self.answers.error is None else str(self.answers.error)
-
-    def start(self) -> None:
-        """Start to list and watch."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Signal the thread to end; nothing is reported from now on."""
@@ -147,17 +138,13 @@ class Reflector:
         if (stream := self._stream) is not None:
             stream.interrupt()
 
-    def join(self, timeout: float) -> None:
-        """Wait for the thread's end, which a slow list delays, at most `timeout` seconds."""
-        self._thread.join(timeout)
-
-    def _keep_up(self) -> None:
+    def run(self) -> None:
         """List and watch until the end, whatever fails."""
         while not self._stopping.is_set():
             failure: Exception | None = None
             try:
                 self._list_and_watch()
-            except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
+            except Exception as error:  # noqa: BLE001 - logged in full, and shown in `answers`
                 if not isinstance(error, SourceError):
                     # A bug in nodeagent must not stop this resource for good: report it, and start again.
                     text = "Watch failed unexpectedly; the resource is listed again"

@@ -106,11 +106,6 @@ def optional_resource(kind: kinds.OptionalKind, version: str) -> Resource:
     return Resource(kind.name, kind.kind, path, kind.decode, optional=True)
 
 
-def not_covered(name: str, reason: str) -> str:
-    """Return the line about a kind that the server has and denies."""
-    return f"{name} not covered: {reason}"
-
-
 def optional_names(*, hostnames: bool) -> tuple[str, ...]:
     """Return the names of what is read if it is served; without `hostnames`, of nothing that claims them.
 
@@ -156,12 +151,13 @@ _Value = TypeVar("_Value")
 
 def assembled(
     collections: Iterable[tuple[object, ...]],
-    not_covered: Iterable[str] = (),
+    denied: Iterable[tuple[str, str]] = (),
     pending: Mapping[str, str] = {},
 ) -> model.Snapshot:
     """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
-    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets.
+    EndpointSlices of an existing relay come as tuples of endpoints, those of the API servers as sets. What is
+    `denied` comes with the reason, as what is `pending` does.
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
     unreadable: list[model.Unreadable] = []
@@ -197,6 +193,6 @@ def assembled(
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
         api_servers=frozenset(chain.from_iterable(of(frozenset))),
         unreadable=tuple(unreadable),
-        not_covered=tuple(not_covered),
+        not_covered=tuple(f"{name} not covered: {reason}" for name, reason in denied),
         pending=pending,
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the types of the answers are used where no cluster is asked
     from nodeagent.sources.kubernetes.connection import Connection
 
 _Answer = TypeVar("_Answer")
-_DISCOVERY_SECONDS = 15.0
+_SECONDS = 15.0
 
 
 class _Version(Struct):
@@ -123,7 +123,7 @@ def served_plurals(connection: "Connection", group: str, version: str) -> frozen
 
 def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answer:
     try:
-        return from_json(connection.get_json(path, timeout=_DISCOVERY_SECONDS), expected)
+        return from_json(connection.get_json(path, timeout=_SECONDS), expected)
     except msgspec.MsgspecError as error:
         raise errors.NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
@@ -155,7 +155,7 @@ def read_cluster(
     if nodes:
         read[resources.EXTERNAL_IPS.name] = _read_once(connection, resources.EXTERNAL_IPS)
     denied = [
-        resources.not_covered(DISCOVERY if error is served.get(name) else name, str(error))
+        (DISCOVERY if error is served.get(name) else name, str(error))
         for name, error in read.items()
         if isinstance(error, errors.ForbiddenError)
     ]
@@ -194,7 +194,6 @@ _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
 _POLICY_GROUP = "admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
-_SECONDS = 10.0
 
 
 class _ServerVersion(Struct, rename="camel"):
@@ -211,18 +210,17 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
             answers[what] = ask(connection)
         except errors.ForbiddenError:
             why[what] = "this user may not read it"
-        except (SourceError, msgspec.MsgspecError, ValueError) as error:
+        except (SourceError, ValueError) as error:
             why[what] = one_line(error)
     return ClusterAnswers(**answers, why=why)
 
 
 def _version(connection: "Connection") -> str:
-    return from_json(connection.get_json("/version", timeout=_SECONDS), _ServerVersion).git_version
+    return _ask(connection, "/version", _ServerVersion).git_version
 
 
 def _dns(connection: "Connection") -> IPAddress:
-    answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
-    spec = from_json(answer, api.Service).spec
+    spec = _ask(connection, _DNS_SERVICE, api.Service).spec
     return ip_address(spec.clusterIP or "" if spec else "")
 
 
