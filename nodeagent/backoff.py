@@ -25,9 +25,7 @@ class Backoff:
     def __init__(
         self, shortest: float, longest: float, fraction: Callable[[], float] = random.random
     ) -> None:
-        self._shortest = shortest
-        self._longest = longest
-        self._fraction = fraction
+        self._shortest, self._longest, self._fraction = shortest, longest, fraction
         self._failures = 0
 
     def reset(self) -> None:
@@ -35,7 +33,7 @@ class Backoff:
         self._failures = 0
 
     def next(self, retry_after: float | None = None) -> float:
-        """Return the seconds to wait now, between half and all of the current step, and double the step.
+        """Return the seconds to wait now, between half and all of the step, and double the step.
 
         If the server asks for `retry_after` seconds, up to a tenth is added as jitter.
         """

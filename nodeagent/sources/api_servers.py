@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,8 +66,11 @@ class ServerLookups:
         self._addresses: dict[str, tuple[IPAddress, ...]] = {}
         self._failures: dict[str, str] = {}
 
-    def look_up(self, names: Iterable[str]) -> None:
-        """Look up these names at the same time; return when it is done, or has taken too long."""
+    def look_up(self, names: Collection[str]) -> dict[str, tuple[tuple[IPAddress, ...], str]]:
+        """Look up these names at the same time, until it is done or has taken too long.
+
+        Return each name's addresses by the last answer, and why there is no newer one; empty if there is.
+        """
         began = time.monotonic()
         waiting = []
         for name in names:
@@ -79,13 +82,9 @@ class ServerLookups:
                 waiting.append((thread, self._again_seconds if before else self._first_seconds))
         for thread, seconds in waiting:
             thread.join(max(0.0, began + seconds - time.monotonic()))
-
-    def known(self, name: str) -> tuple[tuple[IPAddress, ...], str]:
-        """Return a name's addresses by the last answer, and why there is no newer one; empty if there is."""
-        thread = self._threads.get(name)
-        goes_on = thread is not None and thread.is_alive()
-        failure = "no answer yet" if goes_on else self._failures.get(name, "")
-        return self._addresses.get(name, ()), failure
+        unanswered = {name: "no answer yet" for name in names if self._threads[name].is_alive()}
+        failures = self._failures | unanswered
+        return {name: (self._addresses.get(name, ()), failures.get(name, "")) for name in names}
 
     def _look_up(self, name: str) -> None:
         try:
@@ -158,10 +157,8 @@ def _resolve(hosts: set[tuple[str, int]], lookups: ServerLookups, notes: list[st
             endpoints.add(Endpoint(ip_address(host), port))
         except ValueError:
             ports.setdefault(host.lower(), []).append(port)
-    lookups.look_up(ports)
-    for name, each in ports.items():
-        addresses, failure = lookups.known(name)
-        endpoints |= {Endpoint(address, port) for address in addresses for port in each}
+    for name, (addresses, failure) in lookups.look_up(ports).items():
+        endpoints |= {Endpoint(address, port) for address in addresses for port in ports[name]}
         if failure:
             what = "its last known addresses count" if addresses else "its address is unknown"
             notes.append(f"the API server's name {name} can't be resolved ({failure}): {what}")
