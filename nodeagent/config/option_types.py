@@ -75,20 +75,18 @@ class DnsName(_Text):
 class InterfaceName(_Text):
     """The name of a network interface: 1 to 15 bytes without slash or space (dev_valid_name)."""
 
+    _end, _advice = "", ""
+
     def _check(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", self) or self in {".", ".."}:
-            raise ValueError(f"{self!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
+        if len(self) > 15 or not re.fullmatch(rf"[A-Za-z0-9_.-]+{self._end}", self) or self in {".", ".."}:
+            letters = f"1 to 15 of the letters A-Z a-z 0-9 _ . -{self._advice}"
+            raise ValueError(f"{self!r} is not an interface name: {letters}")
 
 
-class InterfacePattern(_Text):
+class InterfacePattern(InterfaceName):
     """The name of a network interface, or the beginning of several and `*`."""
 
-    def _check(self) -> None:
-        if len(self) > 15 or not re.fullmatch(r"[A-Za-z0-9_.-]+\*?", self) or self in {".", ".."}:
-            raise ValueError(
-                f"{self!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -; the last one "
-                "may be *, for all names that begin so"
-            )
+    _end, _advice = r"\*?", "; the last one may be *, for all names that begin so"
 
 
 class AbsolutePath(PurePosixPath):

@@ -21,9 +21,8 @@ _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
 _ENVOY_GATEWAY = "gateway.envoyproxy.io/owning-gateway"
 _ENVOY_GATEWAY_HOME = "envoy-gateway-system"
-"""Envoy Gateway makes Services in its own namespace, with two labels of its own (envoyproxy/gateway, v1.9.0:
-internal/gatewayapi/helpers.go:271-277). By default that is this one. In any other, anyone who can create a
-Service could say that it is the Gateway of others."""
+"""Envoy Gateway's own namespace, by default, where its Services have two labels (envoyproxy/gateway, v1.9.0:
+internal/gatewayapi/helpers.go:271-277). In any other, a Service could claim to be others' Gateway."""
 MOST_PORTS = 1000
 """Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
 MOST_POINTS = 5000
