@@ -63,7 +63,7 @@ _Loader.add_constructor(f"{_TAG}float", _Loader.construct_number)
 
 def compose(text: str) -> yaml.Node | None:
     """Return a document's nodes, which know their lines; None if it has none. Raises yaml.YAMLError."""
-    # The nodes so far, with aliases replaced, and those of aliases; by anchor, how many it stands for.
+    # The nodes so far, with aliases replaced, and those of aliases; by anchor, how many it has.
     count = repeated = 0
     sizes: dict[str | None, int] = {}
     opened: list[tuple[str | None, int]] = []
