@@ -59,7 +59,6 @@ class NodePass:
 
 
 def _guard(desired: Desired) -> Desired | None:
-    """Return the guard alone."""
     guard = replace(desired.dnat, redirects=(), pods=())
     return replace(desired, dnat=guard) if guard else None
 

@@ -171,7 +171,6 @@ class Agent:
             self._begin()
 
     def _take_lock(self) -> None:
-        """Become the node's writer as soon as no other process is."""
         before, reason = self._writing, ""
         try:
             self._writing = self._lock.try_acquire()

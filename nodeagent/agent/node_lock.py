@@ -19,7 +19,6 @@ _PAUSE_SECONDS = 0.05
 
 
 def _made(path: Path) -> int:
-    """Open the lock file, made if needed. Raises ApplyError."""
     tries = 100
     while True:
         tries -= 1
@@ -92,7 +91,6 @@ class NodeLock:
         self.release()
 
     def _is_current(self, descriptor: int) -> bool:
-        """Whether the open file is still the one in the directory."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         return False

@@ -221,6 +221,5 @@ class Reconciler:
 
 
 def _same(name: ComponentName, before: Desired | None, after: Desired) -> bool:
-    """Whether the same is desired of the component."""
     part = "listeners" if name == "relay" else name
     return before is not None and getattr(before, part) == getattr(after, part)

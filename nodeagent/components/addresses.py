@@ -191,7 +191,6 @@ class Addresses(Component[AddressState, AddressDiff]):
         self._kind = kind
 
     def read(self) -> AddressState:
-        """Read the actual state. Needs no privilege."""
         with opened() as netlink:
             link = netlink.link(self._interface)
             found = netlink.addresses()
@@ -288,7 +287,6 @@ class Addresses(Component[AddressState, AddressDiff]):
 
 @contextmanager
 def _noting(failures: dict[IPAddress, str], address: IPAddress, device: str) -> Iterator[None]:
-    """Note why the kernel refused what the block does with an address."""
     try:
         yield
     except NetlinkRefusedError as error:

@@ -100,7 +100,6 @@ class CachedState(Generic[StateT, DiffT]):
         """Why the component is not watched; empty if it is, or need not be."""
 
     def state(self) -> StateT:
-        """Return the state. Raises ApplyError."""
         if not ON_LINUX:
             raise ApplyError("this machine does not run Linux, so nodeagent has nothing on it to read")
         if self._state is None:
@@ -136,7 +135,6 @@ class CachedState(Generic[StateT, DiffT]):
         self._look_at = 0.0
 
     def stop_watching(self) -> None:
-        """End that. Idempotent."""
         self._close()
         self._look_at = math.inf
 

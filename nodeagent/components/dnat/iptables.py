@@ -214,7 +214,7 @@ class IptablesBackend:
         return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change table by table. Those after one that is rejected are as before."""
+        """Apply the change; tables after one that is rejected are as before."""
         if not change:
             return ""
         wanted = layout(change.desired)

@@ -58,8 +58,6 @@ PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
 
 
 class _Layout(Struct, frozen=True):
-    """The places of the fields in a family's entry."""
-
     address: int
     tail: int
     head: int

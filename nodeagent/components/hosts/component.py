@@ -47,17 +47,14 @@ class HostsState:
 
     @cached_property
     def user_names(self) -> Mapping[str, UserHostsLine]:
-        """Each name that the user's own lines set, with that line."""
         return block.names_set(self.file.user, self.file.line_numbers)
 
     @cached_property
     def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
-        """Each name of the block, with its addresses."""
         return block.addresses_by_name(self.file.block or b"")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Damaged markers, and lines that hairpin-proxy left."""
         notes = [(one.line_number, one.text) for one in self.problems]
         for number, names in block.legacy_lines(self.file.user, self.file.line_numbers).items():
             notes.append((number, f"hairpin-proxy's old line for {', '.join(names)}; --adopt removes it"))

@@ -45,7 +45,6 @@ class Relay(Component[RelayState, RelayChange]):
         self._ports = ports.HeldPorts()
 
     def read(self) -> RelayState:
-        """Read the actual state, whose notes say what can't be read."""
         notes: list[str] = []
         hidden: list[str] = []
         haproxies = tuple(self._read(each, notes, hidden) for each in self._directories())

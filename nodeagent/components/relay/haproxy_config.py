@@ -154,7 +154,6 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 
 
 def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
-    """Return the lines that count and limit, the same for each listener."""
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
     nodes = (options.ipv4, options.ipv6, *STEERING_SOURCES.values(), *sorted(own, key=sort_key))
     exempt = " ".join(map(str, nodes))

@@ -50,7 +50,6 @@ class Silence(StrEnum):
 
     @property
     def is_running(self) -> bool:
-        """Whether a HAProxy may run all the same."""
         return self not in {Silence.ABSENT, Silence.REFUSED}
 
 

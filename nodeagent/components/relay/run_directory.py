@@ -151,7 +151,6 @@ class RunDirectory:
 
     @property
     def age(self) -> tuple[int, str]:
-        """A key to sort pods by: the youngest last."""
         with suppress(OSError):
             return (self.path / "pod").lstat().st_mtime_ns, self.path.name
         return 0, self.path.name

@@ -32,7 +32,6 @@ class HaproxyState:
 
     @property
     def current(self) -> bool:
-        """Whether the active configuration is that of the file."""
         return self.running and self.file_digest is not None and self.active_digest == self.file_digest
 
 
