@@ -20,7 +20,7 @@ from nodeagent.components.hosts.block import hosts_fields
 from nodeagent.components.node import ON_LINUX, ActualState
 from nodeagent.config.options import Config, HostsOptions
 from nodeagent.dns.verifier import ask_upstream
-from nodeagent.errors import ApplyError, one_line
+from nodeagent.errors import ApplyError, NodeagentError, one_line
 from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import HostsLine
@@ -222,10 +222,6 @@ def caught_addresses(
     return earlier | caught, (note,)
 
 
-class UnreadableRulesError(Exception):
-    """Rules that may exist can't be read; the text says which and why."""
-
-
 def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
     """Yield what rules name, each an address, and maybe a protocol and a port, as far as it is TCP."""
     for address, *rest in matches:
@@ -235,24 +231,24 @@ def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
 
 
 def _listed(family: str, command: list[str]) -> str | None:
-    """Return what the program prints; None if there are no such rules of this family."""
+    """Return what the program prints, None without such rules of this family. Raises NodeagentError."""
     legacy = "-legacy-" in command[0]
     if legacy and not _has_legacy_nat(family):
         return None
     program = find_program(command[0])
     if program is None:
-        raise UnreadableRulesError(f"there is no {command[0]} program")
+        raise NodeagentError(f"there is no {command[0]} program")
     try:
         done = run_program([program, *command[1:]], _RULES_SECONDS)
     except (subprocess.TimeoutExpired, OSError) as error:
-        raise UnreadableRulesError(f"{command[0]}: {one_line(error)}") from error
+        raise NodeagentError(f"{command[0]}: {one_line(error)}") from error
     if done.returncode == 0:
         text = done.stdout.decode(errors="replace")
         return text if not legacy or ":KUBE-SERVICES " in text else None
     message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
     if _ABSENT in message:
         return None
-    raise UnreadableRulesError(f"{' '.join(command)}: {message}")
+    raise NodeagentError(f"{' '.join(command)}: {message}")
 
 
 def _has_legacy_nat(family: str) -> bool:
@@ -263,7 +259,7 @@ def _has_legacy_nat(family: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise UnreadableRulesError(f"/proc/net/{tables}: {error.strerror}") from error
+        raise NodeagentError(f"/proc/net/{tables}: {error.strerror}") from error
 
 
 class KubeProxy(Struct, frozen=True):
@@ -289,7 +285,7 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
     for mode, evidence, command, pattern in _RULES:
         try:
             texts = [_listed(family, command.format(family).split()) for family in ("ip", "ip6")]
-        except UnreadableRulesError as error:
+        except NodeagentError as error:
             unreadable[str(error)] = None
             continue
         if texts != [None, None]:
