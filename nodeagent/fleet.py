@@ -203,10 +203,7 @@ def read_fleet(connection: Connection, namespace: str, timeout: float = 10.0) ->
 
     The worst state comes first, then it is by name; objects that can't be read have a row, too. `timeout`:
     seconds for the first answer, and for each node. RBAC: list nodes; in the DaemonSet's `namespace`, list
-    pods, get the DaemonSet, create pods/exec.
-
-    Raises:
-        SourceError: A list is not available, there is no such DaemonSet, or RBAC denies pods/exec.
+    pods, get the DaemonSet, create pods/exec. Raises SourceError.
     """
     rows, pods = _read_roster(connection, namespace, timeout)
     relay_pods = _listed(connection, _pods(namespace, RELAY_APP), [])

@@ -69,10 +69,9 @@ def nodeagent() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code.
+    """Run one command line and return its exit code: 1 for an error, which is shown on standard error.
 
-    0: done or nothing to do. 1: an error, shown on standard error. 2: changes are pending (plan) or the node
-    has drifted (status). A usage error is 1, too, so that 2 has one meaning.
+    A usage error is 1, too, so that 2 has one meaning: something is pending, drifted or affected.
     """
     try:
         result = nodeagent.main(args=list(arguments), prog_name="nodeagent", standalone_mode=False)

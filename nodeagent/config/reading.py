@@ -20,10 +20,7 @@ _LONGEST = 1024 * 1024
 
 
 def read_config(path: Path | None) -> Config:
-    """Read the configuration from a YAML file; an empty file, or none, means all defaults.
-
-    Raises ConfigError with one `file:line: key: problem` per line.
-    """
+    """Read the configuration from YAML; an empty file, or none, means all defaults. Raises ConfigError."""
     if path is None:
         return Config()
     try:
@@ -148,7 +145,7 @@ _SETTLE_SECONDS = 1.0
 
 
 class FixedOptions(msgspec.Struct, frozen=True):
-    """The options that can't change while a program runs: with another value, it would lose what it wrote.
+    """The options that can't change while a program runs: it would lose what it wrote.
 
     `cleanup` is the command that removes that.
     """

@@ -54,9 +54,8 @@ class ApiServers(Struct, frozen=True):
 class ServerLookups:
     """Looks up API servers' names by the C library, which takes up to a minute if no DNS server answers.
 
-    A caller waits only a little for a name's first lookup, less for a later one, and not again for one that
-    goes on. What a name resolved to stays known until DNS answers with something else (fail static). Not for
-    several threads at a time.
+    A caller waits a little for a name's first lookup, less for a later one, and not again while one goes on.
+    What a name resolved to stays known until DNS answers (fail static). Not for several threads at a time.
     """
 
     def __init__(self, first_seconds: float = 10.0, again_seconds: float = 1.0) -> None:

@@ -51,8 +51,7 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
     """Read the manifests in the directory `source` (not below it, as kubectl does), one file, or a text.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay. The Snapshot's `unreadable` lists what can't be read; the rest is used. Raises SourceError if there
-    is nothing to read at all.
+    relay. What can't be read is `unreadable`. Raises SourceError if there is nothing to read at all.
     """
     gathered = _Gathered((*resources.watched(node_name, relay), *_OF_ANY_NODE, *_OPTIONAL))
     texts = _texts(source, gathered) if isinstance(source, Path) else [("standard input", source)]

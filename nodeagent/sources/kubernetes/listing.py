@@ -199,7 +199,7 @@ _UNNAMED = ("", "(unnamed)")
 
 
 def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a watch as they arrive, without their ends; no empty one, no unfinished last one.
+    """Yield the lines of a watch as they arrive, except empty ones and an unfinished last one.
 
     Raises TooLargeError if one is longer than `LONGEST_LINE`.
     """
@@ -231,9 +231,7 @@ class _WatchEvent(Struct):
 def read_event(line: bytes, resource: Resource, request: errors.ApiRequest) -> WatchEvent:
     """Return what a line means: nothing, if its type did not exist when this was written.
 
-    Raises:
-        NotJsonError: it is not an event. It may have reported a change.
-        ApiError: another one of its kinds: the server ends the stream.
+    Raises NotJsonError if it is not an event, another ApiError if the server ends the stream.
     """
     try:
         event = _decoded(_WatchEvent, line)

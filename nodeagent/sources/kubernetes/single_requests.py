@@ -113,10 +113,7 @@ def unread_kinds(connection: "Connection") -> tuple[str, ...]:
 
 
 def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
-    """Return the plurals of what is served of a group's version, and may be listed and watched.
-
-    Raises ApiError; NotFoundError: there is no such group or version.
-    """
+    """Return the plurals of what of a group's version may be listed and watched. Raises ApiError."""
     found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
     return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
 
