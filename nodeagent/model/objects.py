@@ -9,7 +9,6 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
-from nodeagent.typed_values import parse_bool
 
 _DOMAIN = "nodeagent.io"
 EXCLUDE = f"{_DOMAIN}/exclude"
@@ -44,10 +43,7 @@ class ObjectRef:
 
 
 class LoadBalancerPoint(Struct, frozen=True):
-    """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
-
-    `ip_mode` is "VIP", "Proxy", or None if the provider says nothing (which means VIP: KEP-1860).
-    """
+    """One entry of `status.loadBalancer.ingress`; `ip_mode` is VIP or Proxy; None means VIP (KEP-1860)."""
 
     ip: IPAddress | None
     hostname: str | None = None
@@ -114,7 +110,7 @@ class Service(ClusterObject):
 
 @dataclass(frozen=True, slots=True)
 class Ingress(ClusterObject):
-    """An Ingress: the hosts it claims, as written, and the addresses its controller reported."""
+    """The hosts it claims, as written, and the addresses its controller reported."""
 
     class_name: str | None = None
     hosts: tuple[str, ...] = ()
@@ -131,9 +127,8 @@ class IngressClass(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """This node's Node object: its pods' address ranges and its own addresses and names.
+    """This node's Node object; `provider_id` is such as `hcloud://4711`, empty if no cloud has set it.
 
-    `provider_id` is `spec.providerID`, such as `hcloud://4711`; empty if no cloud has set it.
     `external_addresses` are those of type ExternalIP: on an interface of the node, or translated elsewhere.
     """
 
@@ -177,10 +172,7 @@ class RelayService(Struct, frozen=True):
 
 
 class RelayEndpoint(Struct, frozen=True):
-    """One port of one pod of the relay Service, from its EndpointSlices.
-
-    `port_name` is that of the Service's port, `port` the pod's own. A pod that is terminating is not `ready`.
-    """
+    """One port of one pod of the relay Service: the name is the Service's, the number the pod's own."""
 
     address: IPAddress
     port_name: str
@@ -274,7 +266,7 @@ class Route(ClusterObject):
 class ControllerRoute(ClusterObject):
     """An object of a controller's own API that claims hosts, with an Ingress's fields, if its kind has them.
 
-    `controller` is the name under which IngressClasses know that controller, if they do.
+    `controller` is its name in IngressClasses, if it has one.
     """
 
     controller: str | None = None
@@ -332,14 +324,3 @@ def by_age(found: ClusterObject) -> Age:
     """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
-
-
-def opt_out(annotations: Mapping[str, str]) -> str | None:
-    """Return why an object with these annotations is excluded, also if the value is not a boolean."""
-    value = annotations.get(EXCLUDE)
-    if value is None:
-        return None
-    try:
-        return f"annotation {EXCLUDE}: {value}" if parse_bool(value) else None
-    except ValueError as error:
-        return f"ignored, because its annotation {EXCLUDE} can't be parsed: {error}"

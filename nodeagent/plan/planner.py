@@ -106,8 +106,6 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 _USERS_PART = 32
 """Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
-
-
 _NO_HOSTNAMES = "hostnames are not looked at: hosts.enabled is false"
 
 

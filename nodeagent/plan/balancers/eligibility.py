@@ -201,9 +201,8 @@ def _short_circuited(
         else:
             remarks.append(f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it")
     if service.external_ips and not listed:
-        told = ", ".join(map(str, service.external_ips))
         why = "externalIPs count only if loadBalancers.services lists the Service (CVE-2020-8554)"
-        remarks.append(f"{told}: ignored: {why}")
+        remarks.append(f"{', '.join(map(str, service.external_ips))}: ignored: {why}")
     for address in service.external_ips if listed else ():
         own = "it is this node's own address or the API server's" if address in rules.own else None
         if obstacle := rules.obstacle(address, listed=True) or own:
@@ -240,7 +239,7 @@ def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligib
     left_out = [address for address in eligible.addresses if address.version in unsupported]
     notes = (f"{address}: not relayed: {unsupported[address.version]}" for address in left_out)
     remarks = (*eligible.remarks, *notes)
-    addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
+    addresses = tuple(address for address in eligible.addresses if address not in left_out)
     if not addresses:
         reason = "this node supports none of its address families: see the notes"
         return Unserved(skipped("FamilyNotSupported", reason), remarks)

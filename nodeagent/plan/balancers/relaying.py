@@ -63,8 +63,7 @@ class OwnRelay:
         covers every port: if hostnames may point at the relay, it has a listener there that passes
         connections on as they are. An address of a family that the node does not support is not missed.
         """
-        conclusion = self._capacity.refusals.get(service.ref)
-        if conclusion is not None:
+        if conclusion := self._capacity.refusals.get(service.ref):
             return Unserved(conclusion, eligible.remarks)
         supported = supported_part(eligible, self._unsupported)
         if isinstance(supported, Unserved):
@@ -113,14 +112,14 @@ class OwnRelay:
         if address is None:
             reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
             return refused("RangeExhausted", reason)
-        for standing in self._facts.addresses:
-            if standing.address == address and not standing.ours:
-                reason = (
-                    f"its relay address {address} is already used on {standing.interface} by another "
-                    f"program: remove it there, or choose another relay.ipv{family}, the same on every node"
-                )
-                return refused("AddressInUse", reason)
-        return address
+        used = [each for each in self._facts.addresses if each.address == address and not each.ours]
+        if not used:
+            return address
+        reason = (
+            f"its relay address {address} is already used on {used[0].interface} by another program: remove "
+            f"it there, or choose another relay.ipv{family}, the same on every node"
+        )
+        return refused("AddressInUse", reason)
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
         if eligible.redirected and (found := self._owners.obstacle(match, ref, self._facts.api_servers)):
@@ -137,12 +136,10 @@ class OwnRelay:
 
     def _held(self, match: Endpoint, relays: Mapping[int, IPAddress]) -> str | None:
         """Why the relay can't listen for it: another program has the port, everywhere or at the relay's."""
-        relay = relays.get(match.address.version)
-        if relay is None:
+        if (relay := relays.get(match.address.version)) is None:
             return None
         bind = Endpoint(relay, match.port)
-        uid = port_holder(self._facts.port_holders, bind)
-        if uid is None:
+        if (uid := port_holder(self._facts.port_holders, bind)) is None:
             return None
         where = f"{bind}" if bind in self._facts.port_holders else f"every IPv{match.address.version} address"
         return (

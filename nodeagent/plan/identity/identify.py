@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.config.options import LoadBalancerOptions, ProxyService
 from nodeagent.model.decisions import Conclusion, Decision, refused, served, skipped
-from nodeagent.model.objects import PROXY_PROTOCOL, ProxyVersion, Service, Snapshot, opt_out
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL, ProxyVersion, Service, Snapshot
 from nodeagent.plan.identity.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.identity.rows import Provider, Reading, certificates_of, read_row, shown
+from nodeagent.typed_values import parse_bool
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
@@ -71,6 +72,17 @@ def cloud_of(snapshot: Snapshot) -> str:
     clouds = sorted(found.keys() & KNOWN_SCHEMES)
     one = {tuple(row for row in PROVIDERS if scheme in row.schemes) or scheme for scheme in clouds}
     return found[clouds[0]] if len(one) == 1 else ""
+
+
+def opt_out(annotations: Mapping[str, str]) -> str | None:
+    """Return why an object with these annotations is excluded, also if the value is not a boolean."""
+    value = annotations.get(EXCLUDE)
+    if value is None:
+        return None
+    try:
+        return f"annotation {EXCLUDE}: {value}" if parse_bool(value) else None
+    except ValueError as error:
+        return f"ignored, because its annotation {EXCLUDE} can't be parsed: {error}"
 
 
 def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -> Identity:

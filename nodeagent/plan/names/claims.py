@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import canonical, is_wildcard
 from nodeagent.model.decisions import bounded
+from nodeagent.plan.identity.identify import opt_out
 
 
 class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
@@ -275,7 +276,7 @@ def _names_by_gateway(
 def _exclusion(route: model.Route, attachment: Attachment) -> tuple[str | None, str]:
     """Why the Route is excluded on that listener, and the namespace that says so."""
     for owner in (route, attachment.listener_set, attachment.gateway):
-        if owner is not None and owner.annotations and (reason := model.opt_out(owner.annotations)):
+        if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
             return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
     return None, ""
 
@@ -336,6 +337,6 @@ def claims_of(found: _Claimant, classes: Iterable[model.IngressClass], parents: 
             hosts = tuple(filter(None, map(str.strip, chain.from_iterable(listed))))
             hints = LoadBalancerHints(service=found.ref.path)
     names = tuple(dict.fromkeys(map(canonical, hosts)))
-    excluded = model.opt_out(found.annotations) if found.annotations else None
+    excluded = opt_out(found.annotations) if found.annotations else None
     claimed = hosts if names == hosts else names
     return (Claim(found.ref, model.by_age(found), claimed, one_of(hints), excluded, found.ref.namespace),)
