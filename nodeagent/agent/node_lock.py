@@ -80,7 +80,7 @@ class NodeLock:
             self._descriptor = -1
 
     def leave(self) -> None:
-        """Release the lock for good, whoever had it last, and remove what no relay pod needs of it."""
+        """Release the lock for good, whichever process had it, and remove what no relay pod needs of it."""
         held = False
         with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
             held = self.try_acquire()

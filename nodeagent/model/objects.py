@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 
-_DOMAIN = "nodeagent.io"
-EXCLUDE = f"{_DOMAIN}/exclude"
+EXCLUDE = "nodeagent.io/exclude"
 """`"true"` on a Service, an Ingress, a Gateway or a Route: nodeagent ignores the object."""
-PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
+PROXY_PROTOCOL = "nodeagent.io/proxy-protocol"
 """`v1`, `v2` or `off` on a Service: what its load balancer sends, whatever its provider."""
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 """Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
@@ -50,10 +49,6 @@ class LoadBalancerPoint(Struct, frozen=True):
     ip_mode: str | None = None
 
 
-def _none() -> Mapping[str, str]:
-    return NO_ANNOTATIONS
-
-
 class ServicePort(Struct, frozen=True):
     """One port of a Service; `protocol` is TCP, UDP or SCTP, `node_port` is 0 if it has none."""
 
@@ -69,7 +64,7 @@ class ClusterObject:
 
     ref: ObjectRef
     created: datetime | None = None
-    annotations: Mapping[str, str] = field(default_factory=_none, hash=False, kw_only=True)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NO_ANNOTATIONS, hash=False, kw_only=True)
     problems: tuple[str, ...] = field(default=(), kw_only=True)
 
 
@@ -186,7 +181,7 @@ class Namespace:
     """A Namespace and its labels, by which listeners choose which namespaces they serve."""
 
     name: str
-    labels: Mapping[str, str] = field(default_factory=_none, hash=False)
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_ANNOTATIONS, hash=False)
 
 
 class LabelRule(Struct, frozen=True):
@@ -247,7 +242,7 @@ class ListenerSet:
     ref: ObjectRef
     parent: ParentRef
     listeners: tuple[GatewayListener, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NO_ANNOTATIONS, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +309,7 @@ class Snapshot:
     api_servers: frozenset[Endpoint] = frozenset()
     unreadable: tuple[Unreadable, ...] = ()
     not_covered: tuple[str, ...] = ()
-    pending: Mapping[str, str] = field(default_factory=_none, hash=False)
+    pending: Mapping[str, str] = field(default_factory=lambda: NO_ANNOTATIONS, hash=False)
 
 
 Age = tuple[bool, float, str, str, str]

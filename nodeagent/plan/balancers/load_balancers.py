@@ -129,9 +129,8 @@ class _Decisions:
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
         identity = self._identities[service.ref]
-        relay = self._relays.get(service.ref) or Unserved(
-            identity.conclusion, (*service.problems, *identity.remarks)
-        )
+        no_proxy = Unserved(identity.conclusion, (*service.problems, *identity.remarks))
+        relay = self._relays.get(service.ref, no_proxy)
         owners, never = self._owners, self._rules.never
         listed = service.ref.path in owners.listed
         decision = LoadBalancerDecision(

@@ -49,9 +49,9 @@ class OwnRelay:
             self._source_addresses.setdefault(address.version, address)
         self._unsupported = unsupported_families(snapshot, facts)
         self._facts = facts
+        ranges = (config.relay.ipv4, config.relay.ipv6)
         self._in_use: dict[int, str] = {
-            network.version: in_use(network, snapshot, facts, config)
-            for network in (config.relay.ipv4, config.relay.ipv6)
+            each.version: in_use(each, snapshot, facts, config) for each in ranges
         }
 
     def plan(
@@ -83,9 +83,8 @@ class OwnRelay:
         matches = [match for match in supported.endpoints if obstacles[match] is None]
         whole = supported.wholly and not any(obstacles.values())
         if not matches or not (whole or supported.redirected):
-            return Unserved(
-                refused("PortTaken", "; ".join(taken)) if taken else NOTHING_LEFT, remarks, taken=taken
-            )
+            why = refused("PortTaken", "; ".join(taken)) if taken else NOTHING_LEFT
+            return Unserved(why, remarks, taken=taken)
         for place in places.values():
             if isinstance(place, Conclusion):
                 return Unserved(place, remarks)
