@@ -57,13 +57,9 @@ class SubjectBackoff(Generic[_Subject]):
 
     They are other programs, which revert a component, and tenants, whose objects or DNS answers change.
 
-    Args:
-        clock: Monotonic seconds.
-        limit: So many writes ...
-        window: ... within so many seconds are too many.
-        first: Seconds of the first wait; each further failure, or write, doubles its own.
-        longest: Seconds of the longest wait; must be below `forget`.
-        forget: Seconds without a write after which the next ones are made at once again.
+    `limit` writes within `window` seconds are too many. A first wait has `first` seconds; each further
+    failure, or write, doubles its own, up to `longest`. After `forget` seconds without a write, the next ones
+    are made at once again. `clock` is monotonic.
     """
 
     def __init__(  # noqa: PLR0913 - each is one figure of the policy

@@ -236,12 +236,11 @@ def edit_lines(edit: "Edit") -> list[str]:
     for _ in range(2):  # What both begin with, and then what both end with, is left out.
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
         before, after = before[same:][::-1], after[same:][::-1]
-    removed, added = _beyond(before, after), _beyond(after, before)
     return [
         f"--- {where}",
         f"+++ {where}",
-        *(f"-{line}" for line in removed),
-        *(f"+{line}" for line in added),
+        *(f"-{line}" for line in _beyond(before, after)),
+        *(f"+{line}" for line in _beyond(after, before)),
     ]
 
 

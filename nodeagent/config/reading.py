@@ -1,7 +1,6 @@
 """Reads a configuration file, and reads it again when it has changed. All problems are reported at once."""
 
 import difflib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -236,10 +235,8 @@ class ConfigFile:
         return True
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        if self.path is None:
-            return None
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - a stamp, no path's business
+            found = self.path.stat() if self.path else None
         except OSError:
-            return None
-        return (found.st_ino, found.st_size, found.st_mtime_ns)
+            found = None
+        return found and (found.st_ino, found.st_size, found.st_mtime_ns)

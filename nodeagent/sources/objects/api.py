@@ -15,8 +15,6 @@ from nodeagent.typed_values import from_json, from_plain, plain_words
 
 
 class Name(Struct):
-    """What names an object, in its ObjectMeta."""
-
     name: str
     namespace: str | None = None
 
@@ -63,8 +61,6 @@ class _LoadBalancer(Struct):
 
 
 class Status(Struct, rename="camel"):
-    """The status of a Service or an Ingress."""
-
     load_balancer: _LoadBalancer | None = None
 
 
@@ -200,8 +196,6 @@ class Allowed(Struct):
 
 
 class Listener(Struct, rename="camel"):
-    """A listener of a Gateway or of a ListenerSet."""
-
     name: str
     protocol: str
     port: int = 0
