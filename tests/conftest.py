@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from nodeagent.cli.main import run
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatState
 from tests.apiserver import ApiServer
 from tests.cli.command_line import Ask, CommandLine
 from tests.isolation import missing_rights
@@ -123,7 +124,7 @@ def api() -> Iterator[ApiServer]:
 @pytest.fixture
 def without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a node without a table of nodeagent's: an ordinary user may not read the machine's own rules."""
-    monkeypatch.setattr(NftablesBackend, "list_table", lambda _: None)
+    monkeypatch.setattr(NftablesBackend, "read", lambda _: DnatState())
 
 
 @pytest.fixture

@@ -121,11 +121,16 @@ class NftablesBackend:
         self._timeout = timeout
 
     def read(self) -> DnatState:
-        try:
-            listing = self.list_table()
-        except NftPermissionError:
+        done = self._start(["-j", "-n", "list", "table", "inet", TABLE], "")
+        if done.returncode == 0:
+            return state_of(done.stdout)
+        message = _message(done)
+        # "; did you mean table ... in family ip?" may follow.
+        if message.startswith("Error: No such file or directory"):
+            return DnatState()
+        if _DENIED in message:
             return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
-        return DnatState() if listing is None else state_of(listing)
+        raise _error(message, f"nft could not list the table inet {TABLE}: {message}")
 
     def script(self, change: DnatChange) -> str:
         match change.action:
@@ -163,17 +168,6 @@ class NftablesBackend:
             at = f'\n  line of the transaction: "{text}"' if text else ""
             raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
         return done.stdout
-
-    def list_table(self) -> bytes | None:
-        """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `execute`."""
-        done = self._start(["-j", "-n", "list", "table", "inet", TABLE], "")
-        if done.returncode == 0:
-            return done.stdout
-        message = _message(done)
-        # "; did you mean table ... in family ip?" may follow.
-        if message.startswith("Error: No such file or directory"):
-            return None
-        raise _error(message, f"nft could not list the table inet {TABLE}: {message}")
 
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
         program = find_program("nft")

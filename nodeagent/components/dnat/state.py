@@ -19,7 +19,6 @@ COMMENT_LIMIT = 128
 
 # A quote, a backslash, a line end or a "$" would have a meaning in nft, which has no escapes inside quotes.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
-Action = Literal["none", "create", "alter", "repair", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class DnatChange(Diff):
     how: str = ""
 
     @property
-    def action(self) -> Action:
+    def action(self) -> Literal["none", "create", "alter", "repair", "delete"]:
         """What is done: `alter` changes only entries, `repair` writes everything again."""
         if not self.desired:
             return "delete" if self.before.present else "none"

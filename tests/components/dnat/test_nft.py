@@ -79,13 +79,13 @@ def test_the_line_that_fails_is_shown(node: Namespace) -> None:
     with pytest.raises(NftError, match="nothing was changed") as caught:
         NftablesBackend().execute(script)
     assert 'line of the transaction: "add element inet nodeagent lb4' in str(caught.value)
-    assert NftablesBackend().list_table() is None
+    assert not NftablesBackend().read().present
 
 
 def test_an_absent_table_is_no_error(node: Namespace) -> None:
     """Even when nft proposes another table."""
     NftablesBackend().execute("add table ip nodeagent\nadd table inet nodeagents")
-    assert NftablesBackend().list_table() is None
+    assert not NftablesBackend().read().present
 
 
 @pytest.mark.parametrize("message", CASES["no inet nat"])
