@@ -225,12 +225,7 @@ class Agent:
         with suppress(ApplyError, OSError):
             writer = self._lock.try_acquire()
         if writer and self._is_leaving_for_good():
-            done = clean_up(self._components)
-            for component, change in done.changes:
-                for line in change.text.splitlines():
-                    say(logging.INFO, "Cleaned up a component", component=component, change=line)
-            for component, reason in done.errors.items():
-                say(logging.ERROR, "Could not clean up a component", component=component, reason=reason)
+            self._reporter.report_clean_up(clean_up(self._components))
         else:
             _LOG.info("Stopping; the node is left as it is")
         self._verifier.stop()

@@ -76,6 +76,14 @@ class Reporter:
                 metrics.event_to_applied.observe(time.monotonic() - event_at)
         self.report_watches(reconciler)
 
+    def report_clean_up(self, done: NodePass) -> None:
+        """Log what was removed, and what could not be."""
+        for component, change in done.changes:
+            for line in change.text.splitlines():
+                say(logging.INFO, "Cleaned up a component", component=component, change=line)
+        for component, reason in done.errors.items():
+            say(logging.ERROR, "Could not clean up a component", component=component, reason=reason)
+
     def report_watches(self, reconciler: Reconciler) -> None:
         """Report which components are not watched, which HAProxy serves, and what is unexpected of it."""
         unwatched: dict[str, str] = {
