@@ -73,17 +73,13 @@ def plain_words(error: Exception) -> str:
     return f"{place[1]}: {text}" if place and place[1] else text
 
 
-_BOOLEANS = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-}
-
-
 def parse_bool(text: str) -> bool:
     """Return what Go's strconv.ParseBool makes of `text`. Raises ValueError, also for `yes` and `on`."""
-    if text not in _BOOLEANS:
-        raise ValueError(f"{quoted(text)} is neither true nor false")
-    return _BOOLEANS[text]
+    if text in {"1", "t", "T", "TRUE", "true", "True"}:
+        return True
+    if text in {"0", "f", "F", "FALSE", "false", "False"}:
+        return False
+    raise ValueError(f"{quoted(text)} is neither true nor false")
 
 
 def _decoder(expected: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - types, and `list[...]` of them

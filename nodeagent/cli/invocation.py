@@ -3,7 +3,7 @@
 The Kubernetes client is imported only when a cluster is read: with manifests, a command starts without it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -269,8 +269,8 @@ class Invocation(Struct, frozen=True):
         """
         snapshot, servers = self.observe(whole=whole)
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
-        if (of_a_node or self.node_given) and snapshot.node is None and not unread:
-            self._reject_other_nodes(each.name for each in snapshot.nodes)
+        if (of_a_node or self.node_given) and snapshot.node is None and snapshot.nodes and not unread:
+            self._reject_other_nodes([each.name for each in snapshot.nodes])
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         api = find_api_servers([self.kubeconfig] if self.kubeconfig else [], servers=servers)
         facts = read_facts(self.node_name, self.config, snapshot, actual, api)
@@ -299,15 +299,14 @@ class Invocation(Struct, frozen=True):
             found = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)
             return found, [connection.server]
 
-    def _reject_other_nodes(self, known: Iterable[str]) -> None:
-        if names := list(known):
-            shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
-            more = len(names) - len(shown)
-            raise ConfigError(
-                f"no Node is called {quoted(self.node_name)}; nothing was changed. The Nodes are "
-                f"{', '.join(map(one_line, shown))}{f' and {more} more' if more else ''}. "
-                "Pass the name of this machine's Node: --node NAME"
-            )
+    def _reject_other_nodes(self, names: Sequence[str]) -> NoReturn:
+        shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
+        more = len(names) - len(shown)
+        raise ConfigError(
+            f"no Node is called {quoted(self.node_name)}; nothing was changed. The Nodes are "
+            f"{', '.join(map(one_line, shown))}{f' and {more} more' if more else ''}. "
+            "Pass the name of this machine's Node: --node NAME"
+        )
 
 
 def read(  # noqa: PLR0913 - the options
