@@ -41,13 +41,15 @@ def test_older_services_that_become_load_balancers_leave_each_namespace_its_firs
         for team in "abc"
         for number in range(10)
     ]
+    listed = _load_balancer("shop", "listed", ports=[443], number=98)
     young = _load_balancer("shop", "web", ports=range(1000, 1050), number=99)
     more = _load_balancer("shop", "more", ports=range(2000, 2050), number=100)
-    decisions = _decided(*older, young, more)
-    assert decisions["shop/web"].status is DecisionStatus.SERVED
+    options = config("loadBalancers: {services: [{namespace: shop, name: listed}]}")
+    decisions = _decided(*older, listed, young, more, options=options)
+    assert decisions["shop/listed"].status is decisions["shop/web"].status is DecisionStatus.SERVED
     assert decisions["shop/more"].code == "TooManyListeners"
     served = [each for each in decisions.values() if each.status is DecisionStatus.SERVED]
-    assert len(served) == 24
+    assert len(served) == 25
 
 
 def test_older_services_that_become_load_balancers_leave_each_namespace_its_first_relay_addresses() -> None:

@@ -36,6 +36,10 @@ def test_start_stop_and_cleanup_leave_no_process_and_no_file(relays: KeptRelay) 
     assert RUN.stat().st_mode & 0o7777 == 0o700
     assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
     _assert_nothing_to_do(relays, A)
+    removed, added, reload = relays.difference([replace(A, proxy="v2")]).text.splitlines()
+    assert removed.startswith("- listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 ")
+    assert added.startswith("+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v2 ")
+    assert reload.startswith("reload HAProxy")
     relays.serve([])
     assert alive("haproxy") == []
     _assert_nothing_to_do(relays)

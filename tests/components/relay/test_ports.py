@@ -9,6 +9,7 @@ import pytest
 from nodeagent.components.relay import ports
 from nodeagent.model.addresses import Endpoint, Family
 from tests.components.dnat.network import Namespace
+from tests.components.relay.node import isolated
 from tests.testbed.squatter import squatter
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -47,6 +48,17 @@ def test_a_port_is_taken_by_a_listener_on_every_address(
     for table, rows in tables.items():
         (tmp_path / table).write_text(HEADER + rows, encoding="ascii")
     assert wildcards(ports.from_tables(tmp_path)) == taken
+
+
+@isolated
+def test_a_low_port_is_taken_if_somebody_has_it_whatever_this_user_may_bind() -> None:
+    """Without the right to low ports, a bind is denied before it is looked for who has them."""
+    endpoint = Endpoint(ip_address("127.0.0.1"), 443)
+    with socket.create_server(("127.0.0.1", 443)):
+        os.seteuid(65534)
+        assert ports.HeldPorts().hold([endpoint]) == {endpoint: "user 0"}
+    assert ports.HeldPorts().hold([endpoint]) == {}
+    assert ports.unbindable([endpoint]) == ()
 
 
 @pytest.mark.usefixtures("node")
