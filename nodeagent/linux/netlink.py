@@ -131,11 +131,7 @@ class Netlink:
             self._route.link("del", index=_index(name))
 
     def add(self, address: IPAddress, name: str, attributes: Mapping[str, object]) -> None:
-        """Put an address with a host's prefix length on a device; succeeds if it exists.
-
-        Waits for the host route of an IPv6 address, which a work queue of the kernel makes a moment later
-        (addrconf_dad_work()): until then, connections fail with "Network is unreachable".
-        """
+        """Put a host's address on a device, and wait for IPv6's route; succeeds if it exists."""
         with _explained(f"add {address} on {name}", EEXIST):
             self._route.addr(
                 "add", index=_index(name), address=str(address), prefixlen=address.max_prefixlen, **attributes
@@ -276,6 +272,7 @@ def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - p
 
 
 def _await_route(address: IPv6Address, name: str) -> None:
+    """Wait for the route that a work queue of the kernel makes (addrconf_dad_work()); errors until then."""
     deadline = time.monotonic() + _ROUTE_SECONDS
     host = f"{address.packed.hex()} 80 "
     while True:

@@ -159,11 +159,7 @@ def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
 
 
 class XtablesWatch(FileEvents):
-    """Implements `component.Watch`: when a program has held the lock, and every ten seconds.
-
-    The kernel reports no change of a legacy table, but iptables, iptables-restore and with them kube-proxy
-    open the lock file and close it. It is broken once nft is there, since that may be in use from then on.
-    """
+    """Implements `component.Watch`: after each use of the lock, and every ten seconds, until nft is there."""
 
     def __init__(self, lock: Path) -> None:
         super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)

@@ -87,11 +87,7 @@ class NftMissingError(ApplyError):
 
 
 class NftablesWatch(Notifications):
-    """Implements `component.Watch`: every transaction that touches the table `inet nodeagent`.
-
-    The kernel sends a message for each object of a transaction, and NFT_MSG_NEWGEN at the end, which names
-    the process. The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
-    """
+    """Implements `component.Watch`: transactions about `inet nodeagent`, whose end names the process."""
 
     def __init__(self) -> None:
         self._concerned = False

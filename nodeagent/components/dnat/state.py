@@ -239,9 +239,6 @@ class DnatBackend(Protocol):
         """Return the change as the backend runs it; empty for no change. Pure."""
 
     def run(self, change: DnatChange) -> str:
-        """Apply the change, all of it or nothing. Idempotent in effect. Raises ApplyError if it was rejected.
-
-        Returns why one address family can't be served on this node, which then has none of nodeagent's rules.
-        """
+        """Apply all of the change or nothing; return why a family can't be served here. Raises ApplyError."""
 
     def watch(self) -> Watch: ...

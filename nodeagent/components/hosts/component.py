@@ -26,11 +26,7 @@ How = Literal["rename", "in place"]
 
 @dataclass(frozen=True)
 class HostsState:
-    """A hosts file, parsed as it will be after an interrupted write is finished.
-
-    `lines` are those for which the block was written, if the bytes are those that nodeagent left. `journal`:
-    that of an earlier write is left.
-    """
+    """A hosts file, parsed as after an interrupted write; `lines`: those of nodeagent's last write."""
 
     path: Path
     reading: Reading = field(repr=False)

@@ -102,13 +102,11 @@ def with_threads(options: RelayOptions, processors: int) -> RelayOptions:
 
 
 def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -> str:
-    """Return the whole haproxy.cfg for these listeners, in whatever order.
+    """Return the whole haproxy.cfg for these listeners. Raises ApplyError for one that can't be written.
 
     A connection that the node makes directly to the relay address has that address as its source, so
     `tcp-request connection set-src` (4.2) names the node's own instead. The `description` has the digest of
     all the rest: `show info` says which configuration is active.
-
-    Raises ApplyError if a listener can't be written in HAProxy's syntax, or two clash.
     """
     ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())
     for earlier, later in pairwise(ordered):

@@ -194,10 +194,8 @@ def _line(path: Path) -> str:
 class RelayWatch:
     """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
 
-    By a connection to each master's socket, which works for a pod in another pid namespace. HAProxy 2.6 does
-    this: the master never times out an idle connection; it ends when its worker dies
-    (mworker_catch_sigchld()), the worker when its master dies; and a reload closes the connection, since the
-    master executes itself again.
+    By a connection to each master's socket, which never times out: the master ends when its worker dies
+    (mworker_catch_sigchld()), the worker when its master dies, and a reload closes the connection.
     """
 
     def __init__(self, directories: Callable[[], Iterable[RunDirectory]]) -> None:
