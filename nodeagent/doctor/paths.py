@@ -1,8 +1,8 @@
 """Which path connections to one address and port of a load balancer take, and how they end. Pure.
 
-It compares a plain connection and one with the PROXY header, to the load balancer's address and directly to
-the ClusterIP (the ingress controller with nothing in front of it). If a plain connection works although the
-controller requires the header, something on the way added it. docs/doctor.md has the signatures.
+It compares plain connections and those with the PROXY header, to the load balancer's address and directly to
+the ClusterIP. If a plain one works although the controller requires the header, something on the way added
+it. docs/doctor.md has the signatures.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,6 @@ class Target:
         proxy: the version that the load balancer is known to send.
         vip: whether kube-proxy short-circuits the address according to its object (KEP-1860).
         tls: with TLS, without, or both if neither name nor number of the port shows it.
-        server: the ClusterIP's.
     """
 
     service: Service

@@ -58,8 +58,8 @@ class DnatRules:
     `admitted` one. It also drops what another program's translation leads there, that is, what was sent
     neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
-    With a limit, they also have no more than `PROBED_USERS` to each of the `probed` ports of loopback: those
-    where the kubelet looks if agent and relay are alive, and ends what does not answer.
+    With a limit, they also have no more than `PROBED_USERS` to each of the `probed` ports of loopback, where
+    the kubelet looks if agent and relay are alive.
 
     Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
     of a name matches any rest of it. `leaving`: the guard stays, as it is, until the rest is removed as well.

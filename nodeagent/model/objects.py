@@ -259,10 +259,7 @@ class Route(ClusterObject):
 
 @dataclass(frozen=True, slots=True)
 class ControllerRoute(ClusterObject):
-    """An object of a controller's own API that claims hosts, with an Ingress's fields, if its kind has them.
-
-    `controller` is its name in IngressClasses, if it has one.
-    """
+    """An object of a controller's own API that claims hosts; `controller`: its name in IngressClasses."""
 
     controller: str | None = None
     class_name: str | None = None
@@ -285,10 +282,9 @@ class Unreadable(Struct, frozen=True, order=True):
 class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
-    `other_cluster_ips` are those of Services of other types than LoadBalancer. `api_servers` are the
-    endpoints that the API servers publish. `nodes` are all nodes, and `external_ips` those of Services of
-    other types, for the doctor alone. `not_covered` says, one line each, what the API server has and denies;
-    `pending` which kinds were never read so far, and why: until they are, nothing is removed.
+    `other_cluster_ips` are those of Services of other types, `api_servers` what the API servers publish.
+    `nodes` are all, and `external_ips` those of other Services, for the doctor alone. `not_covered` is what
+    the API server has and denies; `pending` which kinds were never read so far, and why.
     """
 
     services: tuple[Service, ...] = ()

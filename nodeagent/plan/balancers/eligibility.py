@@ -1,8 +1,4 @@
-"""Whose addresses are, and what of a load balancer is to be relayed here.
-
-An address and port belong to the Service that comes first by precedence among all that publish them,
-whether it sends PROXY or not: what is plain for one Service must not become PROXY because of another one.
-"""
+"""Whose addresses are, and what of a load balancer is to be relayed here."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,7 +16,8 @@ from nodeagent.plan.identity.identify import Identity
 class Owners:
     """The Service to which each address and port belongs: the first of all that publish it. Pure.
 
-    First come those that the administrator listed, then the oldest, on every node: a tenant can set neither.
+    Whether it sends PROXY or not: what is plain for one must not become PROXY because of another one. First
+    come those that the administrator listed, then the oldest, on every node: a tenant can set neither.
 
     Attributes:
         services: in this order.
@@ -182,8 +179,7 @@ def _short_circuited(
 ) -> tuple[tuple[IPAddress, ...], list[str]]:
     """Return the addresses that are short-circuited, and notes on special ones.
 
-    externalIPs count only of a listed Service: anyone who can write one can put any address there. Even then,
-    one that this node or the API server has does not count.
+    externalIPs, which anyone can write, count only of a listed Service; the node's and API servers' never.
     """
     usable: list[IPAddress] = []
     remarks: list[str] = []

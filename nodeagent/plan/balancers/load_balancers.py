@@ -181,10 +181,7 @@ class _Decisions:
         )
 
     def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:
-        """Why hostnames at these addresses are not written for this Service; empty if they are.
-
-        A hostname carries every port with it, also the UDP ports of a Service that comes first.
-        """
+        """Why hostnames, which carry every port, also UDP, are not written for it; empty if they are."""
         for address in addresses:
             first = self._owners.first_at(address, of_any_protocol=True)
             if first not in {None, service.ref}:

@@ -59,9 +59,8 @@ class OwnRelay:
     ) -> RelayPlan | Unserved:
         """Return the relay for what is eligible; a port with an obstacle is left out with a note.
 
-        A port without PROXY is not redirected: kube-proxy's short-circuited path serves it. But a hostname
-        covers every port: if hostnames may point at the relay, it has a listener there that passes
-        connections on as they are. An address of a family that the node does not support is not missed.
+        A port without PROXY is not redirected: kube-proxy serves it. If hostnames, which carry every port,
+        may point at the relay, it has a listener there. An address of an unsupported family is not missed.
         """
         if conclusion := self._capacity.refusals.get(service.ref):
             return Unserved(conclusion, eligible.remarks)

@@ -160,8 +160,7 @@ class AddressRules:
 
     def never(self, address: IPAddress) -> str | None:
         """Why no node redirects the address; None if no rule of all nodes forbids it."""
-        reason = _covering(address, self._everywhere)
-        if reason is not None:
+        if reason := _covering(address, self._everywhere):
             return reason
         if address in self._cluster_ips:
             return "it is the ClusterIP of a Service"

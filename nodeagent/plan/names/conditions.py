@@ -4,10 +4,9 @@ Anyone who can create an Ingress can claim any hostname. Anyone whose hostname a
 the load balancer that claims it has the hostname anyway: writing it takes nothing from anyone. This does not
 hold for a load balancer at addresses of nodes (k3s' ServiceLB): hostnames of nodes resolve to them, too.
 
-Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
-node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
-the load balancer that claims it now. A line that a running agent wanted in its last pass counts as existing,
-too: it is no less verified if its relay did not answer, or if another program removed it.
+Fail static: while DNS is not available, its last answer counts. If nothing is remembered (after a restart),
+the managed block is the memory: a hostname stays if its line has the relay address of the load balancer that
+claims it now. A line that a running agent wanted in its last pass counts as existing, too, if it is gone.
 """
 
 from collections.abc import Iterable
