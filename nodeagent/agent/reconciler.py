@@ -131,11 +131,7 @@ class Reconciler:
         return snapshot
 
     def _count_reloads(self, desired: Desired, services: tuple[Service, ...]) -> frozenset[str]:
-        """Count for which namespaces HAProxy reloads; return those whose next changes wait.
-
-        Only those whose Services changed since the pass before: an older one of another namespace may take a
-        relay address, or a local user a port, and to wait would end neither.
-        """
+        """Count whose changed Services make HAProxy reload; return the namespaces that wait."""
         before = self._desired
         if before is not None and before.listeners != desired.listeners:
             changed = {*before.listeners} ^ {*desired.listeners}

@@ -71,10 +71,7 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
 
 
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """Return an Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
-
-    Those of a namespace wait while lookups of it are running: an Event stays for an hour, and names all.
-    """
+    """Return an Event per load balancer and code of `reported`; a namespace's wait for its lookups."""
     if reported.isdisjoint(map(attrgetter("conclusion.code"), desired.names)):
         return ()
     waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
@@ -105,10 +102,7 @@ def _about(decisions: Iterable[NameDecision]) -> str:
 def post_event(
     connection: Connection, event: PendingEvent, node_name: str = "", now: datetime | None = None
 ) -> SourceError | None:
-    """Create it, in the Service's namespace; return why it could not be. RBAC: create events.
-
-    Its name follows from Service, reason, message and the hour: all nodes make one Event per hour.
-    """
+    """Create it, once an hour whoever reports it; return why it could not be. RBAC: create events."""
     about, message = event.service, cut_to_bytes(printable(event.message), _LONGEST_MESSAGE)
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     digest = hashlib.sha256(repr((about, event.code, message, stamp[:13])).encode()).hexdigest()[:16]

@@ -139,11 +139,7 @@ def reload_config(file: ConfigFile, metrics: Metrics, *, at_once: bool) -> bool:
 
 
 class AgentMetrics(Metrics):
-    """The agent's metrics, and whom they ask at each scrape.
-
-    `failing_since` returns the hostnames whose lookups fail, each with the monotonic seconds since when.
-    `statistics` asks HAProxy, within a second or two; it is None if nodeagent runs none.
-    """
+    """The agent's metrics; `statistics` asks HAProxy within two seconds, None if nodeagent runs none."""
 
     def __init__(self, status: Status) -> None:
         super().__init__("nodeagent_", status)

@@ -30,8 +30,7 @@ class Dnat(Component[DnatState, DnatChange]):
     """Implements `component.Component` by one backend; removes what another configuration left of the other.
 
     Each reading looks again for a backend, or for nft, that was not there before. A kernel that can't limit
-    the connections of local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules, and is asked
-    again later.
+    local users' connections (nft_connlimit; xt_owner, xt_connlimit) gets all other rules, and is asked later.
     """
 
     def __init__(self, option: Option) -> None:

@@ -139,9 +139,8 @@ def _reload(
 def _await_active(directory: RunDirectory, text: str, reloads: int | None = None) -> bool:
     """Wait until the worker reports this text's digest and its master answers; return whether so.
 
-    The master's socket refuses connections until the old worker has stopped to listen. Gives up when the
-    reload after `reloads` earlier ones has failed. If the worker's answer is unusable all the time, the
-    master's word counts.
+    The master does not answer until the old worker has stopped to listen. Gives up when the reload after
+    `reloads` earlier ones has failed. If the worker's answer stays unusable, the master's word counts.
     """
     digest = haproxy_config.digest(text)
     deadline = time.monotonic() + _ACTIVE_SECONDS

@@ -131,11 +131,7 @@ class HeldPorts:
         self._descriptors: dict[Endpoint, int] = {}
 
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
-        """Hold these, too; return those that another program already has, each with its user if it is known.
-
-        Not held are ports for which this process lacks CAP_NET_BIND_SERVICE, and addresses that the node does
-        not have. Idempotent. Raises ApplyError if there are too few file descriptors.
-        """
+        """Hold these, too, as far as possible; return those that others have. Raises ApplyError."""
         new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
         # Raise this process's own soft limit of descriptors if this many ports don't fit.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
