@@ -118,8 +118,8 @@ class Relay(Component[RelayState, RelayChange]):
     def ready(self, actual: RelayState, desired: Desired) -> Mapping[Endpoint, str]:
         """Return the endpoints at which HAProxy says that it listens, and the kernel that only its user does.
 
-        Any user can bind a port from 1024 on. For an ordinary user, who may not ask HAProxy, the kernel's list
-        decides alone; if HAProxy's answer is unusable, that list, and whether HAProxy ends a connection.
+        Any user can bind a port from 1024 on. For an ordinary user, who may not ask HAProxy, the kernel's
+        list decides alone; if HAProxy's answer is unusable, that list, and whether it ends a connection.
         """
         wanted = {listener.bind: listener.load_balancer for listener in desired.listeners}
         ready = (_ready(self._directory(each), wanted) for each in actual.haproxies if wanted)
