@@ -18,8 +18,6 @@ from nodeagent.typed_values import parse_bool
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
-ANNOTATED = "Annotated"
-"""The code of what the Service's own annotations decide."""
 
 _ABOUT_PROXY = re.compile("proxy[-_.]?proto", re.IGNORECASE)
 _SWITCHES = [switch for row in PROVIDERS for switch in row.switches.items()]
@@ -40,8 +38,7 @@ class Identity(Decision):
         terminated: the TCP ports on which it terminates TLS, which a relay can't replace.
         annotations: those that decide, as found: a policy may depend on them.
         sends: whether it sends PROXY on any port; `proxy`: on one where TLS does not end.
-        reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
-            node must compute the same ones.
+        reserved: another node may take it for a PROXY load balancer: all keep the same relay address for it.
         remarks: notes on parts of it, and on each key that is there and does not count.
         stated: whether something that counts says that it sends PROXY, or that it does not.
     """
@@ -284,7 +281,7 @@ def _by_own_annotation(controller: _Controller) -> Identity | None:
     if version is None:
         return controller.without_proxy(skipped("NotProxy", f"no PROXY: {said}"))
     versions = dict.fromkeys(controller.service.tcp_ports, version)
-    return controller.with_proxy(ANNOTATED, said, versions, {PROXY_PROTOCOL: value})
+    return controller.with_proxy("Annotated", said, versions, {PROXY_PROTOCOL: value})
 
 
 def _by_controller(controller: _Controller) -> Identity:
@@ -300,7 +297,7 @@ def _by_controller(controller: _Controller) -> Identity:
         doubt = row.doubt(controller.service) if row else ""
         remarks = (f"{readings[0].said}: {doubt}",) if doubt else ()
         annotations = {key: value for each in readings for key, value in each.annotations.items()}
-        return controller.with_proxy(ANNOTATED, said, readings[0].versions, annotations, remarks)
+        return controller.with_proxy("Annotated", said, readings[0].versions, annotations, remarks)
     if row is not None and row.sends_none:
         reason = (
             f"no PROXY: {row.name} serves it ({known.known_by}), and adds no header; if something in "

@@ -29,10 +29,7 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 def obstacle(
     name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
 ) -> Conclusion | None:
-    """Return the first obstacle of one claim to a hostname (canonical); None if only verification is left.
-
-    `excluded` is why its owner or its namespace excludes it; empty if not.
-    """
+    """Return the first obstacle of a claim, `excluded` or not; None if only verification is left."""
     if problem := defect(name.removeprefix("*.")):
         return refused("BadName", f"never written: {problem}")
     if what := _other_purpose(name, facts, config):
