@@ -102,7 +102,7 @@ def _about(decisions: Iterable[NameDecision]) -> str:
 def post_event(
     connection: Connection, event: PendingEvent, node_name: str = "", now: datetime | None = None
 ) -> SourceError | None:
-    """Create it, once an hour whoever reports it; return why it could not be. RBAC: create events."""
+    """Create it, one an hour for all nodes; return why it could not be. RBAC: create events."""
     about, message = event.service, cut_to_bytes(printable(event.message), _LONGEST_MESSAGE)
     stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     digest = hashlib.sha256(repr((about, event.code, message, stamp[:13])).encode()).hexdigest()[:16]
