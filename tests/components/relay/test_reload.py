@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from nodeagent.components.relay import haproxy_config, haproxy_sockets
-from nodeagent.components.relay.haproxy_sockets import ask
+from nodeagent.components.relay import activation, haproxy_config, haproxy_sockets
+from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable, ask
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired, Listener
@@ -65,6 +65,22 @@ def test_reloads_under_load_fail_no_connection_and_cut_no_download() -> None:
         assert set(answers) == {SERVED}
         assert len(answers) >= 100
         assert all(download.whole() for download in downloads)
+
+
+@isolated
+def test_where_the_workers_answer_is_unusable_the_masters_word_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unusable = Unreachable("stats.sock", Silence.CUT)
+    monkeypatch.setattr(activation, "_ACTIVE_SECONDS", 0.5)
+    with _serving(A) as relays:
+        monkeypatch.setattr(haproxy_sockets, "read_worker", lambda _: unusable)
+        relays.serve([A, B])
+        assert relays.ready_of([A, B]) == {A.bind, B.bind}
+        reloads_no_more = relays.processes()
+        monkeypatch.setattr(haproxy_sockets, "read_processes", lambda _: reloads_no_more)
+        with pytest.raises(ApplyError, match="was asked to reload but does not run"):
+            add(relays, Desired(listeners=(A, B, listener(port=6000))))
 
 
 @isolated
