@@ -47,10 +47,9 @@ class Owners:
         at = self._at.get(endpoint.address, ())
         return next((ref for ref, ports in at if endpoint.port in ports), None)
 
-    def first_at(self, address: IPAddress, *, of_any_protocol: bool = False) -> ObjectRef | None:
-        """Return the Service with TCP ports that hostnames at this address belong to; None without one."""
-        at = self._at.get(address, ())
-        return next((ref for ref, ports in at if ports or of_any_protocol), None)
+    def first_at(self, address: IPAddress) -> ObjectRef | None:
+        """Return the Service that hostnames at this address belong to; None if none publishes it."""
+        return next((ref for ref, _ in self._at.get(address, ())), None)
 
     def is_listed_at(self, address: IPAddress) -> bool:
         """Whether the first Service at this address is listed."""

@@ -183,7 +183,7 @@ class _Decisions:
     def _sharing(self, service: Service, addresses: Iterable[IPAddress]) -> str:
         """Why hostnames, which carry every port, also UDP, are not written for it; empty if they are."""
         for address in addresses:
-            first = self._owners.first_at(address, of_any_protocol=True)
+            first = self._owners.first_at(address)
             if first not in {None, service.ref}:
                 return (
                     f"{address}: {first}, which is listed or older, publishes this address, too: hostnames "
