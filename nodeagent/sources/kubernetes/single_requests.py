@@ -5,6 +5,7 @@ every version supports. Every authenticated user may read it (ClusterRole system
 CustomResourceDefinitions would notice at once, but needs the right to read all of them.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -296,7 +297,7 @@ def delete_and_wait(
         if error.object_name != workload.name:
             raise
         return False
-    say(f"{workload}: is being deleted; waiting for its pods to end, for at most {seconds:.0f} s")
+    say(f"{workload}: is being deleted; waiting for its pods to end, for at most {math.ceil(seconds)} s")
     while time.monotonic() < deadline:
         try:
             connection.get_json(resources.object_path(workload), timeout=10.0)
@@ -307,6 +308,6 @@ def delete_and_wait(
             pass  # The deletion continues without this process; the deadline ends the waiting.
         time.sleep(_BETWEEN_LOOKS)
     raise SourceError(
-        f"{workload}: its pods did not end within {seconds:.0f} s; see why: "
+        f"{workload}: its pods did not end within {math.ceil(seconds)} s; see why: "
         f"kubectl -n {workload.namespace} get pods -o wide"
     )
