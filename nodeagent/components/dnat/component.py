@@ -41,8 +41,7 @@ class Dnat(Component[DnatState, DnatChange]):
         """When users are to be limited, after the kernel refused it."""
 
     def read(self) -> DnatState:
-        if self._without_nft and find_program("nft"):
-            self._found = None
+        self._look_for_nft()
         active, other = self._backends()
         state = active.read()
         left = other.read() if other else state
@@ -84,7 +83,12 @@ class Dnat(Component[DnatState, DnatChange]):
         return problem
 
     def watch(self) -> Watch:
+        self._look_for_nft()  # or what is watched would not be what is read next
         return self._backends()[0].watch()
+
+    def _look_for_nft(self) -> None:
+        if self._without_nft and find_program("nft"):
+            self._found = None
 
     def _backends(self) -> tuple[DnatBackend, DnatBackend | None]:
         if self._found is None:
