@@ -40,7 +40,7 @@ _MOST_REMEMBERED: Final = 1024
 """Addresses of a load balancer's own hostname. If there are more, only the latest answer counts."""
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
-_DOUBT_SECONDS: Final = 0.5
+_DOUBT_SECONDS, _LONGEST_DOUBT_SECONDS = 0.5, 60.0
 """After which a hostname that seems to have moved is looked up again, where load balancers have hostnames."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
@@ -53,16 +53,14 @@ class _Known:
     """What is known of one hostname, by monotonic seconds.
 
     `counts` is the answer that decisions rest on: `answer`, or an earlier one until its namespace may change.
-    An answer, or the question, last changed something at `changed_at`. Since `doubted_at`, answers that say
-    something else are not believed. `seen` are the addresses of a load balancer's own hostname, each with the
-    time of the last answer that had it.
+    An answer, or the question, last changed something at `changed_at`. `seen` are the addresses of a load
+    balancer's own hostname, each with the time of the last answer that had it.
     """
 
     answer: DnsAnswer
     counts: DnsAnswer
     changed_at: float
     failing_since: float | None = None
-    doubted_at: float | None = None
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
 
     def remember(self, reply: DnsReply, now: float) -> DnsReply:
@@ -92,6 +90,8 @@ class Hostnames:
         self.wanted: Mapping[str, DnsQuestion] = {}
         # When the latest lookup of each load balancer's own hostname began: others are compared with these.
         self._own: dict[str, float] = {}
+        # Since when a hostname's answers are not believed, which say something else than before.
+        self._doubted: dict[str, float] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
         # By namespace, the hostnames whose changed answers don't count yet.
         self._changed: dict[str, set[str]] = {}
@@ -111,6 +111,7 @@ class Hostnames:
             self.queue.want({name: question.namespace for name, question in wanted.items()}, now)
             for name in self.known.keys() - wanted.keys():
                 del self.known[name]
+                self._doubted.pop(name, None)
                 self._answers = None
             self._suspected.clear()
         self.queue.hasten(changed, now)
@@ -133,18 +134,20 @@ class Hostnames:
         if not question.every:
             reply = _without_others(reply, question)
         else:
-            self._own[name] = began
+            before, self._own[name] = min(self._own.values()), began
+            after = min(self._own.values())
+            self.queue.hasten({one for one, since in self._doubted.items() if before <= since < after}, now)
             reply = known.remember(reply, now) if reply.outcome.tells else reply
         told, meaning = known.answer.last_conclusive, _meaning(reply, question)
         moved = told and reply.outcome.tells and meaning != _meaning(told, question)
-        if moved and not question.every and not self._believed(known, now):
-            self.queue.asked(name, now + _DOUBT_SECONDS)
+        if moved and not question.every and (pause := self._doubt(name, now)):
+            self.queue.asked(name, now + pause)
             return
         same = not first and meaning == _meaning(known.answer.latest, question)
         pending = known.counts != known.answer
         known.answer = DnsAnswer(reply, reply if reply.outcome.tells else told)
         known.failing_since = None if reply.outcome.tells else known.failing_since or now
-        known.doubted_at = None
+        self._doubted.pop(name, None)
         if moved:
             known.changed_at = now
             self._suspect_others(name, now)
@@ -171,20 +174,19 @@ class Hostnames:
             self._answers, self.news = None, True
         return min((waiting[namespace] for namespace in self._changed), default=math.inf)
 
-    def _believed(self, known: _Known, now: float) -> bool:
-        """Return whether a hostname has moved, without the load balancers that have hostnames.
+    def _doubt(self, name: str, now: float) -> float:
+        """Return how long not to believe that a hostname has moved; 0 if it has.
 
-        A second answer must say so, after these were looked up as well: they may have moved together.
+        A second answer must say so, after load balancers' own hostnames were looked up as well: they may have
+        moved together. Their answers end the wait, however slow their servers are.
         """
-        if not self._own:
-            return True
-        if known.doubted_at is None:
-            known.doubted_at = now
-        elif min(self._own.values()) > known.doubted_at:
-            return True
-        else:
-            self.queue.hasten(self._own, now)
-        return False
+        since = self._doubted.setdefault(name, now)
+        if self._own and since == now:
+            return _DOUBT_SECONDS
+        if min(self._own.values(), default=math.inf) > since:
+            return 0.0
+        self.queue.hasten(self._own, now)
+        return _LONGEST_DOUBT_SECONDS
 
     def _suspect_others(self, name: str, now: float) -> None:
         """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
