@@ -45,7 +45,7 @@ class NodeLock:
         """Of the locked file; -1: not held."""
 
     def try_acquire(self) -> bool:
-        """Take the lock if no process has it; return whether it is held now. Raises ApplyError."""
+        """Take the lock if no process has it; return whether it is held. Raises ApplyError if it can't be."""
         if self._descriptor >= 0 and not self._is_current(self._descriptor):
             self.release()
         while self._descriptor < 0:
@@ -80,7 +80,7 @@ class NodeLock:
             self._descriptor = -1
 
     def leave(self) -> None:
-        """Release the lock for good, whichever process had it, and remove what no relay pod needs of it."""
+        """Release the lock for good; if no other process has it, remove what no relay pod needs of it."""
         held = False
         with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
             held = self.try_acquire()
@@ -98,7 +98,7 @@ class NodeLock:
 
 @contextmanager
 def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
-    """Hold the node's lock during the block; wait up to `timeout` seconds for it. Raises ApplyError."""
+    """Hold the node's lock during the block; wait up to `timeout` seconds, then raise ApplyError."""
     lock = NodeLock(run_dir)
     deadline = time.monotonic() + timeout
     try:

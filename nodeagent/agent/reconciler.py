@@ -135,6 +135,7 @@ class Reconciler:
         before = self._desired
         if before is not None and before.listeners != desired.listeners:
             changed = {*before.listeners} ^ {*desired.listeners}
+            # Not a namespace that only lost an address, or a port: to wait would end neither.
             causes = {self._pacing(one.ref) for one in {*services} ^ {*self._services}}
             for namespace in {self._pacing(one.load_balancer) for one in changed} & causes - {""}:
                 self._reloads.wrote(namespace)

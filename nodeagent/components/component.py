@@ -80,7 +80,7 @@ class Watch(Protocol):
         """Return the descriptor to poll for reading; -1 if there is nothing to wait for now."""
 
     def drain(self) -> str:
-        """Return what has arrived, for a person, without waiting. Raises OSError if something was lost."""
+        """Return at once what has arrived, for a person. Raises OSError if it broke, or some was lost."""
 
     def close(self) -> None:
         """Stop watching."""

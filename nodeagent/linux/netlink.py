@@ -170,7 +170,7 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
 
 
 def end_tcp(sockets: Sequence[Any]) -> None:
-    """Abort these connections. Raises OSError: EPERM, EOPNOTSUPP without the kernel's INET_DIAG_DESTROY."""
+    """Abort those that still exist. Raises OSError: EPERM; EOPNOTSUPP without INET_DIAG_DESTROY."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as diag:
         for first in range(0, len(sockets), _DESTROYED_AT_ONCE):
             diag.send(b"".join(map(_ending, sockets[first : first + _DESTROYED_AT_ONCE])))
@@ -272,7 +272,7 @@ def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - p
 
 
 def _await_route(address: IPv6Address, name: str) -> None:
-    """Wait for the route that a work queue of the kernel makes (addrconf_dad_work()); errors until then."""
+    """Wait for the route: a work queue makes it (addrconf_dad_work()), and connections fail until then."""
     deadline = time.monotonic() + _ROUTE_SECONDS
     host = f"{address.packed.hex()} 80 "
     while True:

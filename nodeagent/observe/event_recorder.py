@@ -59,6 +59,7 @@ class PendingEvent(Struct, frozen=True):
 
 def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     """Return an Event for each rejected load balancer, and for each kind of rejected hostnames."""
+    # Every node words them alike, so that one Event serves all; not ports that another program holds.
     found = []
     for one in desired.load_balancers:
         if one.status is DecisionStatus.REFUSED:
@@ -71,7 +72,7 @@ def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
 
 
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """Return an Event per load balancer and code of `reported`; a namespace's wait for its lookups."""
+    """Return an Event per load balancer and code of `reported`, once its namespace's lookups have ended."""
     if reported.isdisjoint(map(attrgetter("conclusion.code"), desired.names)):
         return ()
     waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}

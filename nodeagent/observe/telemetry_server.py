@@ -55,7 +55,7 @@ def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
 
 
 class TelemetryServer(ThreadingHTTPServer):
-    """The pages, served at `endpoint` (None: nowhere) until `close`; `bound` is the address now."""
+    """The pages, served at `endpoint` (None: nowhere) until `close`; `bound` is where now (None: not yet)."""
 
     daemon_threads = True
 
@@ -94,6 +94,7 @@ class TelemetryServer(ThreadingHTTPServer):
         address = str(endpoint.address), endpoint.port
         problem = {}
         try:
+            # Without SO_REUSEPORT, by which another agent would answer probes of this one.
             self.socket = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
             self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
         except OSError as error:

@@ -162,6 +162,7 @@ class XtablesWatch(FileEvents):
     """Implements `component.Watch`: after each use of the lock, and every ten seconds, until nft is there."""
 
     def __init__(self, lock: Path) -> None:
+        # The kernel reports no change of a legacy table, but iptables, and so kube-proxy, opens this before.
         super().__init__(lock, CLOSE_WRITE | CLOSE_NOWRITE)
         self._nft = find_program("nft")
         self._looked_at = time.monotonic()

@@ -100,7 +100,7 @@ def _lines(sign: str, rules: DnatRules) -> list[str]:
 
 
 def normalised(rules: DnatRules) -> DnatRules:
-    """Return `rules` in order, checked and complete, with ranges that don't overlap. Raises ApplyError."""
+    """Return `rules` complete, in order, without overlaps. Raises ApplyError for what no kernel accepts."""
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
         _check(redirect)

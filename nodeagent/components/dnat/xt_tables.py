@@ -5,9 +5,9 @@ nftables backend asks, too. To name a table to the kernel creates it (xt_find_ta
 first.
 
 Of python-iptables, only `Table` and `Table6` are used. With `autocommit=True`, `refresh()` swallows a failed
-commit. A `Table` is one object for the whole process, which keeps its handle in another network namespace or
-thread: each use opens it, closes it, and holds this module's lock. The programs' lock is held as well, or a
-commit could undo another program's.
+commit: it is off. A `Table` is one object for the whole process, which keeps its handle in another network
+namespace or thread: each use opens it, closes it, and holds this module's lock. The programs' lock, which
+python-iptables does not take, is held as well, or a commit could undo another program's.
 """
 
 import ctypes
@@ -198,7 +198,7 @@ def _library() -> ModuleType:
 
 
 def lock_path() -> Path:
-    """Return the file that iptables locks."""
+    """Return the file that iptables locks; the environment variable is its own."""
     return Path(os.environ.get("XTABLES_LOCKFILE") or "/run/xtables.lock")
 
 

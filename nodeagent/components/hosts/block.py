@@ -60,7 +60,7 @@ def without_legacy_lines(user: bytes) -> bytes:
 
 
 def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLine]:
-    """Map each name, in lower case, to the first of the user's lines that sets it, hairpin-proxy's last."""
+    """Map each name, in lower case, to its first line; to one of hairpin-proxy's only if no other sets it."""
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
         address, line_names = hosts_fields(line)
@@ -103,8 +103,9 @@ class OwnLines(Struct, frozen=True):
         return match is not None and self._holds(match[1])
 
     def torn(self, line: bytes) -> bool:
-        """Return whether it starts like one, as the last of a file; without a name, it has no meaning."""
+        """Return whether it starts like one: the last of a file, without a newline."""
         match = _TORN.fullmatch(line)
+        # Without a name, it has no meaning for anyone.
         return match is not None and (match[2] is None or self._holds(match[1]))
 
     def _holds(self, written: bytes) -> bool:

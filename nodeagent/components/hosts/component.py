@@ -133,7 +133,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._state(reading, "in place" if file.is_mount_point(self._path) else "rename")
 
     def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
-        """With `keep`, a name of the block keeps its lines."""
+        """Return the difference; with `keep`, a name of the block keeps its lines."""
         held = actual.own_names if keep else {}
         if not held:
             return self._towards(actual, desired.hosts)
@@ -143,7 +143,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
     def apply(self, diff: HostsDiff) -> str:
-        """If the file was edited since it was read, the edit stays."""
+        """Apply it; if the file was edited since it was read, the edit stays."""
         for _ in range(_TRIES):
             try:
                 self._write(diff)
@@ -157,7 +157,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         )
 
     def watch(self) -> FileEvents:
-        return FileEvents(self._path, ATTRIB | CLOSE_WRITE)
+        return FileEvents(self._path, ATTRIB | CLOSE_WRITE)  # a truncated file counts once it is written
 
     def _state(self, reading: Reading, how: How) -> HostsState:
         content = reading.content
@@ -205,7 +205,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         elif diff.after is None:
             left = file.delete(self._path, before)
         else:
-            if diff.before.how == "rename":  # as far as /proc shows it
+            if diff.before.how == "rename":  # it may be mounted since, or there is no /proc to show it
                 left = file.write_atomic(self._path, before, diff.after)
             left = left or file.write_in_place(self._path, before, diff.after, self._state_dir)
         file.drop_journal(self._state_dir, self._path)

@@ -211,7 +211,7 @@ def _mount_of(path: Path) -> str:
 
 
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
-    """Write `after` from the first differing byte on, with a journal. Raises ApplyError."""
+    """Write `after` from where it differs on, with a journal. Raises ChangedMeanwhileError, ApplyError."""
     # What an earlier crash left to repair stays known until this write has succeeded.
     earlier = load_journal(state_dir, path)
     with _explaining(path, "write"):

@@ -131,7 +131,7 @@ class HeldPorts:
         self._descriptors: dict[Endpoint, int] = {}
 
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
-        """Hold these, too, as far as possible; return those that others have. Raises ApplyError."""
+        """Hold these, too, if this user can; return those of others, with their users. Raises ApplyError."""
         new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
         # Raise this process's own soft limit of descriptors if this many ports don't fit.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -194,8 +194,9 @@ def _line(path: Path) -> str:
 class RelayWatch:
     """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
 
-    By a connection to each master's socket, which never times out: the master ends when its worker dies
-    (mworker_catch_sigchld()), the worker when its master dies, and a reload closes the connection.
+    By a connection to each master's socket, since a pod has process ids of its own. It never times out: the
+    master ends when its worker dies (mworker_catch_sigchld()), the worker when its master dies, and a reload
+    closes the connection.
     """
 
     def __init__(self, directories: Callable[[], Iterable[RunDirectory]]) -> None:
