@@ -121,7 +121,7 @@ class CachedState(Generic[StateT, DiffT]):
         try:
             failure = "\n".join(filter(None, (diff.problem, self.component.apply(diff))))
         finally:
-            self._drain()
+            self._drain()  # of this change's notifications: what others do after the reading notifies again
         left = self.diff(desired, keep=keep)
         if left and left.repairs and not failure:
             self._state = None

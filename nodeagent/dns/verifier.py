@@ -41,7 +41,8 @@ _MOST_REMEMBERED: Final = 1024
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS, _LONGEST_DOUBT_SECONDS = 0.5, 60.0
-"""After which a hostname that seems to have moved is looked up again, where load balancers have hostnames."""
+"""After which a hostname that seems to have moved is looked up again, where load balancers have hostnames: at
+first, and while theirs are awaited."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
@@ -168,10 +169,11 @@ class Hostnames:
         """Have the changes of those namespaces count whose time has come; return when the next ones do."""
         waiting = self._steady.waiting()
         for namespace in self._changed.keys() - waiting.keys():
-            for name in self.known.keys() & self._changed.pop(namespace):
+            for name in (changed := self.known.keys() & self._changed.pop(namespace)):
                 self.known[name].counts = self.known[name].answer
-            self._steady.wrote(namespace)
-            self._answers, self.news = None, True
+            if changed:
+                self._steady.wrote(namespace)
+                self._answers, self.news = None, True
         return min((waiting[namespace] for namespace in self._changed), default=math.inf)
 
     def _doubt(self, name: str, now: float) -> float:

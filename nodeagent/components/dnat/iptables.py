@@ -87,7 +87,6 @@ def _of(family: Family, networks: Iterable[IPNetwork]) -> list[IPNetwork]:
 
 
 def _table(family: Family, chains: Mapping[str, list[XtRule]], jumps: Mapping[str, list[XtRule]]) -> Table:
-
     def entries(rules: list[XtRule]) -> tuple[Entry, ...]:
         return tuple(xt_rules.entry_of(family, rule) for rule in rules)
 

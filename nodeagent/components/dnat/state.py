@@ -239,6 +239,6 @@ class DnatBackend(Protocol):
         """Return the change as the backend runs it; empty for no change. Pure."""
 
     def run(self, change: DnatChange) -> str:
-        """Apply all of the change or nothing; return why a family can't be served here. Raises ApplyError."""
+        """Apply the change, each table whole; return why a family can't be served here. Raises ApplyError."""
 
     def watch(self) -> Watch: ...

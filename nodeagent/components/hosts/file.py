@@ -40,7 +40,7 @@ _OPEN_TRIES = 5
 
 Stamp = tuple[int, ...]
 """What distinguishes one state of a file from another without its content; the last one is its links."""
-_NAME = "hosts.journal"
+_JOURNAL = "hosts.journal"
 
 
 class ChangedMeanwhileError(ApplyError):
@@ -277,11 +277,11 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
 def load_journal(state_dir: Path, path: Path) -> Journal | None:
     """Read the journal of a write to `path`; None if there is none, or it is not visible."""
     with (
-        _explaining(path, f"read {state_dir / _NAME}, the journal of"),
+        _explaining(path, f"read {state_dir / _JOURNAL}, the journal of"),
         # What can't be decoded is not nodeagent's.
         suppress(FileNotFoundError, NotADirectoryError, PermissionError, msgspec.DecodeError),
     ):
-        journal = from_json((state_dir / _NAME).read_bytes(), Journal)
+        journal = from_json((state_dir / _JOURNAL).read_bytes(), Journal)
         return journal if journal.path == os.fsencode(path) else None
     return None
 
@@ -290,14 +290,14 @@ def store_journal(state_dir: Path, journal: Journal) -> None:
     """Put the journal on disk in place of any older one; makes `state_dir` if missing."""
     with _explaining(Path(os.fsdecode(journal.path)), f"write a journal in {state_dir} for"):
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)
+        replace_file(state_dir / _JOURNAL, msgspec.json.encode(journal), durable=True)
 
 
 def drop_journal(state_dir: Path, path: Path, state: str = _AS_WAS) -> None:
     """Delete the journal of `path`; idempotent. `state` is the file's, for an error."""
     if load_journal(state_dir, path) is not None:
-        with _explaining(path, f"delete {state_dir / _NAME}, the journal of", state):
-            (state_dir / _NAME).unlink(missing_ok=True)
+        with _explaining(path, f"delete {state_dir / _JOURNAL}, the journal of", state):
+            (state_dir / _JOURNAL).unlink(missing_ok=True)
 
 
 def _restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> None:
