@@ -5,9 +5,9 @@ Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass"
 before Kubernetes 1.18, and every controller still understands it.
 
 A Route of the Gateway API claims through the listeners to which it is attached, by the rules of the API (v1):
-ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. Its status counts in only one
-case: it is not attached to a parent that does not accept it as it is now. A missing status means nothing: the
-rules show what the controller will decide.
+ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. Its status says which
+parents don't accept it as it is now, and which default Gateways do (GEP-3793). A missing status means nothing
+else: the rules show what the controller will decide.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
