@@ -93,6 +93,8 @@ class Hostnames:
         self._own: dict[str, float] = {}
         # Since when a hostname's answers are not believed, which say something else than before.
         self._doubted: dict[str, float] = {}
+        # When the lookups of these were brought forward: no more than AGAIN_PER_SECOND.
+        self._hastened_at = -math.inf
         self._answers: Mapping[str, DnsAnswer] | None = None
         # By namespace, the hostnames whose changed answers don't count yet.
         self._changed: dict[str, set[str]] = {}
@@ -187,7 +189,12 @@ class Hostnames:
             return _DOUBT_SECONDS
         if min(self._own.values(), default=math.inf) > since:
             return 0.0
-        self.queue.hasten(self._own, now)
+        if self._hastened_at <= since:
+            pause = self._hastened_at + len(self._own) / AGAIN_PER_SECOND - now
+            if pause > 0:
+                return pause
+            self._hastened_at = now
+            self.queue.hasten(self._own, now)
         return _LONGEST_DOUBT_SECONDS
 
     def _suspect_others(self, name: str, now: float) -> None:
