@@ -195,12 +195,7 @@ class Addresses(Component[AddressState, AddressDiff]):
             link = netlink.link(self._interface)
             found = netlink.addresses()
         usable = link is not None and self._is_usable(link)
-        addresses = tuple(
-            InterfaceAddress(
-                one.address, one.prefix_length, one.interface, ours=self._is_ours(one, usable=usable)
-            )
-            for one in found
-        )
+        addresses = tuple(self._owned(one, usable=usable) for one in found)
         if link is None:
             return AddressState(addresses, self._interface, "absent")
         status: DeviceStatus = "foreign" if not usable else "up" if link.up else "down"
@@ -262,9 +257,10 @@ class Addresses(Component[AddressState, AddressDiff]):
         """Whether it is nodeagent's, or one of that kind that an administrator provided without an alias."""
         return link.kind == self._kind and link.alias in ("", _ALIAS)
 
-    def _is_ours(self, one: KernelAddress, *, usable: bool) -> bool:
+    def _owned(self, one: KernelAddress, *, usable: bool) -> InterfaceAddress:
         ours = usable if one.interface == self._interface else _marked(one, self._interface)
-        return ours and any(one.address in network for network in self._ranges)
+        ours = ours and any(one.address in network for network in self._ranges)
+        return InterfaceAddress(one.address, one.prefix_length, one.interface, ours=ours)
 
     def _ready(self, netlink: Netlink, diff: AddressDiff) -> str:
         """Make the device ready and return it, or `lo` if the kernel has no such kind."""

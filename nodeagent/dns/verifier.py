@@ -41,8 +41,7 @@ _MOST_REMEMBERED: Final = 1024
 _LONGEST_STEADY_SECONDS = 60.0
 """For so long at most after changes of its answers counted, a namespace's next ones don't count yet."""
 _DOUBT_SECONDS, _LONGEST_DOUBT_SECONDS = 0.5, 60.0
-"""After which a hostname that seems to have moved is looked up again, where load balancers have hostnames: at
-first, and while theirs are awaited."""
+"""After which a hostname that seems to have moved is asked again; while load balancers' own are awaited."""
 _OTHERS: Final = 4
 """Addresses of an answer that are kept though they can't change a decision: to be shown."""
 _SUSPECT_SECONDS: Final = 60.0
