@@ -45,6 +45,8 @@ _STDIN = "/proc/self/fd/0"
 # A comma has a meaning in the -S option.
 _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _PAUSE_SECONDS = 0.002
+# Between two readings of /proc, each of which takes tens of milliseconds where hundreds of processes are.
+_PROC_PAUSE_SECONDS = 0.02
 
 _COUNT_SECONDS = 5.0
 _COUNT = re.compile(r"^CurrConns: (\d{1,9})$", re.MULTILINE)
@@ -324,7 +326,7 @@ def _gone(config: Path, seconds: float) -> bool:
     while left:
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_PROC_PAUSE_SECONDS)
         # A zombie has ended, although its parent has not collected it (proc_pid_stat(5)).
         left = {pid for pid in left if _status(pid)[:1] not in ([], ["Z"], ["X"])} | {*running(config)}
     return True
