@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def configure(log_format: LogFormat, level: LogLevel) -> None:
-    """Send all logs to standard error, of libraries only warnings: below, they log whole requests."""
+    """Send all logs to standard error, libraries' only from warnings on; a second call replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))
     root = logging.getLogger()

@@ -41,7 +41,8 @@ class DnsReply(Struct, frozen=True):
     """The outcome of one lookup of a hostname's A and AAAA records.
 
     `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
-    `trouble` says why no query was answered, or that of the `unanswered` families. `ttl` is in seconds.
+    `trouble` says why a query was not answered; `unanswered` are the families of those if others were.
+    `ttl` is in seconds.
     """
 
     outcome: DnsOutcome
@@ -63,7 +64,7 @@ class DnsAnswer(Struct, frozen=True):
 class DnsQuestion:
     """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
 
-    They are those of load balancers that may get it, and the relay's; with `every`, all.
+    They are those of load balancers that may get it, and the relay's; of a load balancer's own, `every` one.
     """
 
     addresses: frozenset[IPAddress]

@@ -279,7 +279,7 @@ class KubeProxy(Struct, frozen=True):
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Read rules, which only root may, and the addresses on this node's interfaces, which are `standing`."""
+    """Read the rules, which only root can, and see which of the `standing` addresses are on its devices."""
     found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
     unreadable: dict[str, None] = {}
     for mode, evidence, command, pattern in _RULES:

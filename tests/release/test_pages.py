@@ -97,7 +97,7 @@ _POINTING = (
     *("daemonset", "charts", "nodeagent"),
 )
 # They cite pages of other projects.
-_CITING = {"clouds.py", "nft_table.py", "this_node.py", "providers.py"}
+_CITING = {"clouds.py", "nft_table.py", "providers.py"}
 
 
 def _pointers() -> Iterator[tuple[Path, str, str, str]]:

@@ -1,4 +1,4 @@
-"""Whose addresses are, and what of a load balancer is to be relayed here."""
+"""Whose an address is, and what of a load balancer is to be relayed here."""
 
 from collections.abc import Iterable, Mapping
 

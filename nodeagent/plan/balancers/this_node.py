@@ -194,8 +194,8 @@ def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> st
 class PodRanges(Struct, frozen=True):
     """This node's pods: which are redirected, and which may reach the relay.
 
-    Others' traffic may carry the PROXY header already. Pods may reach the relay only if DNAT or CoreDNS leads
-    them there: HAProxy connects as the node does, which network policies admit.
+    No others are redirected: their traffic may carry the PROXY header already. Pods may reach the relay only
+    if DNAT or CoreDNS leads them there: HAProxy connects as the node does, which network policies admit.
     """
 
     redirected: tuple[IPNetwork, ...] = ()

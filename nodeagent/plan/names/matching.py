@@ -53,8 +53,8 @@ class LoadBalancerMatch(Struct, frozen=True):
 class LoadBalancerLookup:
     """Finds the load balancer of each object among these. Immutable.
 
-    `configured` is the option `loadBalancers.ingressClasses`. DNS chooses among `choice`, the same object as
-    that of `before` if they are equal, if nothing says which one it is.
+    `configured` is the option `loadBalancers.ingressClasses`. If nothing says which one it is, DNS chooses
+    among `choice`; an equal one of `before` stays the same object.
     """
 
     def __init__(

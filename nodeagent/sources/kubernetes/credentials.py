@@ -62,9 +62,9 @@ def service_account(environment: Mapping[str, str], account: Path = ACCOUNT) -> 
 
 
 def kubeconfig(files: str, context: str = "") -> ApiClient:
-    """Return the access by a context of the files, joined by colons; an exec plugin is run.
+    """Return the access by a context, empty for the current one; an exec plugin is run.
 
-    Raises SourceError, which names them.
+    `files` are joined by colons, and merged. Raises SourceError, which names them.
     """
     named = files.strip(":") or "the kubeconfig"
     with _configuration(named, "Correct it, or pass another: --kubeconfig FILE") as made:

@@ -123,7 +123,8 @@ def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answe
     try:
         return from_json(connection.get_json(path, timeout=_SECONDS), expected)
     except msgspec.MsgspecError as error:
-        raise errors.NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
+        why = f"get {path}: the answer can't be used: {error}; {errors.NO_API_SERVER}"
+        raise errors.NotJsonError(why) from error
 
 
 def read_cluster(

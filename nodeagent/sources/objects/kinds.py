@@ -276,6 +276,7 @@ def _rules(selector: api.Selector) -> tuple[model.LabelRule, ...]:
 
 
 _IRREGULAR = {"HTTPProxy": "httpproxies", "ApisixTls": "apisixtlses"}
+"""The plurals, by kind, that are not the kind's name with an s."""
 
 
 class OptionalKind(Struct, frozen=True):
