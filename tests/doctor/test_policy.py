@@ -1,5 +1,6 @@
 """`nodeagent doctor --policy`: what the printed policy does to recorded Services, and where there is none."""
 
+import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -285,6 +286,13 @@ def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
         answers = ask_cluster(connection)
     assert answers.policy_api == ""
     assert "503" in answers.why["policy_api"] or "unable to handle" in answers.why["policy_api"]
+
+
+def test_an_answer_that_is_no_service_says_what_to_check(api: ApiServer, tmp_path: Path) -> None:
+    api.faults.add(faults.Answer(200, body=b"{}"), path="*/kube-dns")
+    with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+        why = ask_cluster(connection).why["dns"]
+    assert re.search("kube-dns: the answer can't be used: .*; check that this is an API server", why), why
 
 
 @pytest.mark.parametrize("fields", cases_of(__file__, "verdicts.yaml")["announced"])
