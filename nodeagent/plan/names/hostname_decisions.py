@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import ByName, IPAddress, is_wildcard
+from nodeagent.model.addresses import ByName, IPAddress, covering, is_wildcard
 from nodeagent.model.decisions import Conclusion, DecisionStatus, NameDecision, bounded, refused, skipped
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsQuestion, Facts
@@ -71,7 +71,7 @@ def decide(claimed: Sequence[_Contender], facts: Facts, config: Config) -> _Deci
     """
     contenders = _one_per_load_balancer(claimed) if len(claimed) > 1 else claimed
     first, name = contenders[0], contenders[0].name
-    trusted = allowed(name, config.hosts) is not None
+    trusted = covering(name, config.hosts.allow) is not None
     written = facts.standing_names.get(name, frozenset())
     ways = [(each, plan) for each in contenders if not each.blocked for plan in _ways(each, facts)]
     asked = _asked(contenders, config, trusted=trusted)
@@ -148,19 +148,19 @@ def _question(asked: Sequence[_Contender], winner: _Contender) -> DnsQuestion:
     return DnsQuestion(intern(frozenset(addresses)), claimed_by.namespace, claimed_by)
 
 
-def _ways(contender: _Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
-    """Yield the claim's load balancer, and those of its choice to which DNS, or an existing line, leads."""
+def _ways(contender: _Contender, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
+    """Return the claim's load balancer, and those of its choice to which DNS, or an existing line, leads."""
     first, choice = contender.load_balancer, contender.matched.match.choice
-    if first is not None and first.hosts_addresses:
-        yield first
+    own = (first,) if first is not None and first.hosts_addresses else ()
     if choice is None:
-        return
+        return own
     answer = facts.dns.get(contender.name)
     replies = (answer.latest, answer.last_conclusive) if answer else ()
     leads = {address for reply in replies if reply for address in reply.addresses}
     leads |= facts.standing_names.get(contender.name, frozenset())
     found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
-    yield from (plan for _, plan in sorted(found.items()) if plan is not first and plan.hosts_addresses)
+    others = (plan for _, plan in sorted(found.items()) if plan is not first and plan.hosts_addresses)
+    return (*own, *others)
 
 
 def _decide_alone(
