@@ -94,7 +94,7 @@ _REMOVE = (
 def apply_plan(
     desired: Desired, actual: ActualState, left_alone: frozenset[ComponentName] = frozenset()
 ) -> NodePass:
-    """Bring the node to the desired state, but for components that are `left_alone` now. Idempotent."""
+    """Bring the node to the desired state but for what is `left_alone`; failures are returned. Idempotent."""
     done = NodePass(desired, left_alone, blocking={*left_alone})
     _run(_PREPARE, done, actual)
     _each(COMPONENTS, done, lambda name: actual[name].component.reserve(desired))
@@ -119,7 +119,10 @@ def out_of_reach(actual: ActualState) -> dict[ComponentName, str]:
 
 
 def clean_up(components: Components) -> NodePass:
-    """Remove nodeagent from the node, but nothing if this user can't read all of it. Idempotent."""
+    """Remove nodeagent from the node, but nothing if this user can't read all of it. Idempotent.
+
+    A component that fails keeps those after it, which it may still point at.
+    """
     done = NodePass(Desired())
     actual = ActualState(components)
     done.errors.update(out_of_reach(actual))
