@@ -62,6 +62,7 @@ class Reconciler:
             clock, window=3600.0, first=10.0, longest=600.0, forget=3600.0
         )
         self._seen: dict[ComponentName, str] = {}
+        self._unrepaired: dict[ComponentName, str] = {}
         self._failed_in: dict[ComponentName, object] = {}
         self.backoff: SubjectBackoff[ComponentName] = SubjectBackoff(clock)
         self.actual = ActualState(components, clock)
@@ -107,13 +108,16 @@ class Reconciler:
         services, snapshot = self._services, self._paced(snapshot)
         # Addresses, and the holders of ports; what failed may have failed for one of them.
         anew = bool(self.backoff.failing or seen.keys() & {"addresses", "relay"})
-        desired = self._plan(snapshot, self._refreshed(snapshot, anew=anew))
-        if self._is_contradicted(snapshot, desired):
+        facts = self._refreshed(snapshot, anew=anew)
+        desired = self._plan(snapshot, facts)
+        if self._is_contradicted(snapshot, facts, desired):
             self._facts_until = min(self._facts_until, self._clock() + _SOON_SECONDS)
         left_alone = frozenset(name for name in COMPONENTS if self._is_left_alone(name, desired))
         done = apply_plan(desired, self.actual, left_alone)
         done.recovered = self._count_failures(done)
-        done.repairs = self._repairs(done, seen)
+        causes = seen | self._unrepaired
+        done.repairs = self._repairs(done, causes)
+        self._unrepaired = {name: causes[name] for name in left_alone & causes.keys()}
         done.waiting = self._count_reloads(desired, services)
         waiting = (*self.backoff.waiting().values(), *self._reloads.waiting().values())
         self._retry_at = min(waiting, default=math.inf)
@@ -157,16 +161,13 @@ class Reconciler:
             self._facts_until = now + _FACTS_SECONDS
         return self._facts
 
-    def _is_contradicted(self, snapshot: Snapshot, desired: Desired) -> bool:
+    def _is_contradicted(self, snapshot: Snapshot, facts: Facts, desired: Desired) -> bool:
         """Whether a load balancer needs what the node did not have: a port, a family, kube-proxy's rules."""
-        facts, config = self._facts, self._config
-        if facts is None:
-            return False
-        if any(one.taken for one in desired.load_balancers) or lacks_family(snapshot, facts, config):
+        if any(one.taken for one in desired.load_balancers) or lacks_family(snapshot, facts, self._config):
             return True
         # To list kube-proxy's rules costs more.
         is_new = self._clock() < self._inputs_at + _FACTS_SECONDS
-        doubtful = {one.address for one in doubtful_endpoints(snapshot, config)} if is_new else set()
+        doubtful = {one.address for one in doubtful_endpoints(snapshot, self._config)} if is_new else set()
         return not doubtful <= facts.short_circuited
 
     def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:

@@ -121,8 +121,7 @@ def test_what_another_program_keeps_reverting_waits_ever_longer(passes: Passes) 
             passes.now = due
     assert waits == [1, 2, 4, 8]
     assert passes.reconciler.backoff.conflicting() == {"hosts"}
-    passes.hosts.revert()
-    passes.make()
+    assert passes.make().repairs["hosts"].found == "it was written", "what was seen while it waited"
     passes.hosts.revert()
     passes.desired = Desired()
     assert "hosts" not in passes.make().left_alone, "something else is desired"
