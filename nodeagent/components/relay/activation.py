@@ -279,14 +279,14 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
 
 def stop(config: Path, seconds: float) -> None:
     """End all that `running` finds, after `seconds` for open connections. Idempotent. Raises ApplyError."""
-    drain(running(config), config)
+    drain(pids := running(config), config)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if _gone(config, seconds):
+        if _gone(config, pids, seconds):
             return
         for pid in running(config):
             _signal(pid, config, number)
         seconds = _TERMINATE_SECONDS
-    if _gone(config, seconds):
+    if _gone(config, pids, seconds):
         return
     left = ", ".join(map(str, running(config)))
     raise ApplyError(
@@ -319,10 +319,10 @@ def _signal(pid: int, config: Path, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _gone(config: Path, seconds: float) -> bool:
-    """Wait until none is left. One that is ending has no program any more, but its sockets are still open."""
+def _gone(config: Path, pids: tuple[int, ...], seconds: float) -> bool:
+    """Wait until none is left, nor any of these: one that is ending has sockets still, but no program."""
     deadline = time.monotonic() + seconds
-    left = {*running(config)}
+    left = {*pids}
     while left:
         if time.monotonic() >= deadline:
             return False
