@@ -102,10 +102,15 @@ def test_the_kernel_frees_it_with_its_process_however_that_ends(run_dir: Path) -
 
 @needs_root
 def test_one_in_another_pid_namespace_counts(run_dir: Path) -> None:
-    code = f"from tests.agent.test_node_lock import _hold, Path; _hold(Path({str(run_dir)!r}))"
+    code = (
+        "import pathlib, sys; from nodeagent.agent.node_lock import NodeLock\n"
+        "lock = NodeLock(pathlib.Path(sys.argv[1])); print(lock.try_acquire(), flush=True); input()"
+    )
     apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
-    with subprocess.Popen([*apart, sys.executable, "-c", code]) as other:
-        wait_until((run_dir / "held").exists, "the other one", seconds=20)
+    command = [*apart, sys.executable, "-c", code, str(run_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"True\n"
         with pytest.raises(ApplyError, match=r"process 1 holds the node lock.*in a container"):
             exclusive(run_dir, 0.1).__enter__()
         other.kill()

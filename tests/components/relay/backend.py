@@ -7,16 +7,18 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
+from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from nodeagent.model.addresses import Endpoint
+from tests.testbed.waiting import wait_until
 
 _V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 _BLOCK = bytes(hashlib.sha256(b"block").digest()) * 32769
@@ -210,20 +212,30 @@ def start_site(server: Endpoint) -> None:
 
 
 @contextmanager
-def load(endpoint: Endpoint, per_second: int) -> Iterator[list[str]]:
-    """Make so many a second while the block runs; after it, the list has each one's answer or error."""
+def load(endpoint: Endpoint, per_second: int) -> Iterator[tuple[list[str], Callable[[int], None]]]:
+    """Make so many a second while the block runs, at most; yield what waits until it has made some more.
+
+    After the block, the list has each one's answer or error.
+    """
     fork = get_context("fork")
-    end, result = fork.Event(), fork.SimpleQueue()
-    process = fork.Process(target=_connect_until, args=(end, endpoint, per_second, result))
+    end, result, made = fork.Event(), fork.SimpleQueue(), fork.Value("L")
+    process = fork.Process(target=_connect_until, args=(end, endpoint, per_second, result, made))
     process.start()
     answers: list[str] = []
-    yield answers
+
+    def await_more(number: int) -> None:
+        enough = made.value + number
+        wait_until(lambda: made.value >= enough, f"{number} more connections", seconds=100)
+
+    yield answers, await_more
     end.set()
     answers += result.get()
     process.join()
 
 
-def _connect_until(end: Event, endpoint: Endpoint, per_second: int, result: SimpleQueue[list[str]]) -> None:
+def _connect_until(
+    end: Event, endpoint: Endpoint, per_second: int, result: SimpleQueue[list[str]], made: "Synchronized[int]"
+) -> None:
     """One after the other: on a loopback interface each takes a fraction of a millisecond."""
     began = time.monotonic()
     answers: list[str] = []
@@ -234,4 +246,5 @@ def _connect_until(end: Event, endpoint: Endpoint, per_second: int, result: Simp
                 answers.append(connection.recv(len(SERVED)).decode())
         except OSError as error:
             answers.append(f"{time.monotonic() - began:.3f} s: {error!r}")
+        made.value = len(answers)
     result.put(answers)

@@ -257,10 +257,10 @@ def test_haproxy_without_its_connections_counts_as_another_one() -> None:
 
 @isolated
 def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:
-    times, per_second = 200 if soak else 5, 1000
+    times = 200 if soak else 5
     start_site(A.server)
     _haproxy("0", A)
-    with load(A.bind, per_second) as answers:
+    with load(A.bind, 1000) as (answers, await_more):
         for number in range(1, times + 1):
             old, new = str((number - 1) % 2), str(number % 2)
             _haproxy(new, A)
@@ -269,10 +269,9 @@ def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:
             workers = _pids(old)[1:]
             for pid in workers:
                 os.kill(pid, signal.SIGSTOP)
-            select.select([], [], [], 0.05)
+            await_more(50)
             activation.drain(_pids(old), Path(f"/run/{old}/haproxy.cfg"))
             for pid in workers:
                 os.kill(pid, signal.SIGCONT)
             wait_until(lambda old=old: not _pids(old), "the end of the old one", seconds=20)  # type: ignore[misc]
     assert set(answers) == {SERVED}
-    assert len(answers) > times * per_second // 20
