@@ -18,6 +18,10 @@ def _steps(workflow: Path) -> Iterator[dict[str, Any]]:
         yield from job.get("steps", [])
 
 
+def _text(name: str) -> str:
+    return (_ROOT / ".github" / "workflows" / name).read_text("utf-8")
+
+
 def _make_targets(command: str) -> list[str]:
     return re.findall(r"(?:^|&& |; |sudo )make (?:--\S+ )*([a-z-]+)", command, re.MULTILINE)
 
@@ -41,8 +45,14 @@ def test_every_action_is_pinned_by_commit_with_its_version(workflow: Path) -> No
             assert re.fullmatch(r"[\w.-]+(/[\w.-]+){1,2}@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
 
 
+def test_a_digest_is_asked_for_as_buildx_prints_it() -> None:
+    """It prints its table instead of a template that begins with `{{.Manifest` (docker/buildx issue 1175)."""
+    asked = re.findall(r"imagetools inspect .* --format '(.*)'\)$", _text("image.yml"), re.MULTILINE)
+    assert asked == ['{{printf "%s" .Manifest.Digest}}'] * 2
+
+
 def test_release_and_rebuild_hand_the_image_workflow_what_it_takes() -> None:
-    called = yaml.safe_load((_ROOT / ".github" / "workflows" / "image.yml").read_text("utf-8"))
+    called = yaml.safe_load(_text("image.yml"))
     trigger = called[True]["workflow_call"]  # YAML 1.1 reads `on` as true
     needed = {name for name, about in trigger["inputs"].items() if about.get("required")}
     granted = {key for job in called["jobs"].values() for key in job.get("permissions", {})}
