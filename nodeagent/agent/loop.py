@@ -18,7 +18,7 @@ from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
-from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
+from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier
 from nodeagent.errors import ApplyError, SourceError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
@@ -33,6 +33,7 @@ from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.single_requests import is_going
 from nodeagent.sources.node import read_facts
+from nodeagent.sources.upstream_dns import ask_upstream
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -84,7 +85,7 @@ class Agent:
         )
         self._metrics.resources = self._cluster.states
         self._metrics.bytes_read = lambda: connection.bytes_read
-        self._metrics.failing_since = self._verifier.failing_since
+        self._metrics.dns = self._verifier.answers
         self.service = TelemetryServer(
             pages(self._status, self._metrics.exposition), settings.telemetry.endpoint
         )

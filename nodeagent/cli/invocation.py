@@ -21,7 +21,6 @@ from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import DnsName, TelemetryAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config, read_config
-from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ConfigError, NodeagentError, SourceError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
@@ -33,6 +32,7 @@ from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers, ask_cluster, read_cluster
 from nodeagent.sources.manifests import read_manifests, read_standard_input
 from nodeagent.sources.node import default_node_name, read_facts, with_hosts_file
+from nodeagent.sources.upstream_dns import ask_once
 
 if TYPE_CHECKING:
     from nodeagent.sources.kubernetes.connection import Connection

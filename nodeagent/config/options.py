@@ -156,8 +156,8 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
         exclude: Suffixes that are never written; overrides `allow`.
         dns_servers: Queried for verification (`192.0.2.53:5353`); empty means those of the node's own
             resolv.conf, next to `file`.
-        dns_recheck_seconds: A hostname is verified again when the TTL has expired, but not sooner than this.
-            Then after as long again as nothing has changed, up to an hour.
+        dns_recheck_seconds: A hostname is verified again after this time, then after as long again as nothing
+            has changed, up to an hour. It is withdrawn after twice this time, if DNS still denies it.
         cluster_domain: Hostnames at or below it belong to the cluster's own DNS and are never written.
     """
 

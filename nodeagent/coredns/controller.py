@@ -19,7 +19,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
-from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
+from nodeagent.dns.verifier import SPREAD_SECONDS, DnsVerifier
 from nodeagent.errors import NodeagentError
 from nodeagent.model.decisions import DecisionStatus
 from nodeagent.observe.event_recorder import EventRecorder, name_events
@@ -31,6 +31,7 @@ from nodeagent.sources.api_servers import find_api_servers
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.fail_static import KindState
+from nodeagent.sources.upstream_dns import ask_upstream
 
 _LOG = logging.getLogger("nodeagent")
 

@@ -16,7 +16,6 @@ from nodeagent.config.options import Config
 from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edit, Edits, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names, blocks_of, path_of
 from nodeagent.coredns.parsing import CorefileError
-from nodeagent.dns.verifier import ask_once
 from nodeagent.errors import ApplyError, ConfigError, NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress, is_wildcard, sort_key
 from nodeagent.model.desired import Desired
@@ -29,6 +28,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.kubernetes.single_requests import read_cluster
+from nodeagent.sources.upstream_dns import ask_once
 
 _SECONDS = 10.0
 

@@ -19,7 +19,7 @@ from nodeagent.model import objects as model
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.decisions import DecisionStatus, NameDecision
 from nodeagent.model.desired import Desired, DnatRules
-from nodeagent.model.facts import DnsReply, Facts
+from nodeagent.model.facts import DnsReply, Facts, Upstreams
 from nodeagent.observe.transition_log import in_turn
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
 from nodeagent.plan.balancers.this_node import AddressRules
@@ -27,6 +27,7 @@ from nodeagent.plan.identity.identify import Identity, cloud_of, cloud_scheme, i
 from nodeagent.sources.connection_tests import ask_each
 from nodeagent.sources.kubernetes.single_requests import ClusterAnswers
 from nodeagent.sources.node import KubeProxy, read_environment, read_kube_proxy, resolve
+from nodeagent.sources.upstream_dns import ask_upstream
 
 _MOST_NAMES = 100
 """Of load balancers in turn: a DNS server that does not answer costs seconds for each two dozen."""
@@ -271,9 +272,9 @@ class Examination:
     ) -> list[node_findings.NameObservation]:
         """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
         # dnspython costs 0.07 s to import: only if hostnames are looked up.
-        from nodeagent.dns.lookup import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
+        from nodeagent.dns.lookup import Resolver  # noqa: PLC0415
 
-        upstream = ask_each(hosts, Resolver(lambda: find_upstreams(self.config.hosts)).ask)
+        upstream = ask_each(hosts, ask_upstream(self.config.hosts))
         dns = self.cluster.dns
         cluster: dict[str, DnsReply] = {}
         if dns is not None:

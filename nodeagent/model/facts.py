@@ -6,9 +6,14 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.objects import ObjectRef
+from nodeagent.typed_values import intern
+
+_OTHERS = 4
+"""Addresses of an answer that are kept though they can't change a decision: to be shown."""
 
 
 class DnsOutcome(StrEnum):
@@ -42,22 +47,31 @@ class DnsReply(Struct, frozen=True):
 
     `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
     `trouble` says why a query was not answered; `unanswered` are the families of those if others were.
-    `ttl` is in seconds.
     """
 
     outcome: DnsOutcome
     addresses: tuple[IPAddress, ...] = ()
     trouble: str = ""
     unanswered: frozenset[Family] = frozenset()
-    ttl: int = 0
     more: int = 0
 
 
 class DnsAnswer(Struct, frozen=True):
-    """What is known of a hostname: the latest reply, and the latest that said something about it, if any."""
+    """What is known of a hostname: the latest reply, and the latest that said something about it, if any.
+
+    `failing_since` is when the lookups that fail now began to, in monotonic seconds.
+    """
 
     latest: DnsReply
     last_conclusive: DnsReply | None = None
+    failing_since: float | None = None
+
+
+class Upstreams(Struct, frozen=True):
+    """The DNS servers to query in their order; `problem` says why there is none, and what to do."""
+
+    servers: tuple[Endpoint, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,22 @@ class DnsQuestion:
     namespace: str = ""
     claimed_by: ObjectRef | None = None
     every: bool = False
+
+    def meaning(self, reply: DnsReply) -> tuple[object, ...]:
+        """Return what of a reply can change a decision: servers that rotate addresses change nothing."""
+        return reply.outcome, self.relevant(reply), reply.unanswered
+
+    def relevant(self, reply: DnsReply) -> frozenset[IPAddress]:
+        """Return the addresses of a reply that can change a decision."""
+        addresses = frozenset(reply.addresses)
+        return addresses if self.every else addresses & self.addresses
+
+    def without_others(self, reply: DnsReply) -> DnsReply:
+        """Return the reply with few of the addresses that can't change a decision: it is kept in memory."""
+        others = [address for address in reply.addresses if address not in self.addresses]
+        left_out = frozenset(others[_OTHERS:])
+        kept = tuple(address for address in reply.addresses if address not in left_out)
+        return replace(reply, addresses=intern(kept), more=len(left_out))
 
 
 class InterfaceAddress(Struct, frozen=True):

@@ -21,7 +21,7 @@ from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
 from nodeagent.config.reading import ConfigFile
 from nodeagent.errors import ConfigError
 from nodeagent.model.decisions import Decision
-from nodeagent.model.facts import DnsOutcome
+from nodeagent.model.facts import DnsAnswer, DnsOutcome
 from nodeagent.observe.status import RejectedConfig, Status
 from nodeagent.observe.transition_log import say
 from nodeagent.sources.kubernetes.cluster import ResourceState
@@ -145,7 +145,7 @@ class AgentMetrics(Metrics):
         super().__init__("nodeagent_", status)
         self.resources: Callable[[], Sequence[ResourceState]] = tuple
         self.bytes_read: Callable[[], int] = int
-        self.failing_since: Callable[[], Mapping[str, float]] = dict
+        self.dns: Callable[[], Mapping[str, DnsAnswer]] = dict
         self.statistics: Callable[[], tuple[ServerState, ...] | Unreachable] | None = None
         self.apply_failures = self.counter("apply_failures_total", component=COMPONENTS)
         self.drift_repairs = self.counter("drift_repairs_total", component=COMPONENTS)
@@ -177,9 +177,10 @@ class AgentMetrics(Metrics):
         yield from self._of_upstreams(statistics if isinstance(statistics, tuple) else ())
 
     def _of_the_plan(self) -> Iterator[Family]:
-        desired, failing = self.status.desired, self.failing_since()
+        desired, dns = self.status.desired, self.dns()
         # Hostnames that were never verified don't count.
-        kept = [failing[one.name] for one in desired.names if one.code == "Kept" and one.name in failing]
+        answers = [dns[one.name] for one in desired.names if one.code == "Kept" and one.name in dns]
+        kept = [answer.failing_since for answer in answers if answer.failing_since is not None]
         yield self.family("load_balancers", _by_reason(desired.load_balancers), "state", "reason")
         yield self.family("names", _by_reason(desired.names), "state", "reason")
         yield self.family("unreadable_objects", {(): len(desired.unreadable)})

@@ -19,7 +19,6 @@ from msgspec import Struct
 from nodeagent.components.hosts.block import hosts_fields
 from nodeagent.components.node import ON_LINUX, ActualState
 from nodeagent.config.options import Config, HostsOptions
-from nodeagent.dns.verifier import ask_upstream
 from nodeagent.errors import ApplyError, NodeagentError, one_line
 from nodeagent.linux.programs import find_program, run_program
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -28,6 +27,7 @@ from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import doubtful_endpoints
 from nodeagent.sources.api_servers import ApiServers
+from nodeagent.sources.upstream_dns import ask_upstream
 
 # Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))

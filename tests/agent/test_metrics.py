@@ -4,6 +4,7 @@ from nodeagent import __version__
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.decisions import Conclusion, DecisionStatus, LoadBalancerDecision
 from nodeagent.model.desired import Desired
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.observe.metrics import AgentMetrics
 from tests.agent.happening import BLUE, GREEN, everything, name, new_metrics, server
@@ -119,10 +120,10 @@ def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
     """A hostname that was never verified does not count, however long DNS does not answer for it."""
     metrics = new_metrics()
     now = time.monotonic()
-    metrics.failing_since = lambda: {
-        "kept.example": now - 60,
-        "old.example": now - 90,
-        "never.example": now - 900,
+    away = DnsReply(DnsOutcome.TIMEOUT)
+    metrics.dns = lambda: {
+        f"{name}.example": DnsAnswer(away, failing_since=now - seconds)
+        for name, seconds in (("kept", 60), ("old", 90), ("never", 900))
     }
     kept = (
         name(text, DecisionStatus.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example")

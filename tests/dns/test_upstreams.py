@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.config.reading import parse_config
-from nodeagent.dns.lookup import Upstreams, find_upstreams
+from nodeagent.model.facts import Upstreams
+from nodeagent.sources.upstream_dns import find_upstreams
 from tests.cases import cases_of
 
 STUB = "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch example.org\n"

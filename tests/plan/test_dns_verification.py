@@ -36,9 +36,7 @@ FAILURES = [each for each in DnsOutcome if not each.tells]
 
 def told(*addresses: str, unanswered: Iterable[Family] = ()) -> DnsReply:
     """A reply with these addresses; questions for `unanswered` families came to nothing."""
-    return DnsReply(
-        DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)), unanswered=frozenset(unanswered), ttl=60
-    )
+    return DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)), unanswered=frozenset(unanswered))
 
 
 def failed(outcome: DnsOutcome = DnsOutcome.TIMEOUT) -> DnsReply:
