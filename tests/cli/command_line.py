@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from nodeagent.cli.main import run
+from nodeagent.linux.programs import find_program
 from tests.apiserver import objects
 from tests.testbed.agent import Answer
 
@@ -19,6 +20,8 @@ HOSTS_FILE = "127.0.0.1\tlocalhost\n"
 
 Manifest = dict[str, Any]
 
+
+needs_nft = pytest.mark.skipif(find_program("nft") is None, reason="needs the nft program")
 
 Ask = Callable[..., Answer]
 """Calls a command with these options."""

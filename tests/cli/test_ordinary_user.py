@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, needs_nft
 from tests.components.hosts.samples import ONE, USER, render
 from tests.root import needs_root
 
@@ -45,7 +45,7 @@ def readable(place: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(place, capsys)
 
 
-@pytest.mark.parametrize("backend", ["auto", "none"])
+@pytest.mark.parametrize("backend", [pytest.param("auto", marks=needs_nft), "none"])
 def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
     readable.configure(dnat={"backend": backend})
     before = _tree(place)

@@ -13,7 +13,17 @@ from nodeagent.components.node import Applied
 from nodeagent.model.desired import Desired
 from nodeagent.observe.status import RelayStatus
 from release.schemas import schema_of
-from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, CommandLine, ingress, service
+from tests.cli.command_line import (
+    ADDRESS,
+    HOST,
+    HOSTS_FILE,
+    NODE,
+    PORT,
+    CommandLine,
+    ingress,
+    needs_nft,
+    service,
+)
 from tests.root import needs_root
 
 _VALIDATOR = Draft202012Validator(schema_of(Document))
@@ -97,6 +107,7 @@ def test_before_it_is_applied_a_load_balancer_is_to_be_served(command_line: Comm
     assert "does not answer" not in shown
 
 
+@needs_nft
 def test_the_skeleton_of_a_transaction_is_in_the_json(command_line: CommandLine) -> None:
     assert "  + guard" in command_line("plan").stdout
     document = command_line("plan", "-o", "json").document
