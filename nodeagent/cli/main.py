@@ -24,7 +24,7 @@ _MODULES = {
     "fleet": "cluster",
     "bundle": "cluster",
     "cleanup": "on_node",
-    "coredns": "cluster",
+    "coredns": "coredns",
     "uninstall": "cluster",
 }
 

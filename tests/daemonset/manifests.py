@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from nodeagent.cli.cluster import run as controller
+from nodeagent.cli.coredns import run as controller
 from nodeagent.cli.doctor import doctor
 from nodeagent.cli.run import run as agent
 from nodeagent.config.reading import parse_config
