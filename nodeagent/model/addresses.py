@@ -87,7 +87,9 @@ class ByName(tuple[_Named, ...], Generic[_Named]):  # noqa: SLOT001 - of a tuple
     def replaced(self, new: Mapping[str, Sequence[_Named]]) -> "ByName[_Named]":
         """Return the values with these for their names; the same object if nothing differs."""
         values, gone, come = [*self], list[_Named](), list[_Named]()
-        for name in sorted(new):
+        if not values:  # no places to find
+            values = come = [value for name in sorted(new) for value in new[name]]
+        for name in sorted(new) if self else ():
             start = bisect_left(values, name, key=_NAME)
             its = slice(start, bisect_right(values, name, start, key=_NAME))
             if values[its] != [*new[name]]:

@@ -1,6 +1,7 @@
 """What pure functions returned before: nothing is decided again while what it depends on stays the same."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import accumulate, compress
 from operator import is_not
 from typing import Any, Generic, TypeVar
@@ -26,13 +27,15 @@ class Changed(dict[_Key, _Result]):
         self.follows = before.mark if isinstance(before, Changed) else None
 
 
-def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> set[_Key]:
+def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) -> AbstractSet[_Key]:
     """Return the keys for which two mappings have different values, or of which one has none.
 
     Most values are the same objects: those are not looked into. None may be None.
     """
     if before is after:
         return set()
+    if not before:  # in their order, as they lie in memory
+        return after.keys()
     if isinstance(before, Changed) and isinstance(after, Changed) and after.follows is before.mark:
         return after.keys_of_change
     others = [*compress(after, map(is_not, after.values(), map(before.get, after)))]
@@ -66,8 +69,9 @@ class Memory(Generic[_Key, _Result]):
         else:
             again = [*keyed, *(known.keys() - keyed.keys())]
         computed: dict[_Key, _Result] = {}
-        for key in filter(keyed.__contains__, again):
-            result = function(key, *(part.get(key) for part in parts))
+        wanted = [*filter(keyed.__contains__, again)]
+        for key, *values in zip(wanted, *(map(part.get, wanted) for part in parts), strict=True):
+            result = function(key, *values)
             if key not in known or known[key] != result:
                 computed[key] = result
         gone = [key for key in again if key in known and key not in keyed]

@@ -50,10 +50,8 @@ def obstacle(
 
 
 def _other_purpose(name: str, facts: Facts, config: Config) -> str:
-    if covering(name, _LOCAL):
-        return "belongs to the node's loopback"
-    if covering(name, _METADATA):
-        return "is the cloud's metadata server"
+    if suffix := covering(name, (*_LOCAL, *_METADATA)):
+        return "belongs to the node's loopback" if suffix in _LOCAL else "is the cloud's metadata server"
     if name in facts.node_names:
         return "is one of this node's own hostnames"
     if name in facts.api_server_names:

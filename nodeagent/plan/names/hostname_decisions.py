@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import ByName, IPAddress, covering, is_wildcard
+from nodeagent.model.addresses import ByName, IPAddress, is_wildcard
 from nodeagent.model.decisions import Conclusion, DecisionStatus, NameDecision, bounded, refused, skipped
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsQuestion, Facts
@@ -71,20 +71,21 @@ def decide(claimed: Sequence[_Contender], facts: Facts, config: Config) -> _Deci
     """
     contenders = _one_per_load_balancer(claimed) if len(claimed) > 1 else claimed
     first, name = contenders[0], contenders[0].name
-    trusted = covering(name, config.hosts.allow) is not None
-    written = facts.standing_names.get(name, frozenset())
-    ways = [(each, plan) for each in contenders if not each.blocked for plan in _ways(each, facts)]
-    asked = _asked(contenders, config, trusted=trusted)
+    trust = allowed(name, config.hosts)
+    written = facts.standing_names.get(name) if trust else None
+    asked = _asked(contenders, config, trusted=trust is not None)
+    able = [each for each in contenders if not each.blocked] if asked or written else ()
+    ways = [(each, plan) for each in able for plan in _ways(each, facts)]
     confirmed: Iterator[_Won] = (
         (each, plan, says)
         for each, plan in (sorted(ways, key=lambda way: way[0].matched.claim.age) if asked else ())
         if (says := verify_by_dns(name, plan, facts)).status is DecisionStatus.SERVED
     )
     stays: Iterator[_Won] = (
-        (each, plan, None) for each, plan in ways if trusted and not written.isdisjoint(plan.hosts_addresses)
+        (each, plan, None) for each, plan in ways if written and not written.isdisjoint(plan.hosts_addresses)
     )
     winner, plan, told = next(chain(confirmed, stays), (first, first.load_balancer, None))
-    conclusion = _with_how(told, winner, plan) if told else _decide_alone(winner, plan, facts, config)
+    conclusion = _with_how(told, winner, plan) if told else _decide_alone(winner, plan, trust, facts, config)
     lost = (
         each.decided(_lost(each, winner, plan, facts, config), each.load_balancer)
         for each in contenders
@@ -164,7 +165,11 @@ def _ways(contender: _Contender, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
 
 
 def _decide_alone(
-    contender: _Contender, plan: LoadBalancerPlan | None, facts: Facts, config: Config
+    contender: _Contender,
+    plan: LoadBalancerPlan | None,
+    trust: Conclusion | None,
+    facts: Facts,
+    config: Config,
 ) -> Conclusion:
     """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
     match = contender.matched.match
@@ -176,9 +181,7 @@ def _decide_alone(
     conclusion = not_served(match.conclusion if own else None, plan) or plan.without_lines
     if conclusion is not None:
         return conclusion
-    conclusion = allowed(contender.name, config.hosts)
-    if conclusion is None and config.hosts.verify == "allow":
-        conclusion = NOT_ALLOWED
+    conclusion = trust or (NOT_ALLOWED if config.hosts.verify == "allow" else None)
     return _with_how(conclusion or verify_by_dns(contender.name, plan, facts), contender, plan)
 
 
@@ -195,7 +198,7 @@ def _lost(
     if allowed(contender.name, config.hosts):
         reason = f"{winning.ref} has the hostname already, or DNS says so, for Service {path}"
         return refused("Conflict", reason)
-    return _decide_alone(contender, contender.load_balancer, facts, config)
+    return _decide_alone(contender, contender.load_balancer, None, facts, config)
 
 
 def _with_how(conclusion: Conclusion, contender: _Contender, plan: LoadBalancerPlan | None) -> Conclusion:

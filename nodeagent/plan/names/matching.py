@@ -298,8 +298,7 @@ class ClaimPlanner:
         before, self._by_object = self._by_object, matched
         gone: set[int] = set()
         added: dict[str, list[MatchedClaim]] = {}
-        # The first ones in the order of the objects, as they lie in memory.
-        for key in changed_keys(before, matched) if before else matched:
+        for key in changed_keys(before, matched):
             for each in before.get(key, ()):
                 gone.add(id(each))
                 for name in each.claim.names:
@@ -308,12 +307,10 @@ class ClaimPlanner:
                 for name in each.claim.names:
                     added.setdefault(name, []).append(each)
         known = self._by_name
-        now = {
-            name: (*(each for each in known.get(name, ()) if id(each) not in gone), *claims)
-            for name, claims in added.items()
-        }
-        claimed = {name: claims for name, claims in now.items() if claims}
-        return Changed(known, claimed, (now.keys() & known.keys()) - claimed.keys())
+        for name, claims in added.items():
+            claims[:0] = [each for each in known.get(name, ()) if id(each) not in gone]
+        claimed = {name: tuple(claims) for name, claims in added.items() if claims}
+        return Changed(known, claimed, (added.keys() & known.keys()) - claimed.keys())
 
 
 def _problems(snapshot: model.Snapshot) -> Iterator[str]:
