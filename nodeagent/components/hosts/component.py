@@ -122,6 +122,7 @@ class Hosts(Component[HostsState, HostsDiff]):
         self._adopt = adopt
         self._enabled = enabled
         self._latest: HostsState | None = None
+        self._written: tuple[tuple[HostsLine, ...], bytes] = ((), b"")
 
     def read(self) -> HostsState:
         try:
@@ -189,8 +190,10 @@ class Hosts(Component[HostsState, HostsDiff]):
             wanted = block.replaced(before.replace(b"\r\n", b"\n"), *differing)
             added, removed = block.count_changes(*map(block.written, differing))
         else:
-            wanted = block.written(lines)
+            known, text = self._written
+            wanted = text if lines is known else block.written(lines)
             added, removed = block.count_changes(before, wanted)
+        self._written = lines, wanted
         after, parsed = block.assemble(state.file.user, wanted, adopt=self._adopt, absent=absent)
         nothing = absent and not after and state.how == "rename"
         if self._adopt:
