@@ -141,11 +141,14 @@ class NftablesBackend:
 
     def run(self, change: DnatChange) -> str:
         """Apply the change. A new table that gets no mark is replaced next time."""
-        script = self.script(change)
+        script, elements = self.script(change), ""
+        if change.action == "create":  # nft takes 0.2 s to echo 5,000 elements: they come with the mark
+            script, end, elements = script.partition("\n}\n")
+            script += end
         if change.action in ("create", "repair"):
             _, made = parsed(self.execute(script, "-j", "-n", "--echo"))
             comment = mark(change.desired, made)
-            self.execute(f'add rule inet {TABLE} {DIGEST} return comment "{comment}"\n')
+            self.execute(f'{elements}add rule inet {TABLE} {DIGEST} return comment "{comment}"\n')
         elif script:
             self.execute(script)
         return ""

@@ -138,7 +138,7 @@ def test_nft_gets_the_whole_script_of_a_dead_agent(monkeypatch: pytest.MonkeyPat
     script = tmp_path / "script"
     os.mkfifo(script)
     fake_nft(monkeypatch, tmp_path, f"kill -9 $PPID\nexec /bin/cat > {script}")
-    transaction = difference(DnatState(), many(COUNT))
+    transaction = difference(DnatState(present=True), many(COUNT))
     agent = get_context("fork").Process(target=backend.run, args=(transaction,))
     agent.start()
     assert script.read_text() == backend.script(transaction)
