@@ -2,9 +2,12 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -89,6 +92,32 @@ def test_commands_of_the_project_exist_with_their_options(page: Path, pytestconf
             if words[1:3] == ["pytest", "-m"]:
                 assert set(re.findall(r"\w+", words[3])) - {"not", "and", "or"} <= markers, words
             assert [word for word in words if word.startswith("tests/") and not (_ROOT / word).exists()] == []
+
+
+# Other projects' programs that check their options before they show their help.
+_OTHERS = ("cosign", "helm", "kubectl")
+_INLINE = re.compile(rf"`((?:{'|'.join(_OTHERS)}) [^`]+)`")
+
+
+def _of_others(page: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the commands of a page that call one of `_OTHERS`, those in a sentence included."""
+    yield from ((program, *words) for program, words in _shown(page) if program in _OTHERS)
+    for text in _INLINE.findall(page.read_text("utf-8")):
+        yield tuple(takewhile(lambda word: word not in {"|", ">"}, shlex.split(text)))
+
+
+@pytest.mark.parametrize("program", _OTHERS)
+def test_commands_of_others_exist_with_their_options(program: str) -> None:
+    """They do nothing: an unknown command or option is an error even with `--help`."""
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not installed")
+    failed = []
+    for words in sorted({words for page in _PAGES for words in _of_others(page) if words[0] == program}):
+        own = takewhile(lambda word: word != "--", words)
+        done = subprocess.run([*own, "VALUE", "--help"], capture_output=True, text=True, check=False)
+        if done.returncode and words[1] != "nodeagent":  # kubectl's plugin
+            failed.append((words, done.stderr))
+    assert failed == []
 
 
 _POINTER = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?(?:, \"([^\"]+)\")?")
