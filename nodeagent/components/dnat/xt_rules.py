@@ -95,7 +95,7 @@ class XtRule(Struct, frozen=True):
 
 def redirecting(match: Endpoint, to: Endpoint, comment: str) -> XtRule:
     """Return the rule that sends connections to `match` to another endpoint."""
-    destination = ip_network(match.address)
+    destination = ip_network((match.address.packed, match.address.max_prefixlen))
     return XtRule("DNAT", destination=destination, tcp=True, port=match.port, comment=comment, to=to)
 
 
@@ -105,12 +105,27 @@ _Extension = tuple[bytes, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule as the kernel has it; `text` is what iptables takes after the chain's name; empty if read."""
+    """A rule as the kernel has it; `rule` is None if it was read."""
 
     target: str
     head: bytes
     extensions: tuple[_Extension, ...] = ()
-    text: str = field(default="", compare=False)
+    rule: XtRule | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """What iptables takes after the chain's name; empty for a rule that was read."""
+        rule = self.rule
+        if rule is None:
+            return ""
+        words = [f"-s {rule.source}"] if rule.source and rule.source.prefixlen else []
+        words += [f"-d {rule.destination}"] if rule.destination and rule.destination.prefixlen else []
+        words += ["! -i lo"] if rule.outside else []
+        words += [f"-i {rule.interface.replace('*', '+')}"] if rule.interface else []
+        words += ["-p tcp"] if rule.tcp else []
+        words += (text.format(rule) for text, _ in _extensions(rule))
+        words += [] if rule.to else [f"-j {rule.target}"]
+        return " ".join(words)
 
     @property
     def data(self) -> dict[bytes, bytes]:
@@ -121,14 +136,6 @@ class Entry:
 def entry_of(family: Family, rule: XtRule) -> Entry:
     """Return the entry that the kernel makes of a rule."""
     layout = _LAYOUTS[family]
-    words = [f"-s {rule.source}"] if rule.source and rule.source.prefixlen else []
-    words += [f"-d {rule.destination}"] if rule.destination and rule.destination.prefixlen else []
-    words += ["! -i lo"] if rule.outside else []
-    words += [f"-i {rule.interface.replace('*', '+')}"] if rule.interface else []
-    words += ["-p tcp"] if rule.tcp else []
-    extensions = [*_extensions(rule)]
-    words += (text for text, _ in extensions)
-    words += [] if rule.to else [f"-j {rule.target}"]
     places = (rule.source, rule.destination)
     addresses = (place.network_address.packed if place else bytes(layout.address) for place in places)
     masks = (place.netmask.packed if place else bytes(layout.address) for place in places)
@@ -144,11 +151,11 @@ def entry_of(family: Family, rule: XtRule) -> Entry:
             ),
         )
     ).ljust(layout.tail, b"\0")
-    return Entry(rule.target, head, tuple(each for _, each in extensions), " ".join(words))
+    return Entry(rule.target, head, tuple([data for _, data in _extensions(rule)]), rule)
 
 
 def _extensions(rule: XtRule) -> Iterator[tuple[str, _Extension]]:
-    """Yield iptables' words for each match, and for DNAT, and what the kernel has of it."""
+    """Yield iptables' words (`{0}` is the rule) and what the kernel has, for each match and for DNAT."""
     if rule.new:
         data = _CONNTRACK.pack(bytes(16), bytes(16), _STATE, _NEW)
         yield "-m conntrack --ctstate NEW", (b"conntrack", 3, data)
@@ -157,27 +164,27 @@ def _extensions(rule: XtRule) -> Iterator[tuple[str, _Extension]]:
         # iptables writes the mask of a host in full, whatever the family.
         mask = b"\xff" * 16 if host else rule.original.netmask.packed
         data = _CONNTRACK.pack(rule.original.network_address.packed, mask, _ORIGINAL_DESTINATION, 0)
-        yield f"-m conntrack --ctorigdst {rule.original}", (b"conntrack", 3, data)
+        yield "-m conntrack --ctorigdst {0.original}", (b"conntrack", 3, data)
     if rule.users:
         yield "-m owner ! --uid-owner 0", (b"owner", 1, _NOT_ROOT)
-        words = f"-m connlimit --connlimit-above {rule.users} --connlimit-mask 0 --connlimit-saddr"
+        words = "-m connlimit --connlimit-above {0.users} --connlimit-mask 0 --connlimit-saddr"
         yield words, (b"connlimit", 1, _CONNLIMIT.pack(rule.users, 0))
     if rule.port is not None:
         data = _TCP_DATA.pack(*_ANY_PORT, rule.port, rule.port, 0, 0, 0, 0)
-        yield f"-m tcp --dport {rule.port}", (b"tcp", 0, data)
+        yield "-m tcp --dport {0.port}", (b"tcp", 0, data)
     if rule.comment:
         data = rule.comment.encode("ascii").ljust(_COMMENT_BYTES, b"\0")
-        yield f'-m comment --comment "{rule.comment}"', (b"comment", 0, data)
+        yield '-m comment --comment "{0.comment}"', (b"comment", 0, data)
     if rule.to:
         address, port = rule.to.address.packed, rule.to.port.to_bytes(2, "big")
         data = _RANGE.pack(_NAT_FLAGS, address, address, port, port, 0)
-        yield f"-j DNAT --to-destination {rule.to}", (b"DNAT", _DNAT_REVISION, data)
+        yield "-j DNAT --to-destination {0.to}", (b"DNAT", _DNAT_REVISION, data)
 
 
 def packed(family: Family, entry: Entry) -> bytes:
     """Return an entry's bytes as libiptc takes them: a jump names its chain as the target."""
     # struct xt_standard_target: libiptc fills in the verdict.
-    target = () if b"DNAT" in entry.data else ((entry.target.encode("ascii"), 0, bytes(8)),)
+    target = () if entry.target == "DNAT" else ((entry.target.encode("ascii"), 0, bytes(8)),)
     parts = []
     for name, revision, data in (*entry.extensions, *target):
         padded = data.ljust(-(-len(data) // _ALIGNMENT) * _ALIGNMENT, b"\0")
