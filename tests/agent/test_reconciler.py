@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.convergence import NodePass
+from nodeagent.agent.convergence import NodePass, clean_up
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.wake_up import Pace
 from nodeagent.components.component import COMPONENTS
@@ -172,6 +172,18 @@ def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Pass
     assert result.left_alone == {"hosts"}
     assert result.blocking == {"hosts"}
     assert passes.relay.applied == applied
+
+
+def test_the_guard_is_removed_after_what_it_guards(passes: Passes) -> None:
+    passes.dnat.part = lambda desired: ("guard",) if desired.dnat.guarded or desired.dnat.leaving else ()
+    passes.dnat.revert(("guard",))
+    passes.addresses.revert(("169.254.66.7",))
+    passes.addresses.failure = "not permitted"
+    clean_up(passes.reconciler.actual.components)
+    assert passes.dnat.lines == ("guard",)
+    passes.addresses.failure = ""
+    clean_up(passes.reconciler.actual.components)
+    assert passes.dnat.lines == passes.addresses.lines == ()
 
 
 def test_passes_that_follow_each_other_take_half_of_the_time_and_a_lone_one_never_waits() -> None:

@@ -111,12 +111,14 @@ def _process(
 
 @pytest.mark.usefixtures("without_a_table")
 @pytest.mark.parametrize("left", ["status/of-another", "status/agent/of-another"])
-def test_a_cleanup_keeps_another_programs_files(command_line: CommandLine, left: str) -> None:
+def test_a_cleanup_keeps_another_programs_files_and_lines(command_line: CommandLine, left: str) -> None:
     file = command_line.run_directory / left
     file.parent.mkdir(parents=True)
     file.touch()
+    command_line.hosts_file.write_text(of_others := "10.43.1.9\ta.example.com # Added by hairpin-proxy\n")
     assert command_line("cleanup").exit_code == 0
     assert file.exists()
+    assert command_line.hosts_file.read_text() == of_others
 
 
 @pytest.mark.parametrize("command", [["run"], ["coredns", "run"]])
