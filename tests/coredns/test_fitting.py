@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.editing import CONFIG_MAP_BYTES, Edits, decide
+from nodeagent.coredns.editing import Edits, decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.model.decisions import DecisionStatus
 from nodeagent.model.desired import Desired
@@ -16,6 +16,8 @@ from tests.coredns.corpus import desired
 from tests.coredns.resolving import PASSED_ON, model_answer
 
 MAIN = "kube-system/coredns"
+CONFIG_MAP_BYTES = 1 << 20
+"""Of which the API server takes no more."""
 
 
 def _both(one: Desired, other: Desired) -> Desired:

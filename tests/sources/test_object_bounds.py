@@ -18,7 +18,9 @@ from nodeagent.model import objects as model
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import Planner, plan
 from nodeagent.sources.objects import api, decoding, kinds
-from nodeagent.sources.objects.decoding import MOST_HOSTS, MOST_POINTS, MOST_PORTS
+from nodeagent.sources.objects.decoding import MOST_HOSTS
+
+MOST_POINTS, MOST_PORTS = 5000, 1000
 
 
 def _hosts(count: int) -> list[str]:
@@ -174,6 +176,8 @@ def test_what_is_beyond_a_limit_is_reported_once() -> None:
     found = _ingress(["x" * 254, *("y" * 300 + str(number) for number in range(99)), "a.example.com"])
     assert found.hosts == ("a.example.com",)
     assert [": 100 not read" in problem for problem in found.problems] == [True]
+    long = _ingress([f"{number:04}{'x' * 249}" for number in range(3000)])
+    assert (len(long.hosts), "more than 524288 bytes " in long.problems[0]) == (524288 // 253, True)
     odd = _service({"externalIPs": [f"no address {number}" for number in range(1001)]})
     assert len(odd.problems) == 11
     assert all(word in odd.problems[0] for word in ("spec.externalIPs: ", " 1000 "))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from nodeagent.model.objects import Ingress, Unreadable
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiRequest
-from nodeagent.sources.kubernetes.listing import LONGEST_LINE, lines, read_event, read_list
+from nodeagent.sources.kubernetes.listing import lines, read_event, read_list
 from nodeagent.sources.kubernetes.reflector import Store
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
@@ -119,7 +119,7 @@ def test_large_objects_come_a_few_at_a_time(
 def test_an_answer_without_end_is_given_up(api: ApiServer, connection: Connection) -> None:
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"1"},"items":[' + b" " * 20_000_000
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES, times=None)
-    with pytest.raises(errors.TooLargeError, match=f"more than {LARGEST_ANSWER} bytes"):
+    with pytest.raises(errors.TooLargeError, match=f"more than {16 << 20} bytes"):
         read_list(connection, resource())
     assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500", "50", "5", "1"]
 
@@ -206,7 +206,7 @@ def test_a_line_is_given_as_soon_as_its_end_is_there() -> None:
 
 def test_a_line_without_end_is_given_up() -> None:
     piece = b"x" * 65536
-    found = lines([piece * 2 + b"\n", *[piece] * (LONGEST_LINE // len(piece) + 1)])
+    found = lines([piece * 2 + b"\n", *[piece] * (4 * 16 + 1)])
     assert len(next(found)) == 2 * len(piece)
     with pytest.raises(errors.TooLargeError):
         next(found)
