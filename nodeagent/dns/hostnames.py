@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,11 +22,10 @@ from nodeagent.plan.memory import changed_keys
 
 _PER_SECOND: Final = 200.0
 _AGAIN_PER_SECOND: Final = 5.0
-"""So many hostnames are looked up again, on average, however many there are; up to twice as many if
-namespaces have very different numbers of them."""
-_HOUR: Final = 3600.0
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 60.0
+"""Hostnames looked up again, on average, however many there are; twice as many if namespaces differ much."""
+_FIRST_RETRY_SECONDS, _MINUTE, _HOUR = 2.0, 60.0, 3600.0
 _SPREAD: Final = 0.2
+_chance = partial(random.uniform, 0.0)
 _MOST_REMEMBERED: Final = 1024
 """Addresses of a load balancer's own hostname. If there are more, only the latest answer counts."""
 
@@ -41,21 +41,18 @@ def pause_after(reply: DnsReply, least: float, unchanged: float, failing: float,
         least /= 1 - _SPREAD
         pause = min(max(least, unchanged), max(least, _HOUR))
     else:
-        pause = min(max(_FIRST_RETRY_SECONDS, failing), _LONGEST_RETRY_SECONDS)
+        pause = min(max(_FIRST_RETRY_SECONDS, failing), _MINUTE)
     return max(pause - _chance(pause * _SPREAD), _chance(2 * names / _AGAIN_PER_SECOND))
-
-
-def _chance(seconds: float) -> float:
-    return random.uniform(0, seconds)  # noqa: S311 - spreads load, guards nothing
 
 
 @dataclass(slots=True)
 class _Hostname:
     """What is known of one hostname, by monotonic seconds.
 
-    It is `due` then; never, while it is looked up. Decisions rest on the answer that `counts`: the latest, or
-    an earlier one until a change counts. The answer, or the question, last changed something at `changed_at`.
-    `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
+    It is `due` then; never, while it is looked up. Decisions rest on the answer that `counts`: the latest
+    `answer` to the question, or an earlier one until a change counts. The answer, or the question, last
+    changed something at `changed_at`. An address of the one that counts is gone since `gone_since`. `seen`
+    are a load balancer's own addresses, each with the time of the last answer that had it.
     """
 
     question: DnsQuestion
@@ -63,9 +60,21 @@ class _Hostname:
     answer: DnsAnswer | None = None
     counts: DnsAnswer | None = None
     changed_at: float = 0.0
+    gone_since: float = math.inf
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
 
-    def remember(self, reply: DnsReply, now: float) -> DnsReply:
+    def answered(self, reply: DnsReply, now: float) -> DnsAnswer:
+        """Return what is known with this reply, which may have failed."""
+        before = self.answer or self.counts or DnsAnswer(reply)
+        if not self.question.every:
+            reply = self.question.without_others(reply)
+        elif reply.outcome.tells:
+            reply = self._remember(reply, now)
+        if reply.outcome.tells:
+            return DnsAnswer(reply, reply)
+        return DnsAnswer(reply, before.last_conclusive, before.failing_since or now)
+
+    def _remember(self, reply: DnsReply, now: float) -> DnsReply:
         """Add a load balancer's addresses of the last hour: servers may rotate more than one answer has."""
         lately = {address: at for address, at in self.seen.items() if now - at < _HOUR}
         before = lately if len(lately) <= _MOST_REMEMBERED else {}
@@ -106,32 +115,33 @@ class Hostnames:
         differing = changed_keys(before, wanted)
         for name in differing - wanted.keys():
             del self.known[name]
-            self._changed.pop(name, None)
             self._answers = None
         for name in differing & wanted.keys():
             known = self.known.setdefault(name, _Hostname(wanted[name]))
             known.question, known.changed_at = wanted[name], now
-        self.hasten(differing)
-        if differing - (before.keys() & wanted.keys()):
-            self._numbers, self._ready = Counter(each.namespace for each in wanted.values()), {}
-            self._heap = [(known.due, name) for name, known in self.known.items()]
-            heapq.heapify(self._heap)
+        self.ask_again(differing)
+        self._numbers = Counter(each.namespace for each in wanted.values())
+        self._ready = {each: {} for each in self._ready if each in self._numbers}  # Their turns stay.
+        self._heap = [(known.due, name) for name, known in self.known.items()]
+        heapq.heapify(self._heap)
 
-    def hasten(self, names: Iterable[str]) -> None:
-        """Have these looked up soon."""
-        for name in self.known.keys() & names:
-            self._put(name, self._clock() + _chance(self._spread_seconds))
+    def ask_again(self, names: Iterable[str]) -> None:
+        """Have these looked up soon: what was answered last was another question, or by other servers."""
+        for name in names:
+            self._changed.pop(name, None)
+            if known := self.known.get(name):
+                known.answer = None
+                self._put(name, self._clock() + _chance(self._spread_seconds))
 
     def take(self) -> str | float:
         """Return the hostname to look up now (`note` must follow), or the seconds until there may be one."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, name = heapq.heappop(self._heap)
-            known = self.known.get(name)
-            if known is not None and known.due == due and name not in self._asking:
+            if (known := self.known.get(name)) and known.due == due and name not in self._asking:
                 self._ready.setdefault(known.question.namespace, {})[name] = None
         running, free = Counter(self._asking.values()), self._at_once - len(self._asking)
-        namespace = next((each for each in self._ready if running[each] < free), None)
+        namespace = next((each for each in self._ready if self._ready[each] and running[each] < free), None)
         if namespace is None:
             return self._heap[0][0] - now if self._heap else math.inf
         if self._next_at > now:
@@ -152,56 +162,49 @@ class Hostnames:
         known, now = self.known.get(name), self._clock()
         if known is None:
             return
-        question, before = known.question, known.answer or DnsAnswer(reply)
-        if not question.every:
-            reply = question.without_others(reply)
-        elif reply.outcome.tells:
-            reply = known.remember(reply, now)
-        if not reply.outcome.tells:
-            known.answer = DnsAnswer(reply, before.last_conclusive, before.failing_since or now)
-        else:
-            known.answer, told = DnsAnswer(reply, reply), before.last_conclusive or reply
-            if question.meaning(reply) != question.meaning(told):
-                known.changed_at = now
-        same = known.counts is not None and question.meaning(reply) == question.meaning(known.counts.latest)
-        if known.counts is None or question.every or same:
-            if known.counts != known.answer:
-                known.counts, self._answers = known.answer, None
+        question, counts, is_first = known.question, known.counts, known.answer is None
+        answer = known.answer = known.answered(reply, now)
+        told, before = answer.last_conclusive, counts.last_conclusive if counts else None
+        changed = question.meaning(told) != question.meaning(before)
+        same = counts and not changed and question.meaning(answer.latest) == question.meaning(counts.latest)
+        gone = question.relevant(before) - question.relevant(told)
+        known.gone_since = min(known.gone_since, now) if gone else math.inf
+        if same or question.every or (is_first and not gone):
+            if counts != answer:
+                known.counts, self._answers = answer, None
             self._changed.pop(name, None)
             self.news = self.news or not same
         else:
-            # That an address is gone counts later, if it is still so: the load balancer may have moved as
-            # well, and its own hostname is looked up meanwhile.
-            kept, now_known = known.counts.last_conclusive, known.answer.last_conclusive
-            takes = kept and now_known and not question.relevant(kept) <= question.relevant(now_known)
-            later = known.changed_at + 2 * self.recheck_seconds if reply.outcome.tells else math.inf
-            self._changed[name] = later if takes else -math.inf
-        # They share _AGAIN_PER_SECOND, as if no namespace had more of them than its own. Not so those of load
-        # balancers, with which others are compared: nor are they looked up ever more rarely.
-        names = min(self._numbers.total(), len(self._numbers) * self._numbers[question.namespace])
-        unchanged, names = (0.0, 1) if question.every else (now - known.changed_at, names)
-        failing = now - (known.answer.failing_since or now)
+            # That an address is gone counts later, if it is still so when this is looked up once more: the
+            # load balancer may have moved as well, and its own hostname is looked up meanwhile.
+            later = known.gone_since + 2 * self.recheck_seconds if reply.outcome.tells else math.inf
+            self._changed[name] = later if gone else -math.inf
+        if changed or question.every:  # Others are compared with a load balancer's own.
+            known.changed_at = now
+        # They share _AGAIN_PER_SECOND, as if no namespace had more of them than its own.
+        share = min(self._numbers.total(), len(self._numbers) * self._numbers[question.namespace])
+        names = 1 if question.every or known.gone_since == now else share
+        unchanged, failing = now - known.changed_at, now - (answer.failing_since or now)
         self._put(name, now + pause_after(reply, self.recheck_seconds, unchanged, failing, names))
 
     def count_changes(self) -> float:
         """Have changed answers count; return when the next ones may.
 
-        Then none does for a while: each time, every node writes its hosts file, or CoreDNS reloads.
+        Then none does for up to a minute: each time, every node writes its hosts file, or CoreDNS reloads.
         """
         now, next_at = self._clock(), max(self._count_at, min(self._changed.values(), default=math.inf))
         if next_at > now:
             return next_at
         for name in [name for name, at in self._changed.items() if at <= now]:
             del self._changed[name]
-            self.known[name].counts = self.known[name].answer
-        self._count_at, self._answers, self.news = now + 2 * self.recheck_seconds, None, True
+            self.known[name].counts, self.known[name].gone_since = self.known[name].answer, math.inf
+        self._count_at, self._answers, self.news = now + min(2 * self.recheck_seconds, _MINUTE), None, True
         return self.count_changes()
 
     def answers(self) -> Mapping[str, DnsAnswer]:
         """Return the answers that count; the same object until one changes."""
         if self._answers is None:
-            counting = ((name, known.counts) for name, known in self.known.items())
-            self._answers = {name: counts for name, counts in counting if counts is not None}
+            self._answers = {name: each.counts for name, each in self.known.items() if each.counts}
         return self._answers
 
     def _put(self, name: str, due: float) -> None:

@@ -7,11 +7,13 @@ up. The library picks random ids and ports, and ignores answers that do not matc
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
 import dns.exception
 import dns.flags
+import dns.inet
 import dns.message
 import dns.name
 import dns.query
@@ -121,15 +123,13 @@ def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> d
     where, port = str(server.address), server.port
     try:
         with _BoundedSocket(family, socket.SOCK_DGRAM) as udp:
-            udp.connect((where, port))  # The kernel drops what comes from elsewhere.
             udp.settimeout(0)
-            answer = dns.query.udp(
-                query, where, seconds, port, raise_on_truncation=True, ignore_errors=True, sock=udp
-            )
+            ask = partial(dns.query.udp, query, where, seconds, port, sock=udp)
+            answer = ask(raise_on_truncation=True, ignore_unexpected=True, ignore_errors=True)
     except dns.message.Truncated:
         with _BoundedSocket(family, socket.SOCK_STREAM) as tcp:
             tcp.settimeout(seconds)
-            tcp.connect((where, port))
+            tcp.connect(dns.inet.low_level_address_tuple((where, port)))  # A link-local one has a scope.
             tcp.settimeout(0)
             answer = dns.query.tcp(query, where, seconds, sock=tcp)
     if not isinstance(answer, dns.message.QueryMessage):

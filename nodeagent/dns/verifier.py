@@ -24,9 +24,9 @@ _TELL_SECONDS: Final = 0.5
 class DnsVerifier:
     """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
 
-    `ask` looks up one hostname, none again before `recheck_seconds`; new and changed ones wait up to
-    `spread_seconds`, at random. `on_change` is called when the meaning of an answer changed, at most twice a
-    second, `on_reply` after each lookup: neither may wait.
+    `ask` looks up one hostname, none again before `recheck_seconds` unless it fails; new and changed ones
+    wait up to `spread_seconds`, at random. `on_change` is called when the meaning of an answer changed, at
+    most twice a second, `on_reply` after each lookup: neither may wait.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class DnsVerifier:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._changed:
             self._ask, self._names.recheck_seconds = ask, recheck_seconds
-            self._names.hasten(self._names.wanted)
+            self._names.ask_again(self._names.wanted)
             self._changed.notify_all()
 
     def stop(self) -> None:

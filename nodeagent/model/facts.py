@@ -29,7 +29,7 @@ class DnsOutcome(StrEnum):
     """REFUSED, another error, or a server that does not query others (no recursion)."""
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
-    """No packet could be sent, or an ICMP error says that no process listens."""
+    """No packet could be sent, or no connection was made."""
     NO_SERVER = "no_server"
     """No server is known that may be queried."""
 
@@ -86,13 +86,13 @@ class DnsQuestion:
     claimed_by: ObjectRef | None = None
     every: bool = False
 
-    def meaning(self, reply: DnsReply) -> tuple[object, ...]:
+    def meaning(self, reply: DnsReply | None) -> tuple[object, ...]:
         """Return what of a reply can change a decision: servers that rotate addresses change nothing."""
-        return reply.outcome, self.relevant(reply), reply.unanswered
+        return (reply.outcome, self.relevant(reply), reply.unanswered) if reply else ()
 
-    def relevant(self, reply: DnsReply) -> frozenset[IPAddress]:
+    def relevant(self, reply: DnsReply | None) -> frozenset[IPAddress]:
         """Return the addresses of a reply that can change a decision."""
-        addresses = frozenset(reply.addresses)
+        addresses = frozenset(reply.addresses if reply else ())
         return addresses if self.every else addresses & self.addresses
 
     def without_others(self, reply: DnsReply) -> DnsReply:

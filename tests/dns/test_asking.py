@@ -1,12 +1,15 @@
 """What is read from the answers of DNS servers, odd ones above all: made up, but in real packets."""
 
+import socket
 import time
 from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
+from unittest.mock import Mock
 
 import dns.flags
 import dns.message
+import dns.query
 import dns.rdatatype
 import pytest
 
@@ -208,3 +211,17 @@ def test_a_server_out_of_reach_is_reported_as_such() -> None:
     reply = Resolver(lambda: Upstreams((nowhere,))).ask(NAME)
     assert reply.outcome is DnsOutcome.UNREACHABLE
     assert reply.trouble.startswith("255.255.255.255: ")
+
+
+@pytest.mark.parametrize("transport", ["sendto", "connect"])
+def test_a_link_local_server_is_queried_on_its_interface(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As networks with IPv6 alone announce it; by TCP after a truncated answer."""
+    sending = Mock(side_effect=OSError("no such server"))
+    monkeypatch.setattr(f"nodeagent.dns.lookup._BoundedSocket.{transport}", sending)
+    if transport == "connect":
+        monkeypatch.setattr(dns.query, "udp", Mock(side_effect=dns.message.Truncated))
+    reply = Resolver(lambda: Upstreams((Endpoint(ip_address("fe80::1%lo"), 53),))).ask(NAME)
+    assert reply.trouble == "fe80::1%lo: no such server"
+    assert sending.call_args.args[-1] == ("fe80::1", 53, 0, socket.if_nametoindex("lo"))

@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from ipaddress import ip_address
+from itertools import chain, islice
 from unittest.mock import patch
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
     lookups = Lookups()
     lookups.want(of_one("a"))
     assert lookups.taken(100) == ["a"]
-    lookups.hostnames.hasten(["a", "unknown"])
+    lookups.hostnames.ask_again(["a", "unknown"])
     assert lookups.taken(100) == []
     lookups.asked("a", 700)
     assert lookups.taken(100.1) == ["a"]
@@ -152,11 +153,33 @@ def test_hastened_names_are_asked_within_the_time_that_is_given() -> None:
     lookups.want(of_one(*names(200)))
     for name in lookups.taken(100):
         lookups.asked(name, due=101 if name == "n00000.example.com" else 500)
-    lookups.hostnames.hasten(names(200))
+    lookups.hostnames.ask_again(names(200))
     assert "n00000.example.com" in lookups.taken(101)
     assert 50 < len(lookups.taken(120)) < 150
     lookups.taken(140)
     assert lookups.taken(600) == []
+
+
+def test_one_whose_address_seems_to_be_gone_is_looked_up_again_before_that_counts() -> None:
+    """Thousands share the lookups: the next one would come after hours, and a single wrong answer count."""
+    lookups, question = Lookups(), DnsQuestion(frozenset({ip_address("192.0.2.1")}), "team")
+    lookups.hostnames.want(dict.fromkeys(names(10_000), question))
+    name, pauses = names(1)[0], []
+    for reply in (DnsReply(DnsOutcome.ADDRESSES, tuple(question.addresses)), DnsReply(DnsOutcome.NXDOMAIN)):
+        with patch.object(hostnames, "pause_after", return_value=1.0) as pause:
+            lookups.hostnames.note(name, reply)
+        pauses.append(pause.call_args.args[-1])
+    assert pauses == [10_000, 1]
+
+
+def test_changes_of_objects_do_not_begin_the_turns_again() -> None:
+    """All of a hundred namespaces have theirs, while one has a new hostname again and again."""
+    lookups, asked = Lookups(), list[str]()
+    many = {name: f"team{number // 10:02}" for number, name in enumerate(names(1000))}
+    for second in range(20):
+        lookups.want({**many, f"new{second}": "team00"}, second)
+        asked += [f"{lookups.take(second)}" for _ in range(5)]
+    assert {many.get(name, "team00") for name in asked} == {*many.values()}
 
 
 _A, _NONE = {"a"}, set[str]()
@@ -169,6 +192,8 @@ _A, _NONE = {"a"}, set[str]()
 @example([("want", {*"abc"}), ("take", _NONE), ("asked", _A), ("want", _NONE), ("asked", {*"bc"})])
 @example([("want", _A), ("take", _NONE), *[("want", _NONE), ("want", _A)] * 2, ("asked", _A)])
 @example([("want", _A), ("take", _NONE), ("want", _NONE), ("want", _A), ("take", _NONE)])
+# Another namespace claims it while it waits for its turn.
+@example([("want", {*"ab"}), ("take", _A), ("hasten", _NONE), ("want", {*"ab"}), ("take", _NONE)])
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
     """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
     lookups, wanted, asking, now = Lookups(), set[str](), set[str](), 0.0
@@ -176,13 +201,14 @@ def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[s
         now += 1
         if step == "want":
             wanted = chosen
-            lookups.want(of_one(*chosen))
+            lookups.want(dict.fromkeys(chosen, f"team{now % 2}"))
         elif step == "take":
-            found = lookups.taken(now)
+            found = [*islice(iter_names(lookups, now), len(chosen) or None)]
+            assert len({*found}) == len(found)
             assert not asking.intersection(found)
             asking.update(found)
         elif step == "hasten":
-            lookups.hostnames.hasten(chosen)
+            lookups.hostnames.ask_again(chosen)
         else:
             for name in chosen & asking:
                 asking.discard(name)

@@ -101,6 +101,7 @@ def iter_names(hostnames: Hostnames) -> Iterator[str]:
 _SEQUENCES: dict[str, dict[str, Any]] = cases_of(__file__, "sequences.yaml")
 _MOVED = DnsQuestion(frozenset({OTHER}), "team")
 _QUESTIONS = {"matters": MATTERS, "own": LB, "moved": _MOVED}
+_QUESTIONS["two"] = replace(MATTERS, addresses=frozenset({OWN, OTHER}))
 _QUESTIONS["claimed"] = replace(_MOVED, claimed_by=ObjectRef("Ingress", "team", "newer"))
 
 
