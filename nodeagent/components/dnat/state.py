@@ -138,6 +138,8 @@ def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> 
     With `keep`, only what the other backend left is removed, and only once this one has redirects: until
     then, those hold, and the guard lets them through.
     """
+    # Without a guard of its own, nothing desired says how the one that stays is made.
+    stays = desired.leaving or (keep and not desired.guarded and bool(before.rules.guarded))
     if desired.leaving:
         desired = replace(desired, guarded=before.rules.guarded, admitted=before.rules.admitted)
     desired = normalised(desired)
@@ -148,7 +150,7 @@ def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> 
             before = replace(before, leftover=None)
             through = _redirected(left[1].rules.redirects, desired.guarded)
             desired = replace(desired, balancers=through)
-    if before.present and desired and not desired.leaving:
+    if before.present and desired and not stays:
         before = before.compared(desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired), keep)
 

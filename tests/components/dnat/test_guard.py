@@ -13,7 +13,7 @@ from nodeagent.components.dnat.component import Dnat
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend, NftError
 from nodeagent.components.dnat.state import DnatBackend, difference, normalised
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.converging import add, converge
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import LB, NODE, OUTSIDE, POD, RELAY, World, apply, guarded, plain, redirect
@@ -113,6 +113,7 @@ def test_local_users_leave_connections_for_root(world: World, backend: DnatBacke
     """By the load balancer's address and straight; what they close, they can open again."""
     apply(backend, replace(guarded(), users=5))
     assert not difference(backend.read(), replace(guarded(), users=5))
+    assert not difference(backend.read(), NO_RULES, keep=True)
     for _ in range(2):
         with _held_by(65534, LB[family], RELAY[family]) as count:
             assert count == 5
