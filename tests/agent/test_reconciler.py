@@ -174,6 +174,27 @@ def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Pass
     assert passes.relay.applied == applied
 
 
+def test_what_is_pointed_at_is_removed_after_what_points_there(
+    passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diff(part: Part, actual: Lines, desired: Desired, *, keep: bool = False) -> Lines:
+        return Lines(actual.lines, actual.lines if keep else part.part(desired))
+
+    def left() -> list[object]:
+        return [passes.relay.lines, passes.addresses.lines]
+
+    monkeypatch.setattr(Part, "diff", diff)
+    passes.desired = Desired()
+    for part in (passes.addresses, passes.relay, passes.hosts):
+        part.revert(("old",))
+    passes.hosts.failure = "read-only"
+    passes.make()
+    assert left() == [("old",), ("old",)]
+    passes.hosts.failure = ""
+    passes.make(1.0)
+    assert left() == [(), ()]
+
+
 def test_the_guard_is_removed_after_what_it_guards(passes: Passes) -> None:
     passes.dnat.part = lambda desired: ("guard",) if desired.dnat.guarded or desired.dnat.leaving else ()
     passes.dnat.revert(("guard",))

@@ -171,6 +171,7 @@ def test_who_announces_an_address_sends_no_header(announcer: str, sign: Mapping[
     assert not identity.proxy
     if announcer:
         assert (identity.code, identity.stated) == ("NotProxy", True)
+        assert identity.reason.startswith(f"no PROXY: {announcer} serves it ")
         listed = _identity(found, text="loadBalancers: {services: [{namespace: ingress, name: blue}]}")
         assert (listed.proxy, listed.announcer) == (True, announcer), (
             "a proxy in front of it sends the header"
