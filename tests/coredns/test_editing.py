@@ -253,11 +253,13 @@ def test_the_lines_of_other_successors_are_named_with_their_program() -> None:
     corefile = (
         ".:53 {\n    rewrite name app.example.com x.y # managed-by: hairpin-proxy-gen2 | do-not-modify\n"
         "    # === BEGIN ouroboros (do not edit by hand) ===\n    rewrite name www.example.com x.y\n"
+        "    # of a person\n    rewrite name web.example.com x.y\n    # === END ouroboros ===\n"
         "    # === END ouroboros ===\n    rewrite name own.example.com x.y\n}\n"
     )
     found = own_names(parse(corefile), "the Corefile", {})
     assert {name: line.writer for name, line in found.items()} == {
         "app.example.com": "hairpin-proxy-gen2",
         "www.example.com": "ouroboros",
+        "web.example.com": "ouroboros",
         "own.example.com": "",
     }

@@ -77,6 +77,14 @@ def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
     ]
 
 
+def test_a_hostname_of_a_proxy_load_balancer_that_has_no_address_is_named(clinic: Clinic) -> None:
+    name = "lost.example.test"
+    clinic.api.store.create(objects.ingress("lost", hosts=[name], addresses=["203.0.113.10"]))
+    found = clinic.examine(clinic.scene.world.node1, "--node", "node1", "--host", name)[1]
+    clinic.api.store.delete("ingresses", "lost", "default")
+    assert found["NameUnknown"]["subject"] == name
+
+
 def test_a_kind_that_claims_hostnames_and_is_not_read_is_named(clinic: Clinic) -> None:
     kinds = custom("ako.vmware.com", "v1beta1", "HostRule")
     clinic.api.store.serve(*kinds)

@@ -62,6 +62,7 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
         # After its first answer discovery has nothing to report either.
         until(lambda: not watched.snapshot().pending, "all kinds to be known or absent")
         api.traffic.wait_for_requests("get", "/apis", len(api.traffic.seen("get", "/apis")) + 2)
+        assert watched.snapshot() is watched.snapshot()
         before = watched.changes
         heartbeat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}
         api.store.patch("nodes", NODE, "", heartbeat)
@@ -127,13 +128,16 @@ def test_a_connection_cut_in_mid_line_resumes(api: ApiServer, connection: Connec
 @pytest.mark.parametrize("how", list(Ending)[:3])
 def test_streams_that_end_are_taken_up_again(api: ApiServer, connection: Connection, how: Ending) -> None:
     with watching(api, connection) as watched:
+        until(lambda: not watched.snapshot().pending, "all kinds to be known or absent")
+        before = watched.changes
         for name in "abc":
             restarts = watched.state().restarts
             api.end_watches(how)
             api.store.create(objects.ingress(name))
             until(lambda seen=restarts: watched.state().restarts > seen, "another watch")  # type: ignore[misc]
         watched.until_ingresses("a", "b", "c")
-        assert {state.relists for state in watched.watched()} == {0}
+        assert {state.relists for state in (*watched.watched(), watched.state("discovery"))} == {0}
+        assert watched.changes == before + 3, "a watch that begins again is none"
 
 
 @pytest.mark.parametrize(
