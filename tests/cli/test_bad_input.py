@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from tests.cases import cases_of
 from tests.cli.command_line import HOST, HOSTS_FILE, CommandLine, service
+from tests.root import needs_root
+from tests.testbed.processes import children
 
 _PENDING = 2
 _INCOMPLETE = 1
@@ -134,6 +137,25 @@ def test_a_daemon_that_starts_is_not_ended_by_a_reload_and_logs_what_ends_it(
             file.write("hosts: 7\n")
         (line,) = started.communicate(timeout=30)[1].splitlines()
         assert "hosts: must be a mapping" in json.loads(line)["reason"]
+    assert started.returncode == 1
+
+
+@needs_root
+def test_a_signal_that_ends_process_1_waits_until_it_has_started(tmp_path: Path) -> None:
+    """The kernel drops what process 1 of a container neither blocks nor handles."""
+    config = tmp_path / "nodeagent.yaml"
+    os.mkfifo(config)
+    apart = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "nodeagent", "run"]
+    root = Path(__file__).parents[2]
+    with (
+        subprocess.Popen([*apart, "--config", config], stderr=subprocess.DEVNULL, cwd=root) as started,
+        config.open("w", encoding="ascii") as file,
+    ):
+        (first,) = children(started.pid)
+        os.kill(first, signal.SIGTERM)
+        status = Path(f"/proc/{first}/status").read_text(encoding="ascii")
+        assert int(re.findall(r"^ShdPnd:(.+)$", status, re.MULTILINE)[0], 16) == 1 << signal.SIGTERM - 1
+        file.write("hosts: 7\n")
     assert started.returncode == 1
 
 
