@@ -87,6 +87,9 @@ def test_a_namespace_has_sixty_lines_a_minute_and_hides_no_other(caplog: pytest.
     changed, same = (name("a-001", namespace="a-tenant"), name("b", code="Code19", namespace="b-shop"))
     log.decisions(Desired(names=(changed, same)))
     assert "Ingress a-tenant/site" in str([record.__dict__["fields"] for record in caplog.records])
+    caplog.clear()
+    log.decisions(Desired(names=tuple(name(f"c-{each}", namespace=f"c-{each}") for each in range(101))))
+    assert sum(record.getMessage().startswith("Hostname ") for record in caplog.records) == 100
 
 
 def test_of_two_decisions_on_one_subject_the_first_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

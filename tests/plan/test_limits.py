@@ -86,6 +86,14 @@ def test_addresses_times_ports_have_a_bound() -> None:
     assert len(listed.dnat.redirects) == 2100
 
 
+@pytest.mark.parametrize(("addresses", "code"), [(8, "Annotated"), (9, "TooManyListeners")])
+def test_eight_addresses_count_as_one_listener(addresses: int, code: str) -> None:
+    its = [f"198.18.1.{number}" for number in range(addresses)]
+    only = _load_balancer("shop", "web", ports=[443], number=1, ips=its)
+    options = config("limits: {listenersPerNamespace: 1}", proxies=[])
+    assert _decided(only, options=options)["shop/web"].code == code
+
+
 def test_redirects_of_a_namespace_count_against_its_listeners() -> None:
     """Thirty-two Services of two thousand redirects each were 65,536 on every node."""
     addresses = [[f"198.18.{number}.{each}" for each in range(1, 65)] for number in range(32)]

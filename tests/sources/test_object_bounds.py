@@ -357,6 +357,15 @@ def test_a_selector_with_very_many_rules_is_an_error_of_that_object() -> None:
         kinds.decode_gateway(gateway(4, key="a", operator="In", values=values))
 
 
+def test_labels_of_a_namespace_that_are_longer_than_any_real_ones_are_an_error() -> None:
+    def labels(length: int) -> bytes:
+        return msgspec.json.encode({"metadata": {"name": "n", "labels": {"a": "x" * length}}})
+
+    assert kinds.decode_namespace(labels(65_500))
+    with pytest.raises(api.DecodingError, match="more than 65536 bytes"):
+        kinds.decode_namespace(labels(65_536))
+
+
 def test_the_endpoints_of_a_slice_are_bounded_although_each_has_all_ports() -> None:
     slice_ = {
         "metadata": {"name": "relay"},

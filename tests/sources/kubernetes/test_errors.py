@@ -23,6 +23,10 @@ def test_each_status_has_its_error_whatever_the_body(code: int, error: str, body
     assert ("the words" in str(found)) == (b"words" in body and code != 401)
 
 
+def test_a_servers_own_words_are_repeated_up_to_a_bound() -> None:
+    assert str(refusal(ASKED, 500, status(message="#" * 1000))).count("#") == 300
+
+
 def test_retry_after_comes_from_the_header_or_the_details() -> None:
     assert refusal(ASKED, 429, b"", "7").retry_after == 7
     assert refusal(ASKED, 503, status(details={"retryAfterSeconds": 3})).retry_after == 3
