@@ -169,6 +169,15 @@ def test_answers_that_keep_changing_count_together_and_rarely() -> None:
     assert writes <= 60
 
 
+def test_changes_count_each_minute_however_seldom_hostnames_are_verified() -> None:
+    noted = Noted(a=MATTERS, b=MATTERS)
+    noted.hostnames.recheck_seconds = 3600
+    for now, reply in enumerate((NOTHING, told("192.0.2.1"))):
+        noted.note("a", reply, now)
+        noted.note("b", reply, now)
+    assert (noted.known("a"), noted.known("b"), noted.next_change(2)) == (("192.0.2.1",), (), 61)
+
+
 def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
     noted, before = Noted(a=MATTERS), told("192.0.2.1")
     for now, reply in enumerate((before, AWAY, AWAY), 1):
