@@ -87,16 +87,19 @@ class ByName(tuple[_Named, ...], Generic[_Named]):  # noqa: SLOT001 - of a tuple
     def replaced(self, new: Mapping[str, Sequence[_Named]]) -> "ByName[_Named]":
         """Return the values with these for their names; the same object if nothing differs."""
         values, gone, come = [*self], list[_Named](), list[_Named]()
-        if not values:  # no places to find
-            values = come = [value for name in sorted(new) for value in new[name]]
-        for name in sorted(new) if self else ():
-            start = bisect_left(values, name, key=_NAME)
-            its = slice(start, bisect_right(values, name, start, key=_NAME))
-            if values[its] != [*new[name]]:
-                gone += values[its]
-                come += new[name]
-                values[its] = new[name]
-        if not gone and not come:
+        if 4 * len(new) > len(values):  # the place of each takes longer
+            gone = [value for value in self if _NAME(value) in new]
+            come = [value for name in sorted(new) for value in new[name]]
+            values = sorted((*(value for value in self if _NAME(value) not in new), *come), key=_NAME)
+        else:
+            for name in sorted(new):
+                start = bisect_left(values, name, key=_NAME)
+                its = slice(start, bisect_right(values, name, start, key=_NAME))
+                if values[its] != [*new[name]]:
+                    gone += values[its]
+                    come += new[name]
+                    values[its] = new[name]
+        if gone == come:
             return self
         after = ByName(values)
         after._mark = object()

@@ -295,7 +295,9 @@ class ClaimPlanner:
 
     def _indexed(self, matched: Mapping[int, tuple[MatchedClaim, ...]]) -> ClaimsByName:
         """Return the claims by hostname; only what changed is sorted in."""
-        before, self._by_object = self._by_object, matched
+        before, self._by_object, known = self._by_object, matched, self._by_name
+        if 4 * len(changed_keys(before, matched)) > len(matched):  # from the beginning, without sorting in
+            before, known = {}, {}
         gone: set[int] = set()
         added: dict[str, list[MatchedClaim]] = {}
         for key in changed_keys(before, matched):
@@ -306,7 +308,6 @@ class ClaimPlanner:
             for each in matched.get(key, ()):
                 for name in each.claim.names:
                     added.setdefault(name, []).append(each)
-        known = self._by_name
         for name, claims in added.items():
             claims[:0] = [each for each in known.get(name, ()) if id(each) not in gone]
         claimed = {name: tuple(claims) for name, claims in added.items() if claims}
