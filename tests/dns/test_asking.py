@@ -106,7 +106,7 @@ def test_the_hostname_is_queried_as_it_is() -> None:
     ],
 )
 def test_an_alias_alone_is_no_address(alias: str, flags: int, outcome: str) -> None:
-    """As for the node's own resolver; but a server that does not follow aliases says nothing of the name."""
+    """As for glibc's resolver; but a server that does not follow aliases says nothing of the name."""
 
     def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
         yield answer(query, f"{NAME}. 60 CNAME {alias}", flags=flags).to_wire()
