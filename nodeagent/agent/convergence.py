@@ -36,8 +36,8 @@ class NodePass:
 
     `desired` is the plan as far as a relay is ready for it. `left_alone` are the components that were neither
     changed nor relied on, `blocking` those and the ones whose errors leave their state open; of these,
-    another program reverted the `undone` at once. `waiting` are the namespaces whose load balancers count as
-    they were.
+    another program reverted the `undone` at once. Of the `kept`, what is not desired was not yet to be
+    removed. `waiting` are the namespaces whose load balancers count as they were.
     """
 
     desired: Desired
@@ -47,6 +47,7 @@ class NodePass:
     seconds: dict[ComponentName, float] = field(default_factory=dict)
     blocking: set[ComponentName] = field(default_factory=set)
     undone: set[ComponentName] = field(default_factory=set)
+    kept: set[ComponentName] = field(default_factory=set)
     repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
     recovered: frozenset[ComponentName] = frozenset()
     waiting: frozenset[str] = frozenset()
@@ -95,7 +96,7 @@ def apply_plan(
     desired: Desired, actual: ActualState, left_alone: frozenset[ComponentName] = frozenset()
 ) -> NodePass:
     """Bring the node to the desired state but for what is `left_alone`; failures are returned. Idempotent."""
-    done = NodePass(desired, left_alone, blocking={*left_alone})
+    done = NodePass(desired, left_alone, blocking={*left_alone}, kept={*ALL} if desired.only_adds else set())
     _run(_PREPARE, done, actual)
     _each(COMPONENTS, done, lambda name: actual[name].component.reserve(desired))
     ready = actual.ready(desired)
@@ -147,7 +148,10 @@ def _each(names: Iterable[ComponentName], done: NodePass, act: Callable[[Compone
 def _run(steps: Iterable[_Step], done: NodePass, actual: ActualState) -> None:
     for step in steps:
         name, aim = step.component, step.aim(done.desired)
-        if aim is None or {name, *step.unless} & done.blocking:
+        if aim is None or name in done.blocking:
+            continue
+        if step.unless & done.blocking:
+            done.kept.add(name)
             continue
         began = time.monotonic()
         try:

@@ -54,6 +54,7 @@ class Reconciler:
         self._retry_at = math.inf
         self._before: Desired | None = None
         self._desired: Desired | None = None
+        self._kept: set[ComponentName] = set()
         self._services: tuple[Service, ...] = ()
         self._listed = {service.path for service in config.load_balancers.services}
         # By namespace. A change is up to two reloads, and after 13 to 96 HAProxy's oldest process ends, with
@@ -121,7 +122,7 @@ class Reconciler:
         done.waiting = self._count_reloads(desired, services)
         waiting = (*self.backoff.waiting().values(), *self._reloads.waiting().values())
         self._retry_at = min(waiting, default=math.inf)
-        self._before, self._desired = done.desired, desired
+        self._before, self._kept, self._desired = done.desired, done.kept, desired
         return done
 
     def _paced(self, snapshot: Snapshot) -> Snapshot:
@@ -202,7 +203,9 @@ class Reconciler:
                 continue
             changes = [change for component, change in done.changes if component == name and change.repairs]
             failed = name in done.recovered or name in self.backoff.failing
-            if not changes or failed or not _same(name, self._before, done.desired):
+            # What this pass may remove, and the one before might not, is no drift.
+            may_more = name in self._kept - done.kept
+            if not changes or failed or may_more or not _same(name, self._before, done.desired):
                 continue
             # Others' rules that were only inserted before nodeagent's, as kube-proxy's are whenever it
             # starts, are no conflict, and waiting would leave nodeagent's without effect.

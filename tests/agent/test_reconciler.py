@@ -174,25 +174,41 @@ def test_what_points_at_what_is_left_alone_is_not_removed_before_it(passes: Pass
     assert passes.relay.applied == applied
 
 
+def _keeping(part: Part, actual: Lines, desired: Desired, *, keep: bool = False) -> Lines:
+    lines = {*part.part(desired), *(actual.lines if keep else ())}  # type: ignore[misc]
+    return Lines(actual.lines, tuple(sorted(lines, key=str)))
+
+
 def test_what_is_pointed_at_is_removed_after_what_points_there(
     passes: Passes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diff(part: Part, actual: Lines, desired: Desired, *, keep: bool = False) -> Lines:
-        return Lines(actual.lines, actual.lines if keep else part.part(desired))
-
-    def left() -> list[object]:
-        return [passes.relay.lines, passes.addresses.lines]
-
-    monkeypatch.setattr(Part, "diff", diff)
+    monkeypatch.setattr(Part, "diff", _keeping)
     passes.desired = Desired()
     for part in (passes.addresses, passes.relay, passes.hosts):
         part.revert(("old",))
     passes.hosts.failure = "read-only"
     passes.make()
-    assert left() == [("old",), ("old",)]
+    assert [passes.relay.lines, passes.addresses.lines] == [("old",), ("old",)]
     passes.hosts.failure = ""
-    passes.make(1.0)
-    assert left() == [(), ()]
+    assert passes.make(1.0).repairs == {}, "an ordinary removal, only later"
+    assert [passes.relay.lines, passes.addresses.lines] == [(), ()]
+
+
+def test_what_is_removed_once_the_cluster_is_known_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another program did before, or does later, is repaired."""
+    monkeypatch.setattr(Part, "diff", _keeping)
+    made = Passes(monkeypatch)
+    parts: list[Part] = [getattr(made, name) for name in COMPONENTS]
+    for part in parts:
+        part.part, part.lines = (lambda _: ("new",)), ("old",)
+    both = ("new", "old")
+    reported: list[list[str]] = []
+    for only_adds, found in ((True, ("old",)), (True, ("old",)), (False, both), (False, both)):
+        made.desired = Desired(only_adds=only_adds)
+        made.dnat.revert(found)
+        reported.append([*made.make(1.0).repairs])
+    assert reported == [[], ["dnat"], [], ["dnat"]]
+    assert made.hosts.lines == made.addresses.lines == ("new",)
 
 
 def test_the_guard_is_removed_after_what_it_guards(passes: Passes) -> None:
