@@ -238,7 +238,9 @@ class RelayWatch:
             if _is_open(connection):
                 return ""
             self._connections.pop(path).close()
-            self._silent[path] = time.monotonic() + _RETURN_SECONDS
+            # A reload leaves the socket's file where it is; nodeagent removes it once it has stopped HAProxy.
+            wait = _RETURN_SECONDS if directory.master_socket.exists() else 0.0
+            self._silent[path] = time.monotonic() + wait
         ends_at = self._silent.setdefault(path, math.inf)
         if found := self._connected(directory):
             self._connections[path] = found

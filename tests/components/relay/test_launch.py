@@ -3,6 +3,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +198,7 @@ def test_own_starts_reloads_and_stops_are_not_noticed(relays: KeptRelay) -> None
             for keep in (True, False):
                 cached.apply(Desired(listeners=listeners), keep=keep)
                 assert cached.notice() == ""
+                assert cached.due_at() > time.monotonic() + 0.4, "nor awaited"
             assert not cached.diff(Desired(listeners=listeners))
         os.kill(KeptRelay.processes().master, signal.SIGKILL)
         wait_until(lambda: bool(cached.notice()), "its end being seen")
