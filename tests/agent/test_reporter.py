@@ -143,7 +143,7 @@ def test_a_pass_is_counted_by_component() -> None:
         assert found.value("nodeagent_apply_failures_total", component=component) == failures
         assert found.value("nodeagent_drift_repairs_total", component=component) == twice
         assert found.value("nodeagent_drift_conflict", component=component) == twice / 2
-    assert found.value("nodeagent_apply_duration_seconds_sum", component="dnat") == 14
+        assert found.value("nodeagent_apply_duration_seconds_sum", component=component) == twice * 7
     assert found.value("nodeagent_last_sync_timestamp_seconds") == 0
     reported_of.backoff.conflicting, done.errors = frozenset, {}
     found = reported()

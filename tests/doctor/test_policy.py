@@ -211,6 +211,12 @@ def test_no_value_breaks_out_of_the_expression_or_its_comment(value: str) -> Non
     assert all(line.startswith("#") for line in text.partition("---\n")[0].splitlines())
 
 
+def test_its_head_names_the_addresses_and_their_modes() -> None:
+    points = (point("192.0.2.1"), point("192.0.2.2", mode="Proxy"), point(hostname="lb.example.com"))
+    text = policy_text([(replace(_target()[0], points=points), _target()[1])], V1)
+    assert "\n# ingress/blue: 192.0.2.1 (ipMode VIP), 192.0.2.2 (ipMode Proxy): said so\n" in text
+
+
 def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -> None:
     found = service(annotations={_DIGITALOCEAN: "false"})
     detected = identities(Snapshot(services=(found,)), config(proxies=["blue"]).load_balancers)

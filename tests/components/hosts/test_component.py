@@ -12,8 +12,9 @@ from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.file import Journal, store_journal
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import sort_key
-from nodeagent.model.desired import Desired
+from nodeagent.model.addresses import ByName, sort_key
+from nodeagent.model.desired import Desired, HostsLine
+from tests.components.converging import converge
 from tests.components.hosts import samples
 from tests.components.hosts.samples import ONE, USER, KeptHosts, apply, hosts_file, line, lines, make, render
 from tests.isolation import isolated
@@ -215,3 +216,20 @@ def test_the_change_is_that_of_one_that_begins(wanted: list[set[tuple[str, str]]
             assert change == fresh.diff(fresh.read(), desired)
             assert make(warm, desired.hosts) == KeptHosts(path).read()
             assert not warm.diff(warm.read(), desired)
+
+
+def test_few_lines_that_differ_come_and_go_in_their_place(path: Path) -> None:
+    """With the bytes of a block that is written whole."""
+    warm = KeptHosts(path)
+    names = [f"h{number:02}" for number in range(99)]
+    hosts = ByName[HostsLine]().replaced({name: [line(_ADDRESSES[0], name)] for name in names})
+    assert converge(warm, Desired(hosts=hosts)) == ""
+    for name in ("a", "h00", "h00a", "h50", "h98", "z"):
+        for addresses in (_ADDRESSES, _ADDRESSES[1:], ()):
+            before, hosts = hosts, hosts.replaced({name: [line(each, name) for each in addresses]})
+            assert hosts.since(before)
+            change = warm.diff(warm.read(), Desired(hosts=hosts))
+            fresh = KeptHosts(path)
+            assert change == fresh.diff(fresh.read(), Desired(hosts=tuple(hosts)))
+            assert converge(warm, Desired(hosts=hosts)) == ""
+            assert not fresh.difference(hosts)

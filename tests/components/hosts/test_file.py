@@ -2,6 +2,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -212,15 +213,20 @@ def test_a_mounted_directory_lets_the_file_be_replaced(path: Path, tmp_path: Pat
     assert path.read_bytes().startswith(b"new\n" + BEGIN)
 
 
-def test_a_file_replaced_while_it_is_opened_is_no_orphan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_a_file_replaced_while_it_is_opened_is_no_orphan(
+    path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = os.open
+    left = iter(range(times))
 
     def open_then_lose(*args: object, **kwargs: object) -> int:
         descriptor = opened(*args, **kwargs)  # type: ignore[arg-type] # handed on as it came
-        if path.read_bytes() == USER:
+        if next(left, None) is not None:
             path.with_name("new").write_bytes(b"new\n")
             path.with_name("new").rename(path)
         return descriptor
 
     monkeypatch.setattr(os, "open", open_then_lose)
-    assert file.read(path).content == b"new\n"
+    with pytest.raises(file.ChangedMeanwhileError) if times > 4 else nullcontext():
+        assert file.read(path).content == b"new\n"

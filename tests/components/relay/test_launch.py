@@ -84,6 +84,7 @@ def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
     assert any("no answer in time" in note for note in relays.read().notes)
+    assert relays.ready_of([A]) == frozenset(), "the kernel alone takes connections"
     relays.serve([A])
     assert relays.state().current
     assert not set(alive("haproxy")) & set(hung)
@@ -188,6 +189,7 @@ def test_its_end_and_its_return_are_seen(victims: tuple[str, ...]) -> None:
         relay.serve([A])
         assert watch.drain() == "HAProxy answers"
         activation.stop(CONFIG, 0.1)
+        assert (watch.drain(), watch.seconds) == ("", 0.02), "it may be a reload"
         _stopped(watch)
 
 

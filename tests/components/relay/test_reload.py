@@ -103,6 +103,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
             return good(*args).replace("mode tcp", "mode carrier-pigeon")  # type: ignore[arg-type]
 
         monkeypatch.setattr(haproxy_config, "render", render_badly)
+        monkeypatch.setattr(activation, "_ACTIVE_SECONDS", 3600.0)  # it is not waited for
         with pytest.raises(ApplyError, match="carrier-pigeon"):
             relays.serve([A, B])
         assert CONFIG.read_bytes() == before
