@@ -53,10 +53,10 @@ class Dnat(Component[DnatState, DnatChange]):
         active, other = self._backends()
         change = difference(actual, rules, keep=keep)
         off = "off, but for the guard; " if self._option == "none" else ""
-        text = active.script(change) if change else ""
+        parts = [(active, change)]
         if other and (left := change.before.leftover):
-            text += other.script(difference(left[1], NO_RULES))
-        return replace(change, text=text, how=f"{off}{active.name} transaction")
+            parts.append((other, difference(left[1], NO_RULES)))
+        return replace(change, parts=tuple(parts), how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:
         """Apply it. If the backend changes, both are active for a moment: decision 11."""

@@ -197,8 +197,6 @@ class IptablesBackend:
 
     def script(self, change: DnatChange) -> str:
         """Return all of nodeagent's chains as `iptables-restore --noflush` takes them, for a person."""
-        if not change:
-            return ""
         lines: list[str] = []
         for (family, table), part in layout(change.desired).items():
             if part:

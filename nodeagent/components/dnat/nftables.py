@@ -130,11 +130,9 @@ class NftablesBackend:
 
     def script(self, change: DnatChange) -> str:
         match change.action:
-            case "none":
-                return ""
             case "delete":
                 return f"delete table inet {TABLE}\n"
-            case "alter":
+            case "none" | "alter":
                 return _delta(change)
             case "create" | "repair":
                 return replacement(change.desired)

@@ -47,15 +47,19 @@ class DnatState:
 
 @dataclass(frozen=True, slots=True)
 class DnatChange(Diff):
-    """One step from the actual state to the desired rules; what the other backend left is removed as well."""
+    """One step to the desired rules, in `parts` by backend: what the other one left is removed as well."""
 
     before: DnatState = field(default_factory=DnatState, repr=False)
     desired: DnatRules = field(default=NO_RULES, repr=False)
     added: DnatRules = NO_RULES
     removed: DnatRules = NO_RULES
     keep: bool = False
-    text: str = field(default="", repr=False)
+    parts: "tuple[tuple[DnatBackend, DnatChange], ...]" = field(default=(), repr=False)
     how: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(backend.script(part) for backend, part in self.parts if part.action != "none")
 
     @property
     def action(self) -> Literal["none", "create", "alter", "repair", "delete"]:
@@ -238,7 +242,7 @@ class DnatBackend(Protocol):
         """Read the actual state; a missing permission is a state with `unreadable` set. Raises ApplyError."""
 
     def script(self, change: DnatChange) -> str:
-        """Return the change as the backend runs it; empty for no change. Pure."""
+        """Return a change as the backend runs it. Pure."""
 
     def run(self, change: DnatChange) -> str:
         """Apply the change, each table whole; return why a family can't be served here. Raises ApplyError."""
