@@ -22,7 +22,8 @@ class DecisionStatus(StrEnum):
     """It claims something that must not or can't be done: an administrator should check it."""
 
 
-class Conclusion(Struct, frozen=True):
+# Each hostname has several such values. They are in no cycle, so that the collector need not look at them.
+class Conclusion(Struct, frozen=True, gc=False):
     """What is decided of something, and why: `code` is the reason's stable short name.
 
     `stable_reason` is the reason without what differs between nodes or answers of DNS; empty if that is all.

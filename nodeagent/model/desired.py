@@ -95,7 +95,7 @@ class DnatRules:
 NO_RULES = DnatRules()
 
 
-class HostsLine(Struct, frozen=True):
+class HostsLine(Struct, frozen=True, gc=False):
     """One `address name` line of the managed block."""
 
     address: IPAddress

@@ -42,7 +42,7 @@ class DnsOutcome(StrEnum):
 _TELLING = frozenset({DnsOutcome.ADDRESSES, DnsOutcome.NO_ADDRESS, DnsOutcome.NXDOMAIN})
 
 
-class DnsReply(Struct, frozen=True):
+class DnsReply(Struct, frozen=True, gc=False):
     """The outcome of one lookup of a hostname's A and AAAA records.
 
     `addresses` are sorted, IPv4 first; `more` is the number of others, which can't change a decision.
@@ -56,7 +56,7 @@ class DnsReply(Struct, frozen=True):
     more: int = 0
 
 
-class DnsAnswer(Struct, frozen=True):
+class DnsAnswer(Struct, frozen=True, gc=False):
     """What is known of a hostname: the latest reply, and the latest that said something about it, if any.
 
     `failing_since` is when the lookups that fail now began to, in monotonic seconds.

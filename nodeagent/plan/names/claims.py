@@ -56,7 +56,7 @@ def one_of(hints: LoadBalancerHints) -> LoadBalancerHints:
     return _HINTS.setdefault(astuple(hints), hints)
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """One object claims hostnames: canonical, each once.
 
     `excluded` is why it is excluded, if it is, and `excluded_in` the namespace that excluded it.

@@ -28,7 +28,7 @@ from nodeagent.plan.names.matching import Choice, ClaimsByName, MatchedClaim
 from nodeagent.typed_values import intern
 
 
-class _Contender(Struct, frozen=True):
+class _Contender(Struct, frozen=True, gc=False):
     """One object claims one hostname; `blocked` is the conclusion that needs no DNS, if there is one."""
 
     name: str
@@ -50,7 +50,7 @@ class _Contender(Struct, frozen=True):
         return NameDecision(self.name, self.matched.claim.ref, ref, conclusion)
 
 
-class _Decided(Struct, frozen=True):
+class _Decided(Struct, frozen=True, gc=False):
     """What is decided on a hostname, then on each other load balancer for which it is claimed in vain.
 
     `question` is None if DNS has no say; `served` is the claim for which the hostname is served, if it is.

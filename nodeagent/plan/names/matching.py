@@ -178,7 +178,7 @@ _MOST_COMPARISONS = 500_000
 """A Route with one hostname and a Gateway of 64 listeners takes 64."""
 
 
-class MatchedClaim(Struct, frozen=True):
+class MatchedClaim(Struct, frozen=True, gc=False):
     """A claim and its load balancer."""
 
     claim: Claim
