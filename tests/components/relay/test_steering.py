@@ -267,6 +267,7 @@ def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:
             old, new = str((number - 1) % 2), str(number % 2)
             _haproxy(new, A)
             assert _steer(new, A) == {A.bind}
+            await_more(2)  # One after the other: what the old one was answering has ended.
             # Whatever still arrived at the old one would wait in its queue, and be lost when that is closed.
             workers = _pids(old)[1:]
             for pid in workers:
