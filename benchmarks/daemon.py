@@ -21,8 +21,6 @@ from tests.testbed.world import NODEAGENT_CONFIG, Node
 
 _TELEMETRY = ("127.0.0.1", 9467)
 _START_SECONDS = 60.0
-_PAGE_SECONDS = 1.1
-"""The page of the metrics is made at most once a second."""
 _QUIET_SECONDS, _NEXT_TO_NO_CPU = 0.5, 0.005
 _ANY_NUMBER = 1_000_000
 _AS_IN_THE_IMAGE = (
@@ -137,7 +135,8 @@ class Daemon:
 
     def api_bytes(self) -> float:
         """Bytes of bodies read from the API so far, as the agent counts them (compressed, where they are)."""
-        time.sleep(_PAGE_SECONDS)  # or the page may be the one before
+        before = self._page("/metrics")  # It is made at most once a second: this one may be older.
+        wait_until(lambda: self._page("/metrics") != before, "a new page of metrics", every=0.25)
         for line in self._page("/metrics")[1].decode().splitlines():
             if line.startswith("nodeagent_api_read_bytes_total "):
                 return float(line.split()[1])

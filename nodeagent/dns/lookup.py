@@ -57,7 +57,7 @@ class Resolver:
         deadline = time.monotonic() + seconds
         parts: dict[Family, DnsReply] = {}
         for family, question in _QUESTIONS.items():
-            query = dns.message.make_query(f"{name}.", question)
+            query = dns.message.make_query(name, question)
             parts[family] = self._ask_each(query, upstreams.servers, deadline)
             if parts[family].outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second query would also wait in vain.

@@ -39,8 +39,11 @@ def replacement(desired: DnatRules) -> str:
     moment of the commit may see chains without rules, or sets without ranges (observed on Linux 6.18: with
     2,000 new connections a second, two in a hundred commits let one of a pod's pass).
     """
-    head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-    return head + structure(desired) + "".join(_additions(desired))
+    return _emptied(desired) + "".join(_additions(desired))
+
+
+def _emptied(desired: DnatRules) -> str:
+    return f"add table inet {TABLE}\ndelete table inet {TABLE}\n" + structure(desired)
 
 
 def _delta(change: DnatChange) -> str:
@@ -139,10 +142,9 @@ class NftablesBackend:
 
     def run(self, change: DnatChange) -> str:
         """Apply the change. A new table that gets no mark is replaced next time."""
-        script, elements = self.script(change), ""
-        if change.action == "create":  # nft takes 0.2 s to echo 5,000 elements: they come with the mark
-            script, end, elements = script.partition("\n}\n")
-            script += end
+        # nft takes 0.2 s to echo 5,000 elements: those of a new table come with its mark.
+        elements = "".join(_additions(change.desired)) if change.action == "create" else ""
+        script = _emptied(change.desired) if elements else self.script(change)
         if change.action in ("create", "repair"):
             _, made = parsed(self.execute(script, "-j", "-n", "--echo"))
             comment = mark(change.desired, made)

@@ -296,11 +296,12 @@ class ClaimPlanner:
     def _indexed(self, matched: Mapping[int, tuple[MatchedClaim, ...]]) -> ClaimsByName:
         """Return the claims by hostname; only what changed is sorted in."""
         before, self._by_object, known = self._by_object, matched, self._by_name
-        if 4 * len(changed_keys(before, matched)) > len(matched):  # from the beginning, without sorting in
-            before, known = {}, {}
+        changed = changed_keys(before, matched)
+        if 4 * len(changed) > len(matched):  # from the beginning, without sorting in
+            before, known, changed = {}, {}, matched.keys()
         gone: set[int] = set()
         added: dict[str, list[MatchedClaim]] = {}
-        for key in changed_keys(before, matched):
+        for key in changed:
             for each in before.get(key, ()):
                 gone.add(id(each))
                 for name in each.claim.names:
