@@ -61,9 +61,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "_TRY_SECONDS", 30.0)
 
 
-def ask(replying: Replying) -> DnsReply:
+def ask(replying: Replying, name: str = NAME) -> DnsReply:
     with MadeUpServer(replying) as server:
-        return Resolver(lambda: Upstreams((server.endpoint,))).ask(NAME, seconds=60)
+        return Resolver(lambda: Upstreams((server.endpoint,))).ask(name, seconds=60)
 
 
 def addresses(reply: DnsReply) -> list[str]:
@@ -72,7 +72,7 @@ def addresses(reply: DnsReply) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES["zones"].values(), ids=CASES["zones"])
 def test_what_a_zone_answers(case: dict[str, Any]) -> None:
-    reply = ask(zone(*case["records"], rcode=case.get("rcode", "NOERROR")))
+    reply = ask(zone(*case["records"], rcode=case.get("rcode", "NOERROR")), case.get("name", NAME))
     assert [reply.outcome.value, addresses(reply)] == case["reply"]
     assert reply.trouble == ""
 
