@@ -70,7 +70,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
         address_ranges: If set, the complete list of what can be redirected.
         refuse: Never redirected, in addition to the built-in list: Service ranges that the API server does
             not report, other nodes' pods.
-        allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them: 22.
+        allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them, such as 22.
         node_port_range: kube-apiserver's `--service-node-port-range`, which can't be read. kube-proxy binds
             ports in it, so they are never relayed.
         ingress_classes: Which Service serves an IngressClass, or a controller of IngressClasses
@@ -93,17 +93,17 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
 
     Attributes:
         kind: `node`: HAProxy on this node. `service`: an existing relay Service.
-        launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise, those
-            of the DaemonSet `nodeagent-relay` serve, whose directories are in `runDir`/relay.
+        launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise, the
+            DaemonSet `nodeagent-relay` runs it; its pods' directories are in `runDir`/relay.
         interface: The dummy device that holds the relay addresses; `lo` if the kernel has no such devices.
         ipv4: Range of the relay addresses, /16 to /29: the same on every node, used by nothing else.
         ipv6: The same for IPv6, /64 to /125.
         run_dir: The agent's state, and the directories of relay pods.
         service: With `kind: service`: the relay Service.
-        max_connections: Of all clients together. An eighth is reserved for the node itself, and half of that
-            for its root. Each takes two of HAProxy's file descriptors, and up to 33 kB.
-        max_connections_per_listener: Of these, for one port of a load balancer; beyond that, only the node
-            gets more. Of both, a client address (a pod) can have an eighth of what is free.
+        max_connections: Connections of all clients. An eighth is reserved for the node itself, and half of
+            that for its root. Each takes two of HAProxy's file descriptors, and up to 33 kB.
+        max_connections_per_listener: Connections to one port of a load balancer; beyond that, only the node
+            gets more. Of both limits, a client address (a pod) can have an eighth of what is free.
         threads: HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four.
     """
 
@@ -154,10 +154,10 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
         allow: Suffixes trusted without verification: `corp.example.com` covers itself and all hostnames below
             it.
         exclude: Suffixes that are never written; overrides `allow`.
-        dns_servers: Queried for verification (`192.0.2.53:5353`); empty means those of the node's own
+        dns_servers: Servers queried for verification (`192.0.2.53:5353`); empty means those of the node's
             resolv.conf, next to `file`.
-        dns_recheck_seconds: A hostname is verified again after this time, then after as long again as nothing
-            has changed, up to an hour. It is withdrawn after twice this time, if DNS still denies it.
+        dns_recheck_seconds: A hostname is verified again after this time, then after as long as it has stayed
+            the same, up to an hour. It is withdrawn after twice this time, if DNS still denies it.
         cluster_domain: Hostnames at or below it belong to the cluster's own DNS and are never written.
     """
 
@@ -185,8 +185,8 @@ class CoreDnsOptions(Struct, frozen=True, rename="camel"):
         config_map: Holds the Corefile.
         import_config_map: Holds files that the Corefile imports; never created, never removed.
         node_local_config_map: Holds NodeLocal DNSCache's Corefile, if there is one.
-        max_bytes: Size of nodeagent's block in a ConfigMap; the API accepts 1 MiB in all. Hostnames beyond it
-            are left out; each namespace has its fair share.
+        max_bytes: Maximum size of nodeagent's block in a ConfigMap; the API accepts 1 MiB in all. Hostnames
+            beyond it are left out; each namespace has its fair share.
     """
 
     serves_pods: bool = False
@@ -207,14 +207,14 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
 
     Attributes:
-        listeners: Of the relay, in total: one for each TCP port and address family, or eight addresses.
-        listeners_per_namespace: Of these, for Services of one namespace.
-        load_balancers_per_namespace: The Services of one namespace that have a relay address.
+        listeners: The relay's, in total: one for each TCP port and address family, or eight addresses.
+        listeners_per_namespace: Listeners for Services of one namespace.
+        load_balancers_per_namespace: Services of one namespace that have a relay address.
         ports_per_service: TCP ports of one Service.
         addresses_per_service: Addresses that one Service publishes.
-        hostnames: Written or verified by DNS, in total.
-        hostnames_per_namespace: Claimed by objects of one namespace. Each line of the hosts file makes every
-            lookup of a name on the node a little slower: 1,000 lines by 0.13 ms.
+        hostnames: Hostnames written or verified by DNS, in total.
+        hostnames_per_namespace: Hostnames claimed by objects of one namespace. Each line of the hosts file
+            makes every lookup of a name on the node a little slower: 1,000 lines by 0.13 ms.
     """
 
     listeners: _Limit = 1000
