@@ -64,7 +64,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
         detect: Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`.
         services: Services that count as PROXY, regardless of their annotations.
         ip_mode: Whether `ipMode: Proxy` in a Service's status counts. `honor`: always. `auto`: unless this
-            node's own rules show that the address is short-circuited all the same. `ignore`: for data planes
+            node's own rules show that the address is short-circuited anyway. `ignore`: for data planes
             that don't honor it and have no rules that nodeagent can read.
         ignore: Services that nodeagent ignores; overrides `services`.
         address_ranges: If set, the complete list of what can be redirected.
