@@ -116,6 +116,20 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is flushed to the disk, so that it survives a power failure: a file by its path then."""
+    found: list[Path] = []
+    flush = os.fsync
+
+    def noted(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+@pytest.fixture
 def api() -> Iterator[ApiServer]:
     with ApiServer() as server:
         yield server

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
@@ -8,7 +9,7 @@ import pytest
 
 from nodeagent.agent.convergence import NodePass, clean_up
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.wake_up import Pace
+from nodeagent.agent.wake_up import Pace, WakeUp
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.option_types import AbsolutePath, DnsName
@@ -221,6 +222,15 @@ def test_the_guard_is_removed_after_what_it_guards(passes: Passes) -> None:
     passes.addresses.failure = ""
     clean_up(passes.reconciler.actual.components)
     assert passes.dnat.lines == passes.addresses.lines == ()
+
+
+def test_a_wait_is_ended_by_what_woke_it_also_before_and_by_nothing_else() -> None:
+    wake_up, began = WakeUp(), time.monotonic()
+    wake_up.wait(0.05)
+    wake_up.wake()
+    wake_up.wait(60)
+    wake_up.wait(0.05)
+    assert 0.1 <= time.monotonic() - began < 30
 
 
 def test_passes_that_follow_each_other_take_half_of_the_time_and_a_lone_one_never_waits() -> None:

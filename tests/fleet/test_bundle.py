@@ -63,7 +63,7 @@ def test_it_holds_documents_the_configuration_and_logs(api: ApiServer, ask: Ask,
 
 
 def test_the_worst_nodes_are_in_it_unless_some_are_named(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    fleet = _cluster(api, "node1", "node2", "node3", "node4")
+    fleet = _cluster(api, "node1", "node2", "node3", "node4", "node5")
     fleet.set_pod("node4", answering(status("node4", written_at=UPTIME - 1000)))
     file = tmp_path / "report.tar.gz"
     assert ask("bundle", "-o", str(file)).exit_code == 0
@@ -74,6 +74,10 @@ def test_the_worst_nodes_are_in_it_unless_some_are_named(api: ApiServer, ask: As
         "node4",
     }
     assert "nodes/node4/status.json: not available" in members["CONTENTS.txt"]
+    known = "Nodes with one: node4, node1, node2, node3, node5"
+    assert ask("bundle", "--node", "node9").stderr.endswith(f"{known}\n")
+    fleet.add("node6", answering(status("node6")))
+    assert ask("bundle", "--node", "node9").stderr.endswith(f"{known}, ...\n")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_file_is_made_and_replaced_with_its_mode_whatever_the_umask(
-    tmp_path: Path, *, durable: bool, mode: int
+    tmp_path: Path, flushed: list[Path], *, durable: bool, mode: int
 ) -> None:
     path = tmp_path / "file"
     old = os.umask(0o777)
@@ -29,6 +29,7 @@ def test_a_file_is_made_and_replaced_with_its_mode_whatever_the_umask(
     finally:
         os.umask(old)
     assert [*tmp_path.iterdir()] == [path]
+    assert [each == tmp_path for each in flushed] == ([False, True] * 2 if durable else [])
 
 
 def test_a_link_is_replaced_and_its_target_is_not_written(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ COMPONENTS = ("api", "hosts")
 _SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "agent-status-v1.json"
 
 
-def test_it_says_how_the_node_is(tmp_path: Path) -> None:
+def test_it_says_how_the_node_is(tmp_path: Path, flushed: list[Path]) -> None:
     path = tmp_path / "made" / "agent"
     shown = Status(COMPONENTS)
     file = StatusFile(path, "node1", shown)
@@ -35,6 +35,7 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     shown.report("hosts", "first line\n\x1b[31msecond")
     shown.synced_at = time.monotonic() - 7
     file.write()
+    assert flushed == [], "it is written each few seconds"
     document = json.loads(path.read_bytes())
     Draft202012Validator(json.loads(_SCHEMA.read_text("utf-8"))).validate(document)
     assert document["node"] == "node1"

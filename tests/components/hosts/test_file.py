@@ -86,6 +86,14 @@ def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path
     assert left_beside(path) == []
 
 
+def test_what_is_written_or_deleted_survives_a_power_failure(tmp_path: Path, flushed: list[Path]) -> None:
+    path = hosts_file(tmp_path, None)
+    apply(path)
+    assert [each == path.parent for each in flushed] == [False, True]
+    apply(path, ())
+    assert flushed[2:] == [path.parent]
+
+
 @pytest.mark.parametrize(("content", "edit"), [(None, b"10.1.1.1 db\n"), (b"", b"")])
 def test_a_file_of_others_too_outlives_cleanup(tmp_path: Path, content: bytes | None, edit: bytes) -> None:
     """One to which a user wrote, or that was empty before us."""

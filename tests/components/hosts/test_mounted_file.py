@@ -55,10 +55,13 @@ def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: P
 
 
 @isolated
-def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's lines above the block are not touched even for a moment."""
+def test_only_the_bytes_that_differ_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: list[Path]
+) -> None:
+    """The user's lines above the block are not touched even for a moment; the journal is on disk before."""
     _, path = _mounted(tmp_path)
     apply(path, lines(5))
+    flushed.clear()
     writes: list[int] = []
     pwrite = os.pwrite
 
@@ -70,6 +73,7 @@ def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pyt
     apply(path, lines(6))
     content = path.read_bytes()
     assert writes == [content.index(b"169.254.66.2\thost00005")]
+    assert flushed[1:] == [path.parent.parent / "run", path]
 
 
 @isolated

@@ -71,6 +71,17 @@ def test_part_of_an_answer_is_no_answer(tmp_path: Path, read: Callable[[Path], o
         assert not isinstance(read(path), Unreachable)
 
 
+def test_what_the_statistics_say_of_each_listener(tmp_path: Path) -> None:
+    with answering(tmp_path / "m", _in_turn(_STATISTICS)):
+        found = read_servers(tmp_path / "m")
+    assert not isinstance(found, Unreachable)
+    assert [(str(each.bind), each.up, each.connections, each.rejected, each.health) for each in found] == [
+        ("169.254.66.5:443", True, 3, 3, "UP 1/3 (Layer4 check passed), 3 connections, 3 rejected"),
+        ("169.254.66.6:443", False, 0, 0, "DOWN (L4CON: Connection refused)"),
+        ("169.254.66.7:443", False, 5, 0, "no check"),
+    ]
+
+
 @ANSWERS
 @pytest.mark.parametrize("read", [read_worker, read_servers, read_processes])
 def test_an_unusable_answer_is_none(
@@ -137,7 +148,9 @@ def _socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("intruder", [_link, os.mkfifo, _without_end, _socket])
-def test_an_intruders_file_is_not_waited_for(tmp_path: Path, intruder: Callable[[Path], None]) -> None:
+def test_an_intruders_file_is_not_waited_for(
+    tmp_path: Path, intruder: Callable[[Path], None], flushed: list[Path]
+) -> None:
     tmp_path.chmod(0o700)
     directory = RunDirectory(tmp_path)
     assert directory.read() is None
@@ -147,6 +160,7 @@ def test_an_intruders_file_is_not_waited_for(tmp_path: Path, intruder: Callable[
     intruder(directory.config)
     assert directory.read() is None
     directory.install("global\n")
+    assert flushed[1:] == [tmp_path]
     assert directory.read() == "global\n"
     assert directory.config.is_file()
     assert not directory.config.is_symlink()

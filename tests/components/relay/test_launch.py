@@ -134,14 +134,23 @@ def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
             assert ended(connection)
 
 
+@pytest.mark.parametrize(
+    ("address", "told", "written"),
+    [
+        ("169.254.66.99", r"did not start(?s:.*)169\.254\.66\.99:443", True),
+        ("169.254.66.999", r"rejects the relay's configuration(?s:.*)169\.254\.66\.999", False),
+    ],
+)
 @isolated
-def test_a_start_that_fails_says_why_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_says_why_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, address: str, told: str, written: bool
+) -> None:
     render = haproxy_config.render
     with monkeypatch.context() as wrong:
-        wrong.setattr(haproxy_config, "render", lambda *what: render(*what).replace(RELAY, "169.254.66.99"))
-        with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
+        wrong.setattr(haproxy_config, "render", lambda *what: render(*what).replace(RELAY, address))
+        with pytest.raises(ApplyError, match=told):
             KeptRelay().serve([A])
-    assert alive("haproxy") == []
+    assert (alive("haproxy"), CONFIG.exists()) == ([], written)
     KeptRelay().serve([A])
 
 
