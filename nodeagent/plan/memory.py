@@ -38,9 +38,9 @@ def changed_keys(before: Mapping[_Key, object], after: Mapping[_Key, object]) ->
         return after.keys()
     if isinstance(before, Changed) and isinstance(after, Changed) and after.follows is before.mark:
         return after.keys_of_change
-    others = [*compress(after, map(is_not, after.values(), map(before.get, after)))]
-    changed = {key for key in others if key not in before or before[key] != after[key]}
-    new = sum(key not in before for key in others)
+    candidates = [*compress(after, map(is_not, after.values(), map(before.get, after)))]
+    changed = {key for key in candidates if key not in before or before[key] != after[key]}
+    new = sum(key not in before for key in candidates)
     return changed if len(before) + new == len(after) else changed | (before.keys() - after.keys())
 
 
@@ -65,16 +65,16 @@ class Memory(Generic[_Key, _Result]):
         """
         keyed, known = parts[0], self._results
         if self._parts and context == self._context:
-            again: Iterable[_Key] = set[_Key]().union(*map(changed_keys, self._parts, parts))
+            stale: Iterable[_Key] = set[_Key]().union(*map(changed_keys, self._parts, parts))
         else:
-            again = [*keyed, *(known.keys() - keyed.keys())]
+            stale = [*keyed, *(known.keys() - keyed.keys())]
         computed: dict[_Key, _Result] = {}
-        wanted = [*filter(keyed.__contains__, again)]
+        wanted = [*filter(keyed.__contains__, stale)]
         for key, *values in zip(wanted, *(map(part.get, wanted) for part in parts), strict=True):
             result = function(key, *values)
             if key not in known or known[key] != result:
                 computed[key] = result
-        gone = [key for key in again if key in known and key not in keyed]
+        gone = [key for key in stale if key in known and key not in keyed]
         if gone or computed:
             self._results = Changed(known, computed, gone)
         self._parts, self._context = parts, context

@@ -52,21 +52,21 @@ class Planner:
         claims, notes = self._claims.plan(snapshot, plans)
         hostnames = self._hostnames.plan(claims, lines_now(facts, plans))
         self.standing = hostnames.standing
-        self.standing_at = {each: plan.service.ref for plan in plans for each in plan.hosts_addresses}
-        own = {  # what to ask DNS about load balancers' own hostnames
+        self.standing_at = {address: plan.service.ref for plan in plans for address in plan.hosts_addresses}
+        questions = {  # what to ask DNS about load balancers' own hostnames
             name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
             for plan in plans
             for name in plan.own_names
         }
         relays = [plan.relay for plan in plans if plan.relay is not None]
         listeners = tuple(listener for relay in relays for listener in relay.listeners)
-        held = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
-        addresses = tuple(RelayAddress(address, ref) for address, ref in held)
+        pairs = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
+        addresses = tuple(RelayAddress(address, ref) for address, ref in pairs)
         redirects = tuple(redirect for relay in relays for redirect in relay.redirects)
         pods = pod_ranges(snapshot, facts, config)
-        used = {one.address.version for one in addresses}
+        used = {relay_address.address.version for relay_address in addresses}
         # Of the families in use, the relay's whole ranges: no other host may reach what listens there.
-        guarded = tuple(each for each in (config.relay.ipv4, config.relay.ipv6) if each.version in used)
+        guarded = tuple(cidr for cidr in (config.relay.ipv4, config.relay.ipv6) if cidr.version in used)
         # Where the kubelet's probes arrive: at the relay, and at the agent if it listens.
         probed = {HEALTH.port, *([agent.port] if (agent := config.telemetry.listen.endpoint) else ())}
         return Desired(
@@ -94,7 +94,7 @@ class Planner:
                 *(() if config.hosts.enabled or hostnames.names else (_NO_HOSTNAMES,)),
                 *sorted(notes),
             ),
-            questions={**hostnames.questions, **own} if own else hostnames.questions,
+            questions={**hostnames.questions, **questions} if questions else hostnames.questions,
             only_adds=bool(snapshot.pending),
         )
 

@@ -44,9 +44,9 @@ def share_out(services: Sequence[Service], owners: Owners, rules: AddressRules, 
         usable = [address for address in addresses if by_name or not rules.never(address)]
         if not (usable and service.tcp_ports and service.cluster_ips):
             continue  # The decision on the Service itself says why.
-        ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
-        if by_name or any(owners.owner(end) == service.ref for end in ends):
-            families = frozenset(each.version for each in usable)
+        endpoints = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
+        if by_name or any(owners.owner(endpoint) == service.ref for endpoint in endpoints):
+            families = frozenset(address.version for address in usable)
             groups = len(families) if by_name else max(len(families), -(-len(usable) // _ADDRESSES))
             trusted = service.ref.path in owners.listed
             candidates.append(_Candidate(service, families, groups * len(service.tcp_ports), trusted))
@@ -55,10 +55,10 @@ def share_out(services: Sequence[Service], owners: Owners, rules: AddressRules, 
     refusals = _give_places(in_turn, config.limits)
     relay_addresses: dict[int, Mapping[str, IPAddress]] = {}
     for family, network in ranges.items():
-        wanting = [each.service for each in in_turn if family in each.families]
+        wanting = [candidate.service for candidate in in_turn if family in candidate.families]
         placed = [service for service in wanting if service.ref not in refusals]
         within = {service.ref for service in placed[: _slots(network)]}
-        in_order = (each.service for each in candidates if each.service.ref in within)
+        in_order = (candidate.service for candidate in candidates if candidate.service.ref in within)
         relay_addresses[family] = allocate(in_order, network)
     return Capacity(relay_addresses, refusals)
 
@@ -86,13 +86,13 @@ def _in_turn(candidates: Iterable[_Candidate], listeners: int, addresses: int) -
     number: Counter[str] = Counter()
     first: list[_Candidate] = []
     others: list[_Candidate] = []
-    for each in candidates:
-        namespace = each.service.ref.namespace
-        wanted[namespace] += 0 if each.trusted else each.listeners
-        number[namespace] += 0 if each.trusted else 1
+    for candidate in candidates:
+        namespace = candidate.service.ref.namespace
+        wanted[namespace] += 0 if candidate.trusted else candidate.listeners
+        number[namespace] += 0 if candidate.trusted else 1
         guaranteed = wanted[namespace] <= listeners // _GUARANTEED_PART
         guaranteed &= number[namespace] <= max(addresses // _GUARANTEED_PART, 1)
-        (first if each.trusted or guaranteed else others).append(each)
+        (first if candidate.trusted or guaranteed else others).append(candidate)
     return (*first, *others)
 
 
@@ -101,25 +101,28 @@ def _give_places(in_turn: Iterable[_Candidate], limits: LimitOptions) -> Mapping
     total = 0
     load_balancers: Counter[str] = Counter()
     listeners: Counter[str] = Counter()
-    for each in in_turn:
-        namespace, most = each.service.ref.namespace, limits.load_balancers_per_namespace
+    for candidate in in_turn:
+        namespace, most = candidate.service.ref.namespace, limits.load_balancers_per_namespace
         too_many = ""
-        if total + each.listeners > limits.listeners:
+        if total + candidate.listeners > limits.listeners:
             too_many = f"the {limits.listeners} of a node (limits.listeners)"
-        if not each.trusted and listeners[namespace] + each.listeners > limits.listeners_per_namespace:
+        if (
+            not candidate.trusted
+            and listeners[namespace] + candidate.listeners > limits.listeners_per_namespace
+        ):
             share = limits.listeners_per_namespace
             too_many = f"the {share} of namespace {namespace} (limits.listenersPerNamespace)"
-        if not each.trusted and load_balancers[namespace] >= most:
+        if not candidate.trusted and load_balancers[namespace] >= most:
             older = f"namespace {namespace} has {most} older load balancers"
             reason = f"{older} (limits.loadBalancersPerNamespace)"
-            refusals[each.service.ref] = _refused("TooManyLoadBalancers", reason)
+            refusals[candidate.service.ref] = _refused("TooManyLoadBalancers", reason)
         elif too_many:
-            reason = f"its {each.listeners} listeners would exceed {too_many}"
-            refusals[each.service.ref] = _refused("TooManyListeners", reason)
+            reason = f"its {candidate.listeners} listeners would exceed {too_many}"
+            refusals[candidate.service.ref] = _refused("TooManyListeners", reason)
         else:
-            total += each.listeners
-            load_balancers[namespace] += not each.trusted
-            listeners[namespace] += 0 if each.trusted else each.listeners
+            total += candidate.listeners
+            load_balancers[namespace] += not candidate.trusted
+            listeners[namespace] += 0 if candidate.trusted else candidate.listeners
     return refusals
 
 

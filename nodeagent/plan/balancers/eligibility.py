@@ -28,7 +28,7 @@ class Owners:
     def __init__(self, services: Iterable[Service], config: Config) -> None:
         self.listed = listed_paths(config)
         self.services = tuple(
-            sorted(services, key=lambda each: (each.ref.path not in self.listed, by_age(each)))
+            sorted(services, key=lambda service: (service.ref.path not in self.listed, by_age(service)))
         )
         self.hostnames = own_hostnames(self.services, config)
         self._at: dict[IPAddress, list[tuple[ObjectRef, frozenset[int]]]] = {}
@@ -44,8 +44,8 @@ class Owners:
 
     def owner(self, endpoint: Endpoint) -> ObjectRef | None:
         """Return the Service to which the address and port belong; None if none publishes them."""
-        at = self._at.get(endpoint.address, ())
-        return next((ref for ref, ports in at if endpoint.port in ports), None)
+        publishers = self._at.get(endpoint.address, ())
+        return next((ref for ref, ports in publishers if endpoint.port in ports), None)
 
     def first_at(self, address: IPAddress) -> ObjectRef | None:
         """Return the Service that hostnames at this address belong to; None if none publishes it."""
@@ -63,11 +63,11 @@ class Owners:
         """
         if match in api_servers:
             return f"{match}: never redirected: it is the API server's own address and port"
-        other = self.owner(match)
-        if other == ref:
+        owner = self.owner(match)
+        if owner == ref:
             return None
         return (
-            f"{match}: left to {other}, which is listed or older and publishes the same address and port; "
+            f"{match}: left to {owner}, which is listed or older and publishes the same address and port; "
             "list a Service in loadBalancers.services to put it first"
         )
 
@@ -85,14 +85,14 @@ def own_hostnames(services: Iterable[Service], config: Config) -> Mapping[Object
     """
     wanted = {entry.path for entry in config.load_balancers.services if entry.hostname_only}
     wanted &= listed_paths(config)
-    found: dict[ObjectRef, tuple[str, ...]] = {}
+    hostnames: dict[ObjectRef, tuple[str, ...]] = {}
     for service in services if wanted else ():
         if service.ref.path in wanted and not (service.load_balancer_ips or service.external_ips):
             names = {canonical(point.hostname) for point in service.points if point.hostname}
             usable = sorted(name for name in names if defect(name) is None)
             if usable:
-                found[service.ref] = tuple(usable[: config.limits.addresses_per_service])
-    return found
+                hostnames[service.ref] = tuple(usable[: config.limits.addresses_per_service])
+    return hostnames
 
 
 class Unserved(Struct, frozen=True):
@@ -154,11 +154,11 @@ def examine(service: Service, identity: Identity, owners: Owners, rules: Address
     ports = service.tcp_ports
     if own_names:
         addresses = service.cluster_ips
-        named = (
+        remark = (
             f"served by hostname ({', '.join(own_names)}): hosts lines lead the node to the relay, CoreDNS "
             "the pods; nothing is redirected"
         )
-        remarks = (*remarks, named)
+        remarks = (*remarks, remark)
     elif not addresses:
         return Unserved(_without_address(service, rules), remarks)
     if not service.ports:
@@ -166,8 +166,8 @@ def examine(service: Service, identity: Identity, owners: Owners, rules: Address
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay can connect to"
         return Unserved(refused("NoClusterIP", reason), remarks)
-    without = {*identity.versions, *identity.terminated}
-    plain = tuple(port for port in ports if port not in without)
+    not_plain = {*identity.versions, *identity.terminated}
+    plain = tuple(port for port in ports if port not in not_plain)
     with_proxy = tuple(port for port in ports if port in identity.versions)
     wholly = not identity.terminated and (listed or all(port.protocol == "TCP" for port in service.ports))
     return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names, wholly=wholly)
@@ -199,8 +199,8 @@ def _short_circuited(
         why = "externalIPs count only if loadBalancers.services lists the Service (CVE-2020-8554)"
         remarks.append(f"{', '.join(map(str, service.external_ips))}: ignored: {why}")
     for address in service.external_ips if listed else ():
-        own = "it is this node's own address or the API server's" if address in rules.own else None
-        if obstacle := rules.obstacle(address, listed=True) or own:
+        reason = "it is this node's own address or the API server's" if address in rules.own else None
+        if obstacle := rules.obstacle(address, listed=True) or reason:
             remarks.append(f"{address}: an externalIP, not redirected: {obstacle}")
         else:
             usable.append(address)

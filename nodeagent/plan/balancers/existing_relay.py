@@ -30,7 +30,7 @@ class ExistingRelay:
 
     def plans(self, eligible: Mapping[ObjectRef, Eligible]) -> dict[ObjectRef, RelayPlan | Unserved]:
         """Return the plan of the one that it serves, and why it does not serve the others."""
-        plans = {ref: self._plan(ref, each) for ref, each in eligible.items()}
+        plans = {ref: self._plan(ref, part) for ref, part in eligible.items()}
         holder = next((ref for ref, plan in plans.items() if isinstance(plan, RelayPlan)), None)
         reason = (
             f"the relay Service {self._path} serves one load balancer, and that is {holder}, "
@@ -54,8 +54,8 @@ class ExistingRelay:
             match: self._owners.obstacle(match, ref, self._facts.api_servers) if eligible.redirected else None
             for match in eligible.endpoints
         }
-        chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
-        if not chosen:
+        targets = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
+        if not targets:
             return Unserved(NOTHING_LEFT, eligible.remarks)
         families = {address.version for address in eligible.addresses}
         of_families = tuple(address for address in relay.cluster_ips if address.version in families)
@@ -64,7 +64,7 @@ class ExistingRelay:
             listeners=(),
             redirects=tuple(
                 Redirect(match, target, ref)
-                for match, target in sorted(chosen.items(), key=lambda item: item[0].sort_key())
+                for match, target in sorted(targets.items(), key=lambda item: item[0].sort_key())
                 if isinstance(target, Endpoint) and eligible.redirected
             ),
             shown_at=cluster_ips,
@@ -73,7 +73,7 @@ class ExistingRelay:
                 *eligible.remarks,
                 *plain,
                 *(why for why in obstacles.values() if why),
-                *dict.fromkeys(target for target in chosen.values() if isinstance(target, str)),
+                *dict.fromkeys(target for target in targets.values() if isinstance(target, str)),
             ),
         )
 
@@ -92,6 +92,6 @@ class ExistingRelay:
         node = self._facts.node_name
         # This node's own pod first, then rendezvous hashing, so one pod's end moves few.
         best = max(
-            ready, key=lambda one: (one.node_name == node, sha256(f"{node} {one.address}".encode()).digest())
+            ready, key=lambda pod: (pod.node_name == node, sha256(f"{node} {pod.address}".encode()).digest())
         )
         return Endpoint(best.address, best.port)

@@ -99,7 +99,7 @@ class _Decisions:
         self._identities = {
             service.ref: identify(service, config.load_balancers, provider_id) for service in services
         }
-        too_large_ones = {
+        oversized = {
             service.ref: Unserved(conclusion, service.problems)
             for service in services
             if service.ref.path not in owners.listed and (conclusion := too_large(service, config.limits))
@@ -107,24 +107,24 @@ class _Decisions:
         self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
         examined = {
-            service.ref: too_large_ones.get(service.ref) or examine(service, found, owners, self._rules)
+            service.ref: oversized.get(service.ref) or examine(service, identity, owners, self._rules)
             for service in services
-            if (found := self._identities[service.ref]).proxy
+            if (identity := self._identities[service.ref]).proxy
         }
-        self._eligible = {ref: each for ref, each in examined.items() if isinstance(each, Eligible)}
+        self._eligible = {ref: result for ref, result in examined.items() if isinstance(result, Eligible)}
         self._relays: dict[ObjectRef, RelayPlan | Unserved]
-        self._relays = {ref: each for ref, each in examined.items() if isinstance(each, Unserved)}
+        self._relays = {ref: result for ref, result in examined.items() if isinstance(result, Unserved)}
         if config.relay.kind == "service":
             self._relays |= ExistingRelay(snapshot, facts, config, owners).plans(self._eligible)
         else:
-            reserved = [each for each in services if self._identities[each.ref].reserved]
-            reserved = [each for each in reserved if each.ref not in too_large_ones]
+            reserved = [service for service in services if self._identities[service.ref].reserved]
+            reserved = [service for service in reserved if service.ref not in oversized]
             capacity = share_out(reserved, owners, self._rules, config)
-            own = OwnRelay(snapshot, facts, config, owners, capacity)
+            own_relay = OwnRelay(snapshot, facts, config, owners, capacity)
             for service in services:
                 if eligible := self._eligible.get(service.ref):
                     versions = self._identities[service.ref].versions
-                    self._relays[service.ref] = own.plan(service, versions, eligible)
+                    self._relays[service.ref] = own_relay.plan(service, versions, eligible)
 
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
@@ -146,16 +146,16 @@ class _Decisions:
             return LoadBalancerPlan(service, identity.proxy, listed, decision, rank)
         eligible = self._eligible[service.ref]
         addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
-        own = tuple(each for each in addresses if owners.first_at(each) == service.ref and not never(each))
+        own = tuple(ip for ip in addresses if owners.first_at(ip) == service.ref and not never(ip))
         unresolved = None
         if own_names := owners.hostnames.get(service.ref, ()):
             answers = [self._dns[name] for name in own_names if name in self._dns]
-            told = [answer.last_conclusive for answer in answers if answer.last_conclusive]
-            if not told:
+            replies = [answer.last_conclusive for answer in answers if answer.last_conclusive]
+            if not replies:
                 unresolved = next((answer.latest.trouble for answer in answers), "")
             # No rule forbids what DNS gives, and no other listed Service publishes it.
-            given = dict.fromkeys(address for reply in told for address in reply.addresses)
-            own = tuple(each for each in given if not (never(each) or owners.is_listed_at(each)))
+            resolved = dict.fromkeys(address for reply in replies for address in reply.addresses)
+            own = tuple(ip for ip in resolved if not (never(ip) or owners.is_listed_at(ip)))
             addresses = own
         shared = "" if own_names else self._sharing(service, eligible.addresses)
         without_lines = skipped("SharedAddress", shared) if shared else None

@@ -51,7 +51,7 @@ class OwnRelay:
         self._facts = facts
         ranges = (config.relay.ipv4, config.relay.ipv6)
         self._in_use: dict[int, str] = {
-            each.version: in_use(each, snapshot, facts, config) for each in ranges
+            network.version: in_use(network, snapshot, facts, config) for network in ranges
         }
 
     def plan(
@@ -82,8 +82,8 @@ class OwnRelay:
         matches = [match for match in supported.endpoints if obstacles[match] is None]
         whole = supported.wholly and not any(obstacles.values())
         if not matches or not (whole or supported.redirected):
-            why = refused("PortTaken", "; ".join(taken)) if taken else NOTHING_LEFT
-            return Unserved(why, remarks, taken=taken)
+            refusal = refused("PortTaken", "; ".join(taken)) if taken else NOTHING_LEFT
+            return Unserved(refusal, remarks, taken=taken)
         for place in places.values():
             if isinstance(place, Conclusion):
                 return Unserved(place, remarks)
@@ -104,13 +104,13 @@ class OwnRelay:
     def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Conclusion:
         address = self._capacity.relay_addresses[family].get(ref.path)
         network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
-        if what := self._in_use[family]:
-            reason = f"relay.ipv{family}, {network}, has {what}: choose another range, the same on every node"
+        if user := self._in_use[family]:
+            reason = f"relay.ipv{family}, {network}, has {user}: choose another range, the same on every node"
             return refused("AddressInUse", reason)
         if address is None:
             reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
             return refused("RangeExhausted", reason)
-        used = [each for each in self._facts.addresses if each.address == address and not each.ours]
+        used = [local for local in self._facts.addresses if local.address == address and not local.ours]
         if not used:
             return address
         reason = (
@@ -120,8 +120,8 @@ class OwnRelay:
         return refused("AddressInUse", reason)
 
     def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
-        if eligible.redirected and (found := self._owners.obstacle(match, ref, self._facts.api_servers)):
-            return found
+        if eligible.redirected and (obstacle := self._owners.obstacle(match, ref, self._facts.api_servers)):
+            return obstacle
         holder, options = NODE_PORTS.get(match.port), self._config.load_balancers
         if match.port in options.node_port_range.ports:
             holder = "kube-proxy (loadBalancers.nodePortRange: it answers health checks there)"
@@ -155,12 +155,12 @@ class OwnRelay:
         """Send to the ClusterIP of the bind's family; to the other one where the Service has only that."""
         binds = {redirect.to for redirect in redirects}
         binds |= {Endpoint(bind.address, port) for bind in binds for port in plain_ports}
-        found = []
+        listeners = []
         for bind in sorted(binds, key=Endpoint.sort_key):
             family, version = bind.address.version, versions.get(bind.port)
             same_family = [address for address in service.cluster_ips if address.version == family]
             server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
             # Without the header, the source is not passed on.
             node_address = self._source_addresses.get(family) if version else None
-            found.append(Listener(bind, server, version, service.ref, node_address))
-        return tuple(found)
+            listeners.append(Listener(bind, server, version, service.ref, node_address))
+        return tuple(listeners)

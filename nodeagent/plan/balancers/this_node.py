@@ -17,13 +17,13 @@ LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"}
 """Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 
 _TABLES = tomllib.loads(Path(__file__).with_name("node_tables.toml").read_text("utf-8"))
-NODE_PORTS: Mapping[int, str] = {port: who for who, ports in _TABLES["ports"].items() for port in ports}
+NODE_PORTS: Mapping[int, str] = {port: daemon for daemon, ports in _TABLES["ports"].items() for port in ports}
 """What listens by default on the ports that the daemons of a node bind."""
 _NEVER_REDIRECTED = tuple(
-    (ip_network(text), f"it {what}") for text, what in _TABLES["never_redirected"].items()
+    (ip_network(cidr), f"it {reason}") for cidr, reason in _TABLES["never_redirected"].items()
 )
 _POD_INTERFACES = {
-    name: (each["ranges"], each["shown_by"]) for each in _TABLES["pod_ranges"] for name in each["interfaces"]
+    name: (row["ranges"], row["shown_by"]) for row in _TABLES["pod_ranges"] for name in row["interfaces"]
 }
 """For each interface of a network plugin: what to set instead of the Node's ranges, and what shows it."""
 
@@ -42,17 +42,17 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
         if not (standing.ours or standing.address.is_loopback or standing.address.is_link_local)
         if not standing.address.is_multicast
     }
-    told: set[int] = {address.version for address in facts.source_addresses}
+    elsewhere: set[int] = {address.version for address in facts.source_addresses}
     if snapshot.node is not None:
-        told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
-    spoken = on_interfaces | told if on_interfaces else set(FAMILIES)
+        elsewhere |= {entry.version for entry in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
+    supported = on_interfaces | elsewhere if on_interfaces else set(FAMILIES)
     if facts.ipv6_off:
         # The relay could have no address, whatever the node has, or the cluster recorded while IPv6 was on.
-        spoken.discard(6)
+        supported.discard(6)
     reasons = {family: f"this node has no IPv{family} address of its own" for family in FAMILIES}
     if facts.ipv6_off:
         reasons[6] = f"IPv6 is switched off on this node ({facts.ipv6_off})"
-    return {family: reasons[family] for family in FAMILIES if family not in spoken}
+    return {family: reasons[family] for family in FAMILIES if family not in supported}
 
 
 def lacks_family(snapshot: Snapshot, facts: Facts, config: Config) -> bool:
@@ -95,11 +95,11 @@ def own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
     own |= set(snapshot.node.addresses if snapshot.node else ())
     external = snapshot.node.external_addresses if snapshot.node else ()
     own |= {
-        each.address
-        for each in facts.addresses
-        if not each.ours
-        and each.interface not in LOAD_BALANCER_INTERFACES
-        and (each.prefix_length < each.address.max_prefixlen or each.address in external)
+        standing.address
+        for standing in facts.addresses
+        if not standing.ours
+        and standing.interface not in LOAD_BALANCER_INTERFACES
+        and (standing.prefix_length < standing.address.max_prefixlen or standing.address in external)
     }
     return frozenset(own)
 
@@ -107,17 +107,18 @@ def own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
 def in_use(relay: IPNetwork, snapshot: Snapshot, facts: Facts, config: Config) -> str:
     """Return what else is in the relay's range, whose connections the guard would drop; empty: nothing."""
     node = snapshot.node
-    pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
-    services = [network for each in snapshot.service_ranges for network in each.networks]
+    pods = (*(cidr.network for cidr in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
+    services = [network for service_range in snapshot.service_ranges for network in service_range.networks]
     cluster_ips = (address for service in snapshot.services for address in service.cluster_ips)
     if any(network.overlaps(relay) for network in pods):
         return "pods"
-    if any(network.overlaps(relay) for network in services) or any(each in relay for each in cluster_ips):
+    if any(network.overlaps(relay) for network in services) or any(ip in relay for ip in cluster_ips):
         return "ClusterIPs of Services"
-    ours = {each.address for each in facts.addresses if each.ours}  # a kubelet may have taken one for its own
-    if any(each in relay and each not in ours for each in (node.addresses if node else ())):
+    # A kubelet may have taken one for its own.
+    ours = {standing.address for standing in facts.addresses if standing.ours}
+    if any(address in relay and address not in ours for address in (node.addresses if node else ())):
         return "this node's own address"
-    return "the API server" if any(each.address in relay for each in facts.api_servers) else ""
+    return "the API server" if any(server.address in relay for server in facts.api_servers) else ""
 
 
 class AddressRules:
@@ -141,10 +142,10 @@ class AddressRules:
         self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
             *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
             *_NEVER_REDIRECTED,
-            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
+            *((cidr.network, f"loadBalancers.refuse includes it ({cidr})") for cidr in options.refuse),
             *(
                 (network, f"it is in the Service range {network}")
-                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
+                for service_range in sorted(snapshot.service_ranges, key=lambda cidr: cidr.name)
                 for network in service_range.networks
             ),
         )
@@ -152,8 +153,8 @@ class AddressRules:
         self._cluster_ips |= snapshot.other_cluster_ips
         if snapshot.relay_service is not None:
             self._cluster_ips |= set(snapshot.relay_service.cluster_ips)
-        self._allowed = tuple(text.network for text in options.address_ranges)
-        pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
+        self._allowed = tuple(cidr.network for cidr in options.address_ranges)
+        pods = (*(cidr.network for cidr in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
         self._here = tuple((network, f"it is in the pod range {network}") for network in pods)
         self._ip_mode = options.ip_mode
         self._short_circuited = facts.short_circuited
@@ -218,10 +219,10 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
             "the overlay cilium brings it); coredns.servesPods: true says that it does"
         )
         return PodRanges(remarks=(unserved,))
-    found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
-    if not found and snapshot.node is not None:
-        found = snapshot.node.pod_cidrs
-    if not found:
+    networks: Iterable[IPNetwork] = [cidr.network for cidr in config.dnat.pod_cidrs]
+    if not networks and snapshot.node is not None:
+        networks = snapshot.node.pod_cidrs
+    if not networks:
         remark = (
             f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
             "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
@@ -233,23 +234,23 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
                 "dnat.podCIDRs"
             )
         return PodRanges(remarks=(remark,))
-    ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
-    ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
+    ipv4 = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
+    ipv6 = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
     return PodRanges(() if why else admitted, admitted, _outside(facts, admitted))
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
     """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
-    found: dict[str, list[str]] = {}
-    for each in facts.addresses:
-        if each.interface not in _POD_INTERFACES or each.address.is_link_local:
+    outside: dict[str, list[str]] = {}
+    for standing in facts.addresses:
+        if standing.interface not in _POD_INTERFACES or standing.address.is_link_local:
             continue
-        if not any(each.address in network for network in admitted):
-            found.setdefault(each.interface, []).append(str(each.address))
+        if not any(standing.address in network for network in admitted):
+            outside.setdefault(standing.interface, []).append(str(standing.address))
     return tuple(
         f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
         f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
         f"them. Set dnat.podCIDRs to {_POD_INTERFACES[interface][0]}: {_POD_INTERFACES[interface][1]}"
-        for interface, addresses in sorted(found.items())
+        for interface, addresses in sorted(outside.items())
     )

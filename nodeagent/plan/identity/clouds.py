@@ -44,15 +44,15 @@ def _oci_kind(service: Service) -> str:
 
 
 def _ovh_kind(service: Service) -> str:
-    named = service.annotations.get("loadbalancer.ovhcloud.com/class", "iolb").lower()
-    return _IOLB if named == "iolb" else f"one of class {named}"
+    class_name = service.annotations.get("loadbalancer.ovhcloud.com/class", "iolb").lower()
+    return _IOLB if class_name == "iolb" else f"one of class {class_name}"
 
 
 def _ovh_doubt(service: Service) -> str:
-    said = "loadbalancer.ovhcloud.com/class" in service.annotations
+    explicit = "loadbalancer.ovhcloud.com/class" in service.annotations
     return (
         ""
-        if said
+        if explicit
         else "nodeagent assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
     )
 

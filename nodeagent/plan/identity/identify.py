@@ -21,7 +21,7 @@ LISTED = "Listed"
 
 _ABOUT_PROXY = re.compile("proxy[-_.]?proto", re.IGNORECASE)
 _SWITCHES = [switch for row in PROVIDERS for switch in row.switches.items()]
-_READ = tuple(key.partition("{port}")[0] for each, reader in _SWITCHES for key in (each, *reader.beside))
+_READ = tuple(key.partition("{port}")[0] for switch, reader in _SWITCHES for key in (switch, *reader.beside))
 """The beginnings of the annotations that some controller reads."""
 
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
@@ -65,10 +65,10 @@ def cloud_of(snapshot: Snapshot) -> str:
     """Return the `spec.providerID` by which the cloud is known: this node's, else that of the only cloud."""
     if snapshot.node is not None:
         return snapshot.node.provider_id
-    found = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
-    clouds = sorted(found.keys() & KNOWN_SCHEMES)
-    one = {tuple(row for row in PROVIDERS if scheme in row.schemes) or scheme for scheme in clouds}
-    return found[clouds[0]] if len(one) == 1 else ""
+    provider_ids = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
+    clouds = sorted(provider_ids.keys() & KNOWN_SCHEMES)
+    distinct = {tuple(row for row in PROVIDERS if scheme in row.schemes) or scheme for scheme in clouds}
+    return provider_ids[clouds[0]] if len(distinct) == 1 else ""
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:
@@ -95,8 +95,8 @@ def identify(service: Service, options: LoadBalancerOptions, provider_id: str) -
     if reason := opt_out(service.annotations):
         return replace(controller.known, conclusion=skipped("ExcludedByAnnotation", reason))
     if not options.detect:
-        off = _unknown("loadBalancers.detect is false")
-        return replace(controller.known, conclusion=off, stated=False)
+        conclusion = _unknown("loadBalancers.detect is false")
+        return replace(controller.known, conclusion=conclusion, stated=False)
     return _by_own_annotation(controller) or _by_controller(controller)
 
 
@@ -130,18 +130,18 @@ class _Controller:
     ) -> Identity:
         """Return what it is if it sends PROXY on these ports; of a Service without ports, on any."""
         ports = self.service.tcp_ports
-        nothing = skipped("NotProxy", f"no PROXY on any of its ports: {said}")
+        conclusion = skipped("NotProxy", f"no PROXY on any of its ports: {said}")
         known, remarks = self.known, (*remarks, *self.known.remarks)
         if ports and not versions:
-            return replace(self.without_proxy(nothing), remarks=remarks)
+            return replace(self.without_proxy(conclusion), remarks=remarks)
         relayed = {port: version for port, version in versions.items() if port not in known.terminated}
         sending = replace(known, sends=True, reserved=True, remarks=remarks)
         if ports and not relayed:
             return replace(sending, conclusion=self.tls, annotations={**annotations, **known.annotations})
-        what = _in_words(versions, ports) if versions else "PROXY"
+        header = _in_words(versions, ports) if versions else "PROXY"
         return replace(
             sending,
-            conclusion=served(code, f"{what}: {said}"),
+            conclusion=served(code, f"{header}: {said}"),
             versions=relayed,
             annotations=annotations,
             proxy=True,
@@ -163,25 +163,25 @@ class _Controller:
 def _controller(service: Service, provider_id: str) -> _Controller:
     rows, known_by, why_not = _rows(service, provider_id)
     read = [reading for row in PROVIDERS if (reading := read_row(row, service))]
-    readings = tuple(each for each in read if each.row in rows and each.row.applies(service))
+    readings = tuple(reading for reading in read if reading.row in rows and reading.row.applies(service))
     counted = {key for reading in readings for key in reading.annotations}
     notes: dict[str, str] = {}
-    for each in (each for each in read if each.annotations.keys().isdisjoint(counted)):
+    for stray in (reading for reading in read if reading.annotations.keys().isdisjoint(counted)):
         why = why_not
-        if each.row in rows:
-            why = f"it is read only for {each.row.kind}; this is {each.row.kind_of(service) or 'another'}"
-        notes.setdefault(each.keys, f"{each.keys} does not count: {why}")
+        if stray.row in rows:
+            why = f"it is read only for {stray.row.kind}; this is {stray.row.kind_of(service) or 'another'}"
+        notes.setdefault(stray.keys, f"{stray.keys} does not count: {why}")
     of_kind = [row for row in rows if row.applies(service)]
-    certificates = {row: found for row in of_kind if (found := certificates_of(row, service))}
-    tls = {key: ports for found in certificates.values() for key, ports in found.items()}
+    certificates = {row: annotations for row in of_kind if (annotations := certificates_of(row, service))}
+    tls = {key: ports for annotations in certificates.values() for key, ports in annotations.items()}
     for key in (key for row in PROVIDERS if row not in rows for key in certificates_of(row, service)):
         if key not in tls:
             said = f"annotation {key}={shown(service.annotations[key])}"
             notes.setdefault(said, f"{said} does not count: {why_not}")
-    told = {PROXY_PROTOCOL, *(key for reading in read for key in reading.annotations)}
+    mentioned = {PROXY_PROTOCOL, *(key for reading in read for key in reading.annotations)}
     for key, value in sorted(service.annotations.items()):
         is_read = key.startswith(_READ)
-        if key not in told and _ABOUT_PROXY.search(value if is_read else key):
+        if key not in mentioned and _ABOUT_PROXY.search(value if is_read else key):
             said = f"annotation {key}={shown(value)}"
             unread = "nodeagent knows no controller that reads it"
             why = "it switches PROXY on for no port of this Service" if is_read else unread
@@ -199,7 +199,7 @@ def _controller(service: Service, provider_id: str) -> _Controller:
         annotations={key: service.annotations[key] for key in tls},
         remarks=tuple(notes.values()),
     )
-    elsewhere = any(each.proxy and each.row not in rows for each in read)
+    elsewhere = any(reading.proxy and reading.row not in rows for reading in read)
     return _Controller(service, known, readings, elsewhere)
 
 
@@ -217,7 +217,7 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
             return [row], f"the annotation {key}, which {row.name} writes", f"{row.name} serves this Service"
     scheme = cloud_scheme(provider_id)
     signed = ((row, key) for row in PROVIDERS if (key := _starting(service, row.signs)))
-    announcer = next((each for each in signed if each[0].announces or _silent(service, scheme)), None)
+    announcer = next((sign for sign in signed if sign[0].announces or _silent(service, scheme)), None)
     if scheme in KNOWN_SCHEMES:
         own = [row for row in PROVIDERS if scheme in row.schemes]
         # A row without schemes counts by its key alone, so it is never taken for the cloud's.
@@ -291,12 +291,12 @@ def _by_controller(controller: _Controller) -> Identity:
         return replace(known, conclusion=conclusion, reserved=reserved)
     if readings:
         # Of several that say the same, nothing shows whose it is.
-        said = readings[0].said if row else "; ".join(each.keys for each in readings)
+        said = readings[0].said if row else "; ".join(reading.keys for reading in readings)
         if not readings[0].proxy:
             return controller.without_proxy(skipped("NotProxy", f"no PROXY: {said}"), reserved=reserved)
         doubt = row.doubt(controller.service) if row else ""
         remarks = (f"{readings[0].said}: {doubt}",) if doubt else ()
-        annotations = {key: value for each in readings for key, value in each.annotations.items()}
+        annotations = {key: value for reading in readings for key, value in reading.annotations.items()}
         return controller.with_proxy("Annotated", said, readings[0].versions, annotations, remarks)
     if row is not None and row.sends_none:
         reason = (
@@ -307,21 +307,21 @@ def _by_controller(controller: _Controller) -> Identity:
     first, *others = known.remarks or ("",)
     if controller.elsewhere and first:
         reason = f"{first}; if it sends PROXY, list it in loadBalancers.services"
-        found = controller.without_proxy(skipped("ForeignAnnotation", reason), reserved=True, stated=False)
-        return replace(found, remarks=tuple(others))
-    found = controller.without_proxy(known.conclusion, reserved=reserved, stated=False)
-    return replace(found, remarks=())
+        identity = controller.without_proxy(skipped("ForeignAnnotation", reason), reserved=True, stated=False)
+        return replace(identity, remarks=tuple(others))
+    identity = controller.without_proxy(known.conclusion, reserved=reserved, stated=False)
+    return replace(identity, remarks=())
 
 
 def _unusable(readings: Sequence[Reading]) -> Conclusion | None:
-    for each in readings:
-        if each.problem:
-            return refused("BadAnnotation", f"{each.said}: {each.problem}; nothing is relayed for it")
-    if len({frozenset(each.versions) for each in readings}) <= 1:
+    for reading in readings:
+        if reading.problem:
+            return refused("BadAnnotation", f"{reading.said}: {reading.problem}; nothing is relayed for it")
+    if len({frozenset(reading.versions) for reading in readings}) <= 1:
         return None
     return refused(
         "Contradiction",
-        f"{'; '.join(each.keys for each in readings)}: they contradict each other: "
+        f"{'; '.join(reading.keys for reading in readings)}: they contradict each other: "
         "list it in loadBalancers.services or loadBalancers.ignore",
     )
 

@@ -128,27 +128,27 @@ def stackit(_: str, service: Service) -> Sends:
 
     Of the second, older key any text but a boolean is false.
     """
-    given = [service.annotations.get(key) for key in STACKIT]
-    said = [] if given[0] is None else [parse_bool(given[0])]
-    said += [] if given[1] is None else [_is_true(given[1])]
+    values = [service.annotations.get(key) for key in STACKIT]
+    said = [] if values[0] is None else [parse_bool(values[0])]
+    said += [] if values[1] is None else [_is_true(values[1])]
     if len(set(said)) > 1:
         raise ValueError(f"{' and '.join(STACKIT)} contradict each other")
-    lists = [value for key in _STACKIT_PORTS if (value := service.annotations.get(key)) is not None]
+    filters = [value for key in _STACKIT_PORTS if (value := service.annotations.get(key)) is not None]
     if not said[0]:
         return {None: "off"}
-    if len(set(lists)) > 1:
+    if len(set(filters)) > 1:
         raise ValueError(f"{' and '.join(_STACKIT_PORTS)} contradict each other")
-    if not lists:
+    if not filters:
         return {None: "v1"}
-    return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
+    return {None: "off", **dict.fromkeys(map(_port, _items(filters[0])), "v1")}
 
 
 @partial(Reader, on="`proxy_protocol_v2.enabled=true` among them", sends="v2")
 def target_group_attributes(value: str, _: Service) -> Sends:
     """Read a list of `name=value`: on if `proxy_protocol_v2.enabled` is `true`, off if it is `false`."""
     for item in _items(value):
-        given, separator, setting = (part.strip() for part in item.partition("="))
-        if given == "proxy_protocol_v2.enabled" and separator:
+        name, separator, setting = (part.strip() for part in item.partition("="))
+        if name == "proxy_protocol_v2.enabled" and separator:
             return {None: "v2" if parse_bool(setting) else "off"}
     return {}
 
@@ -171,8 +171,8 @@ class _LinodePort(msgspec.Struct):
 @partial(Reader, on=linode_version.on, sends=linode_version.sends)
 def linode_port(value: str, service: Service) -> Sends:
     """JSON about one port: its field `proxy-protocol` has the version; without it, it says nothing."""
-    given = _json(value, _LinodePort).proxy_protocol
-    return linode_version.read(given, service) if given else {}
+    version = _json(value, _LinodePort).proxy_protocol
+    return linode_version.read(version, service) if version else {}
 
 
 class _UpCloudProperties(msgspec.Struct):
@@ -200,16 +200,16 @@ class _UpCloudConfig(msgspec.Struct):
 def upcloud_config(value: str, service: Service) -> Sends:
     """JSON whose `backends`, named as the Service's ports are, each have `outbound_proxy_protocol`."""
     numbers = {port.name: port.port for port in service.ports}
-    said: dict[int | None, Sent] = {}
+    sends: dict[int | None, Sent] = {}
     meaning: Mapping[str, Sent] = {"v1": "v1", "v2": "v2", "": "off"}
     for backend in _json(value, _UpCloudConfig).backends:
-        given = backend.properties.outbound_proxy_protocol
-        version = meaning.get(given)
+        word = backend.properties.outbound_proxy_protocol
+        version = meaning.get(word)
         if version is None:
-            raise ValueError(f"outbound_proxy_protocol {quoted(given)} is not one of v1, v2")
+            raise ValueError(f"outbound_proxy_protocol {quoted(word)} is not one of v1, v2")
         if backend.name in numbers:
-            said[numbers[backend.name]] = version
-    return said
+            sends[numbers[backend.name]] = version
+    return sends
 
 
 @partial(Reader, otherwise_off=True)
@@ -289,7 +289,7 @@ def tls_on(lists: Mapping[str, str], unless: str = "") -> TlsReader:
 
 def tls_by_port(value: str, service: Service) -> frozenset[int]:
     """Read `ID`, or `PORT,PORT:ID;PORT:ID`: a certificate for all ports, or for those before the colon."""
-    found: frozenset[int] = frozenset()
+    tls_ports: frozenset[int] = frozenset()
     for entry in value.split(";"):
         ports, separator, _ = entry.partition(":")
         if not separator and entry:
@@ -298,8 +298,8 @@ def tls_by_port(value: str, service: Service) -> frozenset[int]:
             sends = boolean_or_ports("v1").read(ports, service) if separator else {}
         except ValueError:  # its controller rejects the Service
             continue
-        found |= frozenset(port for port in service.tcp_ports if port in sends or None in sends)
-    return found
+        tls_ports |= frozenset(port for port in service.tcp_ports if port in sends or None in sends)
+    return tls_ports
 
 
 def tls_by_protocol(*words: str) -> TlsReader:
@@ -315,11 +315,11 @@ def tls_by_protocol(*words: str) -> TlsReader:
 
 def linode_tls(value: str, service: Service) -> frozenset[int]:
     """Read the JSON about one port: TLS ends there if it has a certificate and its protocol is `https`."""
-    given = _json(value, _LinodePort)
+    port = _json(value, _LinodePort)
     default = service.annotations.get(
         "service.beta.kubernetes.io/linode-loadbalancer-default-protocol", "tcp"
     )
-    ends = given.tls_secret_name and (given.protocol or default).lower() == "https"
+    ends = port.tls_secret_name and (port.protocol or default).lower() == "https"
     return frozenset(service.tcp_ports if ends else ())
 
 
@@ -373,7 +373,7 @@ _GO_INTEGER = re.compile(r"\+?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|[1-9]
 
 def _go_ports(value: str) -> list[int]:
     """Return the ports of a list as Go's strconv.ParseInt with base 0 reads each: `80`, `0x50`, `0120`."""
-    return [_go_port(text) for text in value.replace(" ", "").split(",")]
+    return [_go_port(item) for item in value.replace(" ", "").split(",")]
 
 
 def _go_port(text: str) -> int:

@@ -143,15 +143,15 @@ def shown(value: str) -> str:
 
 def certificates_of(row: Provider, service: Service) -> dict[str, frozenset[int]]:
     """Return the annotations by which one row's load balancer terminates TLS, with the ports."""
-    found: dict[str, frozenset[int]] = {}
+    certificates: dict[str, frozenset[int]] = {}
     for pattern, reader in row.certificates.items():
         for key, value, port in _present(pattern, service):
             ports: frozenset[int] = frozenset()
             with suppress(ValueError):  # its controller rejects it, or does not know it
                 ports = reader(value, service) if value else ports
             if ports := ports if port is None else ports & {port}:
-                found[key] = found.get(key, frozenset()) | ports
-    return found
+                certificates[key] = certificates.get(key, frozenset()) | ports
+    return certificates
 
 
 def read_row(row: Provider, service: Service) -> Reading | None:
@@ -159,34 +159,34 @@ def read_row(row: Provider, service: Service) -> Reading | None:
     sends: list[Sends] = []
     claimed: Counter[int] = Counter()
     words: list[str] = []
-    given: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     ports = service.tcp_ports
     for pattern, reader in row.switches.items():
-        for key, value, port in _present(pattern, service):
-            others = {each: service.annotations.get(each) for each in reader.beside if each != key}
-            beside = {each: text for each, text in others.items() if text is not None}
-            given |= {key: value, **beside}
-            told = " with ".join(f"{each}={shown(text)}" for each, text in ({key: value} | beside).items())
+        for key, value, in_key in _present(pattern, service):
+            others = {name: service.annotations.get(name) for name in reader.beside if name != key}
+            beside = {name: text for name, text in others.items() if text is not None}
+            annotations |= {key: value, **beside}
+            phrase = " with ".join(f"{name}={shown(text)}" for name, text in ({key: value} | beside).items())
             try:
-                found = reader.read(value, service)
+                parsed = reader.read(value, service)
             except ValueError as error:
                 if not reader.otherwise_off or isinstance(error, RejectedError):
-                    return Reading(row, f"annotation {told}", given, problem=str(error))
-                found = {None: "off"}
-                told += f", which its controller treats as off: {error}"
-            if found:
-                sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
-                words.append(told)
-                claimed.update(each for each in ports if reader.alone and (each in found or None in found))
+                    return Reading(row, f"annotation {phrase}", annotations, problem=str(error))
+                parsed = {None: "off"}
+                phrase += f", which its controller treats as off: {error}"
+            if parsed:
+                sends.append({in_key: parsed.get(None, parsed.get(in_key, "off"))} if in_key else parsed)
+                words.append(phrase)
+                claimed.update(port for port in ports if reader.alone and (port in parsed or None in parsed))
     if not sends:
         return None
     said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)}"
     twice = [port for port in ports if claimed[port] > 1]
     if twice:
-        return Reading(row, said, given, problem=f"port {twice[0]} is claimed by both")
+        return Reading(row, said, annotations, problem=f"port {twice[0]} is claimed by both")
     versions = {port: sent for port in ports if (sent := _sent(sends, port)) != "off"}
-    proxy = bool(versions) or (not ports and any(sent != "off" for one in sends for sent in one.values()))
-    return Reading(row, said, given, versions, proxy)
+    proxy = bool(versions) or (not ports and any(sent != "off" for entry in sends for sent in entry.values()))
+    return Reading(row, said, annotations, versions, proxy)
 
 
 def _present(key: str, service: Service) -> Iterator[tuple[str, str, int | None]]:
@@ -203,5 +203,5 @@ def _present(key: str, service: Service) -> Iterator[tuple[str, str, int | None]
 
 def _sent(said: Sequence[Sends], port: int) -> Sent:
     """Return what is sent on a port: the first annotation that mentions it decides."""
-    found = (sends.get(port, sends.get(None)) for sends in said)
-    return next((sent for sent in found if sent is not None), "off")
+    candidates = (sends.get(port, sends.get(None)) for sends in said)
+    return next((sent for sent in candidates if sent is not None), "off")

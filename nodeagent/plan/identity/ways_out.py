@@ -74,8 +74,8 @@ def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[Way
         if provider.ip_mode and (identity.sends or not tls) and not asked:
             yield WayOut("ip-mode", tuple(_update(service, provider)))
         if annotation := provider.ip_mode_on_request:
-            what = f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
-            yield WayOut("ip-mode-on-request", _annotated(service, annotation, what))
+            sentence = f"without an agent: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
+            yield WayOut("ip-mode-on-request", _annotated(service, annotation, sentence))
         if provider.detour:
             yield WayOut("detour", _annotated(service, provider.detour, _OUT_AND_BACK))
         if provider.hostname:
@@ -83,8 +83,8 @@ def _ways(service: Service, identity: Identity, policy_api: str) -> Iterator[Way
     if policy_api:
         yield WayOut("policy", _BY_POLICY)
     if identity.proxy or not tls:
-        told = ", ".join(map(str, sorted(identity.versions)))
-        only = f"only for port {told}, since a relay can't replace TLS on the other: " if tls else ""
+        ports = ", ".join(map(str, sorted(identity.versions)))
+        only = f"only for port {ports}, since a relay can't replace TLS on the other: " if tls else ""
         yield WayOut("nodeagent", (f"{only}{_INSTALL}",))
 
 
@@ -104,7 +104,7 @@ def _update(service: Service, provider: Provider) -> Iterator[str]:
 
 
 def _publish(service: Service, hostname: str) -> tuple[str, ...]:
-    what = "without an agent: publish a hostname instead of the address"
+    sentence = "without an agent: publish a hostname instead of the address"
     if _PLACEHOLDER in hostname:
         public = [
             address
@@ -112,21 +112,21 @@ def _publish(service: Service, hostname: str) -> tuple[str, ...]:
             if not (address.is_link_local or any(address in network for network in _PRIVATE))
         ]
         addresses = ", ".join(map(str, public)) or "its address in the DNS that the nodes use"
-        what += (
+        sentence += (
             f"; first create an address record with {addresses} for a hostname of your own, and use that "
             f"instead of {_PLACEHOLDER}"
         )
-    return _annotated(service, hostname, what, _SIDE_EFFECTS)
+    return _annotated(service, hostname, sentence, _SIDE_EFFECTS)
 
 
-def _annotated(service: Service, annotation: str, what: str, *then: str) -> tuple[str, ...]:
+def _annotated(service: Service, annotation: str, sentence: str, *then: str) -> tuple[str, ...]:
     """Return the steps; for an annotation that is set already, what the status does not show of it."""
     key, _, value = annotation.replace('"', "").partition(": ")
-    given = service.annotations.get(key)
-    if not given or value not in {given, _PLACEHOLDER}:
-        return (what, annotate(service, annotation), *then)
+    current = service.annotations.get(key)
+    if not current or value not in {current, _PLACEHOLDER}:
+        return (sentence, annotate(service, annotation), *then)
     why = (
-        f"annotation {key}={shown(given)} is set, but the status does not show its effect: the controller "
+        f"annotation {key}={shown(current)} is set, but the status does not show its effect: the controller "
         "may be too old, or Events say why"
     )
     return (why, f"$ kubectl describe service -n {service.ref.namespace} {service.ref.name}")

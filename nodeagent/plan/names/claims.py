@@ -118,21 +118,21 @@ class Parents:
         namespaces: Iterable[model.Namespace] = (),
     ) -> None:
         self._gateways = {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways}
-        self._listener_sets = {(found.ref.namespace, found.ref.name): found for found in listener_sets}
+        self._listener_sets = {(parent.ref.namespace, parent.ref.name): parent for parent in listener_sets}
         self._namespaces = {namespace.name: namespace for namespace in namespaces}
         self._taken = lru_cache(_MOST_REMEMBERED)(self._find_taken)
 
     def considered(self, route: model.Route) -> Considered:
         """Return all that decides about what the Route claims, apart from itself."""
-        found: list[object] = [self._namespaces.get(route.ref.namespace)]
+        objects: list[object] = [self._namespaces.get(route.ref.namespace)]
         listeners = 0
         for parent in route.parents:
             gateway, listener_set = self._gateway(parent)
-            found += (gateway, listener_set)
+            objects += (gateway, listener_set)
             if listener_set:
-                found.append(self._namespaces.get(listener_set.ref.namespace))
+                objects.append(self._namespaces.get(listener_set.ref.namespace))
             listeners += len((listener_set or gateway).listeners) if gateway else 0
-        return Considered(tuple(found), listeners * max(1, len(route.hostnames)))
+        return Considered(tuple(objects), listeners * max(1, len(route.hostnames)))
 
     def attachments(self, route: model.Route) -> Iterator[Attachment]:
         """Yield every listener that the Route references and that takes it, whatever their hostnames."""
@@ -155,11 +155,14 @@ class Parents:
         self, parent: model.ParentRef, kind: str, whence: str
     ) -> tuple[tuple[Attachment, ...], str]:
         """Return the listeners of a parent that take such Routes; and why none does, if so."""
-        found = [(each, self._refusal(each, parent, kind, whence)) for each in self._of_parent(parent)]
-        if found:
+        candidates = [
+            (attachment, self._refusal(attachment, parent, kind, whence))
+            for attachment in self._of_parent(parent)
+        ]
+        if candidates:
             # The listener that comes closest says most: the others were never meant.
-            best = max((refusal for _, refusal in found), key=_REFUSALS.index)
-            return tuple(each for each, refusal in found if not refusal), best
+            best = max((refusal for _, refusal in candidates), key=_REFUSALS.index)
+            return tuple(attachment for attachment, refusal in candidates if not refusal), best
         gateway = parent.kind == "Gateway"
         return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
 
@@ -191,9 +194,9 @@ class Parents:
         added = None
         if (parent.group, parent.kind) == (model.GATEWAY_API, "ListenerSet"):
             added = self._listener_sets.get((parent.namespace, parent.name))
-        to = added.parent if added else parent
-        is_gateway = (to.group, to.kind) == (model.GATEWAY_API, "Gateway")
-        return self._gateways.get((to.namespace, to.name)) if is_gateway else None, added
+        ref = added.parent if added else parent
+        is_gateway = (ref.group, ref.kind) == (model.GATEWAY_API, "Gateway")
+        return self._gateways.get((ref.namespace, ref.name)) if is_gateway else None, added
 
     def _allows(self, allowed: model.AllowedNamespaces, home: str, whence: str) -> bool:
         match allowed.origin:
@@ -232,8 +235,8 @@ def claims_of_route(route: model.Route, parents: Parents) -> tuple[Claim, ...]:
     age = model.by_age(route)
     reached: dict[str, None] = {}
     claims: list[Claim] = []
-    found = _names_by_gateway(route, attachments, hostnames)
-    for number, (gateway, excluded, by, names) in enumerate(found):
+    by_gateway = _names_by_gateway(route, attachments, hostnames)
+    for number, (gateway, excluded, by, names) in enumerate(by_gateway):
         reached.update(dict.fromkeys(names))
         hints = LoadBalancerHints(
             points=gateway.points,
@@ -261,7 +264,7 @@ def _names_by_gateway(
     route: model.Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
 ) -> list[tuple[model.Gateway, str | None, str, Iterable[str]]]:
     """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
-    found: dict[tuple[model.ObjectRef, str | None, str], dict[str, None]] = {}
+    by_gateway: dict[tuple[model.ObjectRef, str | None, str], dict[str, None]] = {}
     gateways: dict[model.ObjectRef, model.Gateway] = {}
     for attachment in attachments:
         names = common_hostnames(attachment.hostname, hostnames)
@@ -269,8 +272,8 @@ def _names_by_gateway(
             gateway = attachment.gateway
             gateways[gateway.ref] = gateway
             key = (gateway.ref, *_exclusion(route, attachment))
-            found.setdefault(key, {}).update(dict.fromkeys(names))
-    return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in found.items()]
+            by_gateway.setdefault(key, {}).update(dict.fromkeys(names))
+    return [(gateways[ref], excluded, by, names) for (ref, excluded, by), names in by_gateway.items()]
 
 
 def _exclusion(route: model.Route, attachment: Attachment) -> tuple[str | None, str]:
@@ -292,13 +295,13 @@ def common_hostnames(listener: str | None, route: Collection[str]) -> tuple[str,
     if not route:
         return (listener,)
     below = listener[1:] if is_wildcard(listener) else None
-    found: list[str] = []
+    common: list[str] = []
     for hostname in route:
         if hostname == listener or (below is not None and hostname.endswith(below)):
-            found.append(hostname)
+            common.append(hostname)
         elif is_wildcard(hostname) and listener.endswith(hostname[1:]):
-            found.append(listener)
-    return tuple(dict.fromkeys(found))
+            common.append(listener)
+    return tuple(dict.fromkeys(common))
 
 
 _Claimant = model.Ingress | model.Route | model.ControllerRoute | model.Service
@@ -316,16 +319,18 @@ def claims_of(found: _Claimant, classes: Iterable[model.IngressClass], parents: 
         case model.Route():
             return claims_of_route(found, parents)
         case model.Ingress(hosts=hosts):
-            defaults = [each.name for each in classes if each.default]
+            defaults = [entry.name for entry in classes if entry.default]
             named = found.class_name or named or (defaults[0] if len(defaults) == 1 else None)
             hints = LoadBalancerHints(
                 points=found.points,
                 problems=found.problems,
                 ingress_class=named,
-                controller=next((each.controller for each in classes if each.name == named), None) or None,
+                controller=next((entry.controller for entry in classes if entry.name == named), None) or None,
             )
         case model.ControllerRoute(hosts=hosts):
-            own = [each.name for each in classes if each.controller and each.controller == found.controller]
+            own = [
+                entry.name for entry in classes if entry.controller and entry.controller == found.controller
+            ]
             hints = LoadBalancerHints(
                 points=found.points,
                 status="its status",

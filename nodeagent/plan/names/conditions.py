@@ -32,8 +32,8 @@ def obstacle(
     """Return the first obstacle of a claim, `excluded` or not; None if only verification is left."""
     if problem := defect(name.removeprefix("*.")):
         return refused("BadName", f"never written: {problem}")
-    if what := _other_purpose(name, facts, config):
-        return refused("NeverWritten", f"never written: it {what}")
+    if purpose := _other_purpose(name, facts, config):
+        return refused("NeverWritten", f"never written: it {purpose}")
     if excluded:
         return skipped("ExcludedByAnnotation", excluded)
     plan = match.load_balancer
@@ -234,11 +234,11 @@ def lines_now(facts: Facts, plans: Iterable[LoadBalancerPlan]) -> Facts:
     moved: dict[IPAddress, IPAddress | None] = {}
     for address, ref in facts.standing_at.items():
         if address not in (addresses := now.get(ref, ())):
-            moved[address] = next((each for each in addresses if each.version == address.version), None)
+            moved[address] = next((target for target in addresses if target.version == address.version), None)
     if not moved:
         return facts
     standing = {
-        name: frozenset(now_at for each in addresses if (now_at := moved.get(each, each)))
+        name: frozenset(now_at for old in addresses if (now_at := moved.get(old, old)))
         for name, addresses in facts.standing_names.items()
     }
     return replace(facts, standing_names=standing)

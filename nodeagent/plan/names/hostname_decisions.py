@@ -74,22 +74,24 @@ def decide(claimed: Sequence[_Contender], facts: Facts, config: Config) -> _Deci
     trust = allowed(name, config.hosts)
     written = facts.standing_names.get(name) if trust else None
     asked = _asked(contenders, config, trusted=trust is not None)
-    able = [each for each in contenders if not each.blocked] if asked or written else ()
-    ways = [(each, plan) for each in able for plan in _ways(each, facts)]
+    able = [contender for contender in contenders if not contender.blocked] if asked or written else ()
+    ways = [(contender, plan) for contender in able for plan in _ways(contender, facts)]
     confirmed: Iterator[_Won] = (
-        (each, plan, says)
-        for each, plan in (sorted(ways, key=lambda way: way[0].matched.claim.age) if asked else ())
-        if (says := verify_by_dns(name, plan, facts)).status is DecisionStatus.SERVED
+        (contender, plan, verified)
+        for contender, plan in (sorted(ways, key=lambda way: way[0].matched.claim.age) if asked else ())
+        if (verified := verify_by_dns(name, plan, facts)).status is DecisionStatus.SERVED
     )
     stays: Iterator[_Won] = (
-        (each, plan, None) for each, plan in ways if written and not written.isdisjoint(plan.hosts_addresses)
+        (contender, plan, None)
+        for contender, plan in ways
+        if written and not written.isdisjoint(plan.hosts_addresses)
     )
-    winner, plan, told = next(chain(confirmed, stays), (first, first.load_balancer, None))
-    conclusion = _with_how(told, winner, plan) if told else _decide_alone(winner, plan, trust, facts, config)
+    winner, plan, dns = next(chain(confirmed, stays), (first, first.load_balancer, None))
+    conclusion = _with_how(dns, winner, plan) if dns else _decide_alone(winner, plan, trust, facts, config)
     lost = (
-        each.decided(_lost(each, winner, plan, facts, config), each.load_balancer)
-        for each in contenders
-        if each is not winner and each.path != _path(plan)
+        contender.decided(_lost(contender, winner, plan, facts, config), contender.load_balancer)
+        for contender in contenders
+        if contender is not winner and contender.path != _path(plan)
     )
     served = conclusion.status is DecisionStatus.SERVED
     addresses = plan.hosts_addresses if plan and served else ()
@@ -117,17 +119,17 @@ def _one_per_load_balancer(claimed: Sequence[_Contender]) -> list[_Contender]:
     comes last. A blocked claim gives way to any other one for its load balancer: so the later creation of a
     load balancer turns no choice of theirs into a veto.
     """
-    found: dict[tuple[str, Choice | None], _Contender] = {}
+    oldest: dict[tuple[str, Choice | None], _Contender] = {}
     for contender in claimed:
         choice = contender.matched.match.choice
         if contender.path or choice is not None:
-            earlier = found.get((contender.path, choice))
+            earlier = oldest.get((contender.path, choice))
             if earlier is None or (earlier.blocked and not contender.blocked):
-                found[contender.path, choice] = contender
-    led_to = {each.path for each in found.values() if not (each.blocked or each.matched.match.conclusion)}
-    left = [each for each in found.values() if not each.blocked or each.path not in led_to]
-    left.sort(key=lambda each: (each.matched.match.conclusion is not None, each.matched.claim.age))
-    return left or [claimed[0]]
+                oldest[contender.path, choice] = contender
+    paths = {claim.path for claim in oldest.values() if not (claim.blocked or claim.matched.match.conclusion)}
+    remaining = [claim for claim in oldest.values() if not claim.blocked or claim.path not in paths]
+    remaining.sort(key=lambda claim: (claim.matched.match.conclusion is not None, claim.matched.claim.age))
+    return remaining or [claimed[0]]
 
 
 def _asked(contenders: Sequence[_Contender], config: Config, *, trusted: bool) -> tuple[_Contender, ...]:
@@ -135,7 +137,7 @@ def _asked(contenders: Sequence[_Contender], config: Config, *, trusted: bool) -
     if config.hosts.verify != "dns" or is_wildcard(contenders[0].name):
         return ()
     unblocked = tuple(contender for contender in contenders if contender.blocked is None)
-    choice = len(contenders) > 1 or any(each.matched.match.choice for each in unblocked)
+    choice = len(contenders) > 1 or any(contender.matched.match.choice for contender in unblocked)
     return unblocked if choice or not trusted else ()
 
 
@@ -159,8 +161,8 @@ def _ways(contender: _Contender, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
     replies = (answer.latest, answer.last_conclusive) if answer else ()
     leads = {address for reply in replies if reply for address in reply.addresses}
     leads |= facts.standing_names.get(contender.name, frozenset())
-    found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
-    others = (plan for _, plan in sorted(found.items()) if plan is not first and plan.hosts_addresses)
+    by_rank = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
+    others = (plan for _, plan in sorted(by_rank.items()) if plan is not first and plan.hosts_addresses)
     return (*own, *others)
 
 
@@ -281,9 +283,9 @@ class HostnamePlanner:
         if len(contests) <= self._shares.share:
             return {}
         return self._shares.left_out(
-            (namespace, name, each, 1)
+            (namespace, name, matched, 1)
             for name, contest in contests.items()
-            for namespace, each in contest.places.items()
+            for namespace, matched in contest.places.items()
         )
 
     def _decide(self, contest: _Contest, left_out: Iterable[str], facts: Facts) -> _Decided:
@@ -296,10 +298,10 @@ class HostnamePlanner:
             )
             beyond = refused("TooManyHostnamesInNamespace", reason)
             contenders = tuple(
-                replace(each, blocked=each.blocked or beyond)
-                if each.matched.claim.ref.namespace == namespace
-                else each
-                for each in contenders
+                replace(contender, blocked=contender.blocked or beyond)
+                if contender.matched.claim.ref.namespace == namespace
+                else contender
+                for contender in contenders
             )
         return decide(contenders, facts, self._config)
 
@@ -307,7 +309,7 @@ class HostnamePlanner:
         if len(decided) <= self._limit.share:
             return decided
         left_out = self._limit.left_out(
-            ("", name, each.served, 1) for name, each in decided.items() if each.served
+            ("", name, outcome.served, 1) for name, outcome in decided.items() if outcome.served
         )
         reason = (
             f"{self._limit.share} hostnames come before this one (limits.hostnames): DNAT alone serves it"
@@ -327,10 +329,10 @@ class HostnamePlanner:
             return self._plan
         before, new = self._plan, {name: decided.get(name, _UNCLAIMED) for name in sorted(changed)}
         self._plan = HostnamePlan(
-            before.names.replaced({name: each.decisions for name, each in new.items()}),
-            before.hosts.replaced({name: each.lines for name, each in new.items()}),
-            _with(before.standing, {name: each.addresses or None for name, each in new.items()}),
-            _with(before.questions, {name: each.question for name, each in new.items()}),
+            before.names.replaced({name: outcome.decisions for name, outcome in new.items()}),
+            before.hosts.replaced({name: outcome.lines for name, outcome in new.items()}),
+            _with(before.standing, {name: outcome.addresses or None for name, outcome in new.items()}),
+            _with(before.questions, {name: outcome.question for name, outcome in new.items()}),
         )
         return self._plan
 

@@ -91,10 +91,10 @@ class LoadBalancerLookup:
             own = self._by_gateway.get((hints.gateway.namespace, hints.gateway.name))
         by_class = self._by_configured_class(hints)
         points = _keys(hints.points)
-        if at_points := [found for key in points if (found := self._by_point.get(key))]:
+        if at_points := [sharers for key in points if (sharers := self._by_point.get(key))]:
             # If several Services share an address, the one that is named is meant; otherwise the first.
             named = (own, by_class.load_balancer if by_class else None)
-            plans = [next((plan for plan in named if plan in found), found[0]) for found in at_points]
+            plans = [next((plan for plan in named if plan in sharers), sharers[0]) for sharers in at_points]
             # If it reports several addresses, the one that the relay serves is meant.
             return LoadBalancerMatch(min(plans, key=_served_first))
         if own is not None:
@@ -140,23 +140,23 @@ class LoadBalancerLookup:
 
 def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choice | None:
     """`plans` are in order: if an address leads to several, the first has it. None for no plans."""
-    found: dict[IPAddress, LoadBalancerPlan] = {}
+    by_address: dict[IPAddress, LoadBalancerPlan] = {}
     for plan in plans:
         for address in (*plan.own_addresses, *plan.hosts_addresses):
-            found.setdefault(address, plan)
+            by_address.setdefault(address, plan)
     if not plans:
         return None
-    return before if before is not None and before.by_address == found else Choice(found)
+    return before if before is not None and before.by_address == by_address else Choice(by_address)
 
 
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[_Point, list[LoadBalancerPlan]]:
     """Return the load balancers with TCP ports at each address and hostname, by precedence."""
-    found: dict[_Point, list[LoadBalancerPlan]] = {}
+    by_point: dict[_Point, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=lambda plan: plan.rank):
         # Controllers report externalIPs too; those count for which the load balancer's own decision says so.
         for key in _keys(plan.service.points) | {*plan.decision.addresses} if plan.service.tcp_ports else ():
-            found.setdefault(key, []).append(plan)
-    return found
+            by_point.setdefault(key, []).append(plan)
+    return by_point
 
 
 def _keys(points: Sequence[model.LoadBalancerPoint]) -> set[_Point]:
@@ -271,10 +271,12 @@ class ClaimPlanner:
             for namespace, count in Counter(chain(*left_out.values())).items()
         ]
         services = [
-            each for each in snapshot.services if any(key in each.annotations for key in model.EXTERNAL_DNS)
+            service
+            for service in snapshot.services
+            if any(key in service.annotations for key in model.EXTERNAL_DNS)
         ]
         claimed = self._claimed.results(
-            lambda _, each, __: claims_of(each, classes, parents),
+            lambda _, claimant, __: claims_of(claimant, classes, parents),
             _by_id((*snapshot.ingresses, *routes, *snapshot.controller_routes, *services)),
             considered,
             context=classes,
@@ -283,8 +285,8 @@ class ClaimPlanner:
         left_out = _beyond(self._claim_shares, claims, [*map(len, map(attrgetter("names"), claims))])
         if left_out:
             claimed = {
-                key: tuple(claim for claim in found if id(claim) not in left_out)
-                for key, found in claimed.items()
+                key: tuple(claim for claim in group if id(claim) not in left_out)
+                for key, group in claimed.items()
             }
         notes += [
             f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
@@ -302,29 +304,29 @@ class ClaimPlanner:
         gone: set[int] = set()
         added: dict[str, list[MatchedClaim]] = {}
         for key in changed:
-            for each in before.get(key, ()):
-                gone.add(id(each))
-                for name in each.claim.names:
+            for entry in before.get(key, ()):
+                gone.add(id(entry))
+                for name in entry.claim.names:
                     added.setdefault(name, [])
-            for each in matched.get(key, ()):
-                for name in each.claim.names:
-                    added.setdefault(name, []).append(each)
+            for entry in matched.get(key, ()):
+                for name in entry.claim.names:
+                    added.setdefault(name, []).append(entry)
         for name, claims in added.items():
-            claims[:0] = [each for each in known.get(name, ()) if id(each) not in gone]
+            claims[:0] = [entry for entry in known.get(name, ()) if id(entry) not in gone]
         claimed = {name: tuple(claims) for name, claims in added.items() if claims}
         return Changed(known, claimed, (added.keys() & known.keys()) - claimed.keys())
 
 
 def _problems(snapshot: model.Snapshot) -> Iterator[str]:
     """Yield what is wrong with objects that claim hostnames, and with Gateways; of a namespace some of it."""
-    notes: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     objects: Iterable[model.ClusterObject] = chain(
         snapshot.gateways, snapshot.ingresses, snapshot.routes, snapshot.controller_routes
     )
-    for one in filter(attrgetter("problems"), objects):
-        notes.setdefault(one.ref.namespace, []).extend(f"{one.ref}: {problem}" for problem in one.problems)
-    for namespace, its in notes.items():
-        yield from some_notes(sorted(its), f" on objects of namespace {namespace}")
+    for obj in filter(attrgetter("problems"), objects):
+        problems.setdefault(obj.ref.namespace, []).extend(f"{obj.ref}: {problem}" for problem in obj.problems)
+    for namespace, texts in problems.items():
+        yield from some_notes(sorted(texts), f" on objects of namespace {namespace}")
 
 
 def _by_id(objects: Sequence[_Object]) -> dict[int, _Object]:
@@ -343,4 +345,4 @@ def _beyond(
     if sum(weights) <= shares.share:
         return {}
     pairs = zip(items, weights, strict=True)
-    return shares.left_out((each.ref.namespace, id(each), each, weight) for each, weight in pairs)
+    return shares.left_out((item.ref.namespace, id(item), item, weight) for item, weight in pairs)
