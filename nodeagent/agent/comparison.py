@@ -83,8 +83,8 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
     with suppress(ApplyError):
         state = actual.dnat.state()
         redirects = None if state.unreadable else state.rules.redirects
-    found = {}
+    statuses = {}
     for bind in (listener.bind for listener in desired.listeners):
-        sent = None if redirects is None else tuple(str(one.match) for one in redirects if one.to == bind)
-        found[bind] = ListenerStatus(str(bind), bind in ready, sent, health.get(bind) or None)
-    return found
+        sent = None if redirects is None else tuple(str(rule.match) for rule in redirects if rule.to == bind)
+        statuses[bind] = ListenerStatus(str(bind), bind in ready, sent, health.get(bind) or None)
+    return statuses

@@ -103,8 +103,8 @@ def apply_plan(
     waiting = {listener.bind for listener in desired.listeners} - ready
     if waiting:
         done.desired = defer_until_ready(desired, ready)
-        text = ", ".join(map(str, sorted(waiting, key=Endpoint.sort_key)))
-        done.failed("relay", f"HAProxy does not listen on {text}: until it does, nothing new points there")
+        binds = ", ".join(map(str, sorted(waiting, key=Endpoint.sort_key)))
+        done.failed("relay", f"HAProxy does not listen on {binds}: until it does, nothing new points there")
     _run((*_POINT, *(_ADD_LINES if desired.only_adds else _REMOVE)), done, actual)
     return done
 

@@ -262,8 +262,8 @@ class Agent:
         try:
             going = is_going(self._connection, daemonset)
         except SourceError as error:
-            text = "Could not check if the DaemonSet was deleted; the node is not cleaned up"
-            say(logging.WARNING, text, reason=str(error))
+            message = "Could not check if the DaemonSet was deleted; the node is not cleaned up"
+            say(logging.WARNING, message, reason=str(error))
             return False
         if going:
             say(logging.INFO, "Cleaning up because the DaemonSet was deleted", daemonset=str(daemonset))

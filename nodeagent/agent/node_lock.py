@@ -81,10 +81,10 @@ class NodeLock:
 
     def leave(self) -> None:
         """Release the lock for good; if no other process has it, remove what no relay pod needs of it."""
-        held = False
+        acquired = False
         with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
-            held = self.try_acquire()
-        if held and {entry.name for entry in self._run_dir.iterdir()} <= {LOCK, "relay"}:
+            acquired = self.try_acquire()
+        if acquired and {entry.name for entry in self._run_dir.iterdir()} <= {LOCK, "relay"}:
             self.path.unlink()
             with suppress(OSError):  # relay pods are there, or another process has just begun
                 self._run_dir.rmdir()

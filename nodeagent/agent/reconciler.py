@@ -95,8 +95,8 @@ class Reconciler:
 
     def descriptors(self) -> list[int]:
         """Return what becomes readable when `notice` has something to take."""
-        found = (self.actual[name].fileno() for name in COMPONENTS)
-        return [descriptor for descriptor in found if descriptor >= 0]
+        descriptors = (self.actual[name].fileno() for name in COMPONENTS)
+        return [descriptor for descriptor in descriptors if descriptor >= 0]
 
     def next_notice(self) -> float:
         """Return when `notice` is due even if nothing becomes readable (the clock's seconds)."""
@@ -128,10 +128,10 @@ class Reconciler:
     def _paced(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the load balancers of those namespaces that wait as they were, or gone."""
         if waiting := self._reloads.waiting():
-            known = {one.ref for one in snapshot.services}
-            now = (one for one in snapshot.services if self._pacing(one.ref) not in waiting)
-            held = (one for one in self._services if self._pacing(one.ref) in waiting and one.ref in known)
-            snapshot = replace(snapshot, services=(*now, *held))
+            known = {service.ref for service in snapshot.services}
+            now = (service for service in snapshot.services if self._pacing(service.ref) not in waiting)
+            kept = (old for old in self._services if self._pacing(old.ref) in waiting and old.ref in known)
+            snapshot = replace(snapshot, services=(*now, *kept))
         self._services = snapshot.services
         return snapshot
 
@@ -141,8 +141,8 @@ class Reconciler:
         if before is not None and before.listeners != desired.listeners:
             changed = {*before.listeners} ^ {*desired.listeners}
             # Not a namespace that only lost an address, or a port: to wait would end neither.
-            causes = {self._pacing(one.ref) for one in {*services} ^ {*self._services}}
-            for namespace in {self._pacing(one.load_balancer) for one in changed} & causes - {""}:
+            causes = {self._pacing(service.ref) for service in {*services} ^ {*self._services}}
+            for namespace in {self._pacing(listener.load_balancer) for listener in changed} & causes - {""}:
                 self._reloads.wrote(namespace)
         return frozenset(self._reloads.waiting())
 
@@ -164,11 +164,11 @@ class Reconciler:
 
     def _is_contradicted(self, snapshot: Snapshot, facts: Facts, desired: Desired) -> bool:
         """Whether a load balancer needs what the node did not have: a port, a family, kube-proxy's rules."""
-        if any(one.taken for one in desired.load_balancers) or lacks_family(snapshot, facts, self._config):
+        if any(lb.taken for lb in desired.load_balancers) or lacks_family(snapshot, facts, self._config):
             return True
         # To list kube-proxy's rules costs more.
         is_new = self._clock() < self._inputs_at + _FACTS_SECONDS
-        doubtful = {one.address for one in doubtful_endpoints(snapshot, self._config)} if is_new else set()
+        doubtful = {pair.address for pair in doubtful_endpoints(snapshot, self._config)} if is_new else set()
         return not doubtful <= facts.short_circuited
 
     def _plan(self, snapshot: Snapshot, facts: Facts) -> Desired:

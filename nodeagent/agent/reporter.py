@@ -52,8 +52,8 @@ class Reporter:
             say(logging.WARNING, "Repaired drift", component=component, found=repair.found)
             if repair.delay:
                 why = f"the next repair waits {repair.delay:.0f} s"
-                text = "Another program keeps reverting a component"
-                say(logging.ERROR, text, component=component, reason=why)
+                message = "Another program keeps reverting a component"
+                say(logging.ERROR, message, component=component, reason=why)
         self._log.lines(
             (f"/{component}", "Applied a change", {"component": component, "change": line})
             for component, change in done.changes
@@ -65,8 +65,8 @@ class Reporter:
             metrics.apply_seconds.labels(component).observe(done.seconds.get(component, 0.0))
             if error is not None:
                 metrics.apply_failures.labels(component).inc()
-                text = "Could not apply a component; it is tried again"
-                say(logging.ERROR, text, component=component, reason=error)
+                message = "Could not apply a component; it is tried again"
+                say(logging.ERROR, message, component=component, reason=error)
             elif component in done.recovered:
                 say(logging.INFO, "Applied a component again", component=component)
         status.conflicts = reconciler.backoff.conflicting()
@@ -104,12 +104,12 @@ class Reporter:
         """Report what can't be read from the API server; the loop calls it now and then."""
         self._log.problems(
             "Could not read from the API server; the node keeps what it has",
-            {one.name: one.error for one in states if one.error},
+            {kind.name: kind.error for kind in states if kind.error},
             "resource",
             ended="A resource of the API server fails no longer",
         )
         # An optional kind that this server does not have, or denies, is done without.
-        absent = {KindState.DENIED, KindState.ABSENT}
-        errors = {one.error for one in states if one.error and not (one.optional and one.state in absent)}
-        if errors or all(one.synced or one.optional for one in states):
+        off = {KindState.DENIED, KindState.ABSENT}
+        errors = {kind.error for kind in states if kind.error and not (kind.optional and kind.state in off)}
+        if errors or all(kind.synced or kind.optional for kind in states):
             self._status.report(API, "; ".join(sorted(errors)) or None)

@@ -47,8 +47,8 @@ class WakeUp:
         for descriptor in (self._descriptor, *descriptors):
             poll.register(descriptor, select.POLLIN)
         # Rounded up: a rest below a millisecond would cause a busy loop.
-        found = poll.poll(max(0, int(seconds * 1000) + 1))
-        if any(descriptor == self._descriptor for descriptor, _ in found):
+        events = poll.poll(max(0, int(seconds * 1000) + 1))
+        if any(descriptor == self._descriptor for descriptor, _ in events):
             os.eventfd_read(self._descriptor)
 
 

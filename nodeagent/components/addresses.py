@@ -77,8 +77,8 @@ class AddressDiff(Diff):
     def __str__(self) -> str:
         lines = [f"~ device {self.home}: set up"] if self.step == "set up" else []
         home = "" if self.step == "create" else f" on {self.home}"
-        lines += [f"+ {one.address}{home} ({one.load_balancer})" for one in self.add]
-        lines += [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
+        lines += [f"+ {new.address}{home} ({new.load_balancer})" for new in self.add]
+        lines += [f"- {old.address}/{old.prefix_length} on {old.interface}" for old in self.remove]
         if self.step == "delete":
             lines.append(f"- device {self.home}")
         return "\n".join(lines)
@@ -89,12 +89,12 @@ def _lines(failures: Mapping[IPAddress, str], consequence: str = "") -> str:
 
 
 def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IPAddress, str]:
-    taken = {one.address: one.interface for one in state.addresses if not one.ours}
+    taken = {address.address: address.interface for address in state.addresses if not address.ours}
     refused = {
-        one.address: f"it is on {taken[one.address]} already, added by another program; remove it "
+        wanted.address: f"it is on {taken[wanted.address]} already, added by another program; remove it "
         "there or choose another relay range"
-        for one in desired
-        if one.address in taken
+        for wanted in desired
+        if wanted.address in taken
     }
     if state.status != "foreign":
         return refused
@@ -102,8 +102,8 @@ def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IP
         f"the device {state.device} ({state.kind or 'not a virtual device'}) is not nodeagent's and was "
         "left unchanged; rename or delete it, or set relay.interface to another name"
     )
-    standing = {one.address for one in state.ours}
-    return {one.address: reason for one in desired if one.address not in standing} | refused
+    standing = {address.address for address in state.ours}
+    return {wanted.address: reason for wanted in desired if wanted.address not in standing} | refused
 
 
 _ALIAS = "nodeagent"
@@ -140,12 +140,12 @@ def _attributes(address: IPAddress, label: str) -> Mapping[str, object]:
     return {"scope": _SCOPE_HOST, "label": label}
 
 
-def _marked(found: KernelAddress, device: str) -> bool:
-    if found.interface != "lo" or found.prefix_length != found.address.max_prefixlen:
+def _marked(address: KernelAddress, device: str) -> bool:
+    if address.interface != "lo" or address.prefix_length != address.address.max_prefixlen:
         return False
-    if not isinstance(found.address, IPv6Address):
-        return found.label == _label_on_lo(device)
-    return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN
+    if not isinstance(address.address, IPv6Address):
+        return address.label == _label_on_lo(device)
+    return address.flags & _FLAGS_SHOWN == _FLAGS_SHOWN
 
 
 class AddressWatch(kernel.Notifications):
@@ -166,12 +166,12 @@ class AddressWatch(kernel.Notifications):
     def _concerned(self, message: Any) -> str:  # noqa: ANN401 - pyroute2 has no types
         event = message["event"]
         if event in {"RTM_NEWADDR", "RTM_DELADDR"}:
-            text = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
-            if text is None or not any(ip_address(text) in network for network in self._ranges):
+            address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+            if address is None or not any(ip_address(address) in network for network in self._ranges):
                 return ""
             # Another program's address in the ranges counts, too: when it is removed, its load balancer can
             # be served.
-            return f"{text} was {'added' if event == 'RTM_NEWADDR' else 'removed'}"
+            return f"{address} was {'added' if event == 'RTM_NEWADDR' else 'removed'}"
         # A bridge sends DELLINK with its own family when a port leaves it.
         if message["family"] != socket.AF_UNSPEC:
             return ""
@@ -193,9 +193,9 @@ class Addresses(Component[AddressState, AddressDiff]):
     def read(self) -> AddressState:
         with opened() as netlink:
             link = netlink.link(self._interface)
-            found = netlink.addresses()
+            listed = netlink.addresses()
         usable = link is not None and self._is_usable(link)
-        addresses = tuple(self._owned(one, usable=usable) for one in found)
+        addresses = tuple(self._owned(address, usable=usable) for address in listed)
         if link is None:
             return AddressState(addresses, self._interface, "absent")
         status: DeviceStatus = "foreign" if not usable else "up" if link.up else "down"
@@ -206,22 +206,22 @@ class Addresses(Component[AddressState, AddressDiff]):
         addresses = desired.addresses
         if not addresses and actual.made_by_us and not keep:
             # What is on the device is removed with it.
-            elsewhere = tuple(one for one in actual.ours if one.interface != actual.device)
+            elsewhere = tuple(address for address in actual.ours if address.interface != actual.device)
             return AddressDiff(before=actual, home=actual.device, step="delete", remove=elsewhere)
         # `lo` only while nodeagent's addresses are there and the device does not exist.
         home = "lo" if actual.status == "absent" and actual.ours else actual.device
         refused = _refusals(actual, addresses)
-        at_home = {one.address for one in actual.ours if one.interface == home}
-        add = tuple(one for one in addresses if one.address not in refused and one.address not in at_home)
-        wanted = {one.address for one in addresses}
+        at_home = {address.address for address in actual.ours if address.interface == home}
+        add = tuple(new for new in addresses if new.address not in refused and new.address not in at_home)
+        wanted = {address.address for address in addresses}
         step: DeviceStep = "keep"
         if home == actual.device and (add or wanted & at_home):
             step = "create" if actual.status == "absent" else "set up" if actual.status == "down" else "keep"
         # One that is desired stays on the right device; or on any, if the right one is not available.
         remove = tuple(
-            one
-            for one in (() if keep else actual.ours)
-            if one.address not in wanted or (one.interface != home and one.address not in refused)
+            address
+            for address in (() if keep else actual.ours)
+            if address.address not in wanted or (address.interface != home and address.address not in refused)
         )
         return AddressDiff(actual, home, step, add, remove, refused)
 
@@ -232,12 +232,12 @@ class Addresses(Component[AddressState, AddressDiff]):
             try:
                 home = self._ready(netlink, diff)
             except NetlinkRefusedError as error:
-                missing = {one.address: f"{error}{_hint(error, one.address, diff.home)}" for one in diff.add}
+                missing = {new.address: f"{error}{_hint(error, new.address, diff.home)}" for new in diff.add}
             else:
                 label = _label_on_lo(self._interface) if home == "lo" else home
-                for one in diff.add:
-                    with _noting(missing, one.address, home):
-                        netlink.add(one.address, home, _attributes(one.address, label))
+                for new in diff.add:
+                    with _noting(missing, new.address, home):
+                        netlink.add(new.address, home, _attributes(new.address, label))
             for address in diff.remove:
                 with _noting(left, address.address, address.interface):
                     netlink.remove(address.address, address.prefix_length, address.interface)
@@ -250,17 +250,17 @@ class Addresses(Component[AddressState, AddressDiff]):
 
     def ready(self, actual: AddressState, desired: Desired) -> Mapping[Endpoint, str]:
         """Return those whose address the node has: a listening socket outlives its address."""
-        held = {one.address for one in actual.ours}
-        return {each.bind: "" for each in desired.listeners if each.bind.address in held}
+        present = {address.address for address in actual.ours}
+        return {listener.bind: "" for listener in desired.listeners if listener.bind.address in present}
 
     def _is_usable(self, link: Link) -> bool:
         """Whether it is nodeagent's, or one of that kind that an administrator provided without an alias."""
         return link.kind == self._kind and link.alias in ("", _ALIAS)
 
-    def _owned(self, one: KernelAddress, *, usable: bool) -> InterfaceAddress:
-        ours = usable if one.interface == self._interface else _marked(one, self._interface)
-        ours = ours and any(one.address in network for network in self._ranges)
-        return InterfaceAddress(one.address, one.prefix_length, one.interface, ours=ours)
+    def _owned(self, address: KernelAddress, *, usable: bool) -> InterfaceAddress:
+        ours = usable if address.interface == self._interface else _marked(address, self._interface)
+        ours = ours and any(address.address in network for network in self._ranges)
+        return InterfaceAddress(address.address, address.prefix_length, address.interface, ours=ours)
 
     def _ready(self, netlink: Netlink, diff: AddressDiff) -> str:
         """Make the device ready and return it, or `lo` if the kernel has no such kind."""

@@ -51,7 +51,7 @@ def _guard(desired: DnatRules, family: Family) -> Table:
     places = {"PREROUTING": jumps, "INPUT": jumps + arriving}
     if desired.users:
         chains[USERS] = [XtRule("DROP", users=desired.users)]
-        limited = [XtRule(USERS, destination=one, new=True) for one in guarded]
+        limited = [XtRule(USERS, destination=network, new=True) for network in guarded]
         for port in desired.probed:
             chains[f"{PROBED}{port}"] = [XtRule("DROP", users=PROBED_USERS)]
             probes = XtRule(f"{PROBED}{port}", destination=LOOPBACK[family], tcp=True, port=port, new=True)
@@ -76,7 +76,8 @@ def _nat(desired: DnatRules, family: Family) -> Table:
             for name in desired.interfaces or ("",)
         )
         entries = [
-            xt_rules.redirecting(one.match, one.to, comment_of(one.load_balancer)) for one in redirects
+            xt_rules.redirecting(redirect.match, redirect.to, comment_of(redirect.load_balancer))
+            for redirect in redirects
         ]
         chains = {OUTPUT: [XtRule(ENTRIES, tcp=True), *kept], PREROUTING: [*of_pods, *kept], ENTRIES: entries}
     return _table(family, chains, {"OUTPUT": [XtRule(OUTPUT)], "PREROUTING": [XtRule(PREROUTING)]})
@@ -107,7 +108,7 @@ class XtState(DnatState):
         damage = tuple(_damage(self.tables, layout(expected)))
         return replace(
             self,
-            damage=tuple(text for text, _ in damage),
+            damage=tuple(problem for problem, _ in damage),
             displaced=bool(damage) and all(displaced for _, displaced in damage),
         )
 
@@ -136,21 +137,21 @@ def state_of(tables: Tables) -> XtState:
                 if entry.target == target:
                     with suppress(ValueError, struct.error):
                         ranges[name].append(xt_rules.networks_of(family, entry)[place])
-    ranges["balancers"] = [one for one in ranges["balancers"] if one not in ranges["guarded"]]
+    ranges["balancers"] = [network for network in ranges["balancers"] if network not in ranges["guarded"]]
     rules = with_elements(NO_RULES, redirects.values(), ranges)
     return XtState(rules, present=any(tables.values()), tables=tables)
 
 
 def _damage(tables: Tables, expected: Tables) -> Iterator[tuple[str, bool]]:
     """Yield each damage, and whether it is only others' rules before nodeagent's jumps."""
-    for (family, table), found in tables.items():
+    for (family, table), actual in tables.items():
         wanted = expected[family, table]
         where = f"of the {PROGRAMS[family]} table {table}"
-        for chain in sorted({*found.chains, *wanted.chains}):
-            if found.chains.get(chain) != wanted.chains.get(chain):
+        for chain in sorted({*actual.chains, *wanted.chains}):
+            if actual.chains.get(chain) != wanted.chains.get(chain):
                 yield f"chain {chain} {where} is missing, altered or leads nowhere", False
-        for chain in sorted({*found.jumps, *wanted.jumps}):
-            jumps, expected_jumps = found.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+        for chain in sorted({*actual.jumps, *wanted.jumps}):
+            jumps, expected_jumps = actual.jumps.get(chain, ()), wanted.jumps.get(chain, ())
             if [rule for _, rule in jumps] != [rule for _, rule in expected_jumps]:
                 yield f"the jump to nodeagent's chain in {chain} {where} is missing or altered", False
             elif jumps != expected_jumps:
@@ -179,8 +180,8 @@ class XtablesWatch(FileEvents):
         if self.seconds > 0:
             return ""
         taken, self._taken, self._looked_at = self._taken, False, time.monotonic()
-        what = "a program took the lock of" if taken else "an occasional look at"
-        return f"{what} iptables' tables"
+        cause = "a program took the lock of" if taken else "an occasional look at"
+        return f"{cause} iptables' tables"
 
 
 class IptablesBackend:
@@ -202,8 +203,12 @@ class IptablesBackend:
             if part:
                 lines += [f"# {PROGRAMS[family]}-legacy-restore --noflush", f"*{table}"]
                 lines += (f":{chain} - [0:0]" for chain in part.chains)
-                lines += (f"-A {chain} {one.text}" for chain, rules in part.chains.items() for one in rules)
-                lines += (f"-I {chain} {at} {one.text}" for chain, to in part.jumps.items() for at, one in to)
+                lines += (f"-A {chain} {rule.text}" for chain, rules in part.chains.items() for rule in rules)
+                lines += (
+                    f"-I {chain} {place} {jump.text}"
+                    for chain, jumps in part.jumps.items()
+                    for place, jump in jumps
+                )
                 lines.append("COMMIT")
         return "".join(f"{line}\n" for line in lines or [f"# all chains {PREFIX}* are deleted"])
 

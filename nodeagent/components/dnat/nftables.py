@@ -48,7 +48,7 @@ def _emptied(desired: DnatRules) -> str:
 
 def _delta(change: DnatChange) -> str:
     """Return deletions first: an added element may replace one."""
-    keys = [(f"lb{one.match.address.version}", _endpoint(one.match)) for one in change.removed.redirects]
+    keys = [(f"lb{rule.match.address.version}", _endpoint(rule.match)) for rule in change.removed.redirects]
     gone = (
         f"delete element inet {TABLE} {where} {{ {key} }}\n"
         for where, key in (*keys, *_elements(change.removed))
@@ -57,9 +57,9 @@ def _delta(change: DnatChange) -> str:
 
 
 def _additions(rules: DnatRules) -> Iterator[str]:
-    for one in rules.redirects:
-        element = f'{_endpoint(one.match)} comment "{comment_of(one.load_balancer)}" : {_endpoint(one.to)}'
-        yield f"add element inet {TABLE} lb{one.match.address.version} {{ {element} }}\n"
+    for rule in rules.redirects:
+        element = f'{_endpoint(rule.match)} comment "{comment_of(rule.load_balancer)}" : {_endpoint(rule.to)}'
+        yield f"add element inet {TABLE} lb{rule.match.address.version} {{ {element} }}\n"
     for where, element in _elements(rules):
         yield f"add element inet {TABLE} {where} {{ {element} }}\n"
 
@@ -161,10 +161,10 @@ class NftablesBackend:
         done = self._start([*options, "-f", "-"], script)
         if done.returncode != 0:
             message, lines = _message(done), script.splitlines()
-            found = _AT_LINE.match(message)
-            number = int(found[1]) if found else 0
-            text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-            at = f'\n  line of the transaction: "{text}"' if text else ""
+            match = _AT_LINE.match(message)
+            number = int(match[1]) if match else 0
+            line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            at = f'\n  line of the transaction: "{line}"' if line else ""
             raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
         return done.stdout
 
@@ -192,7 +192,7 @@ def _message(done: subprocess.CompletedProcess[bytes]) -> str:
     return lines[0] if lines else f"exit code {done.returncode} without a message"
 
 
-def _error(message: str, text: str) -> NftError:
+def _error(message: str, problem: str) -> NftError:
     if _DENIED in message:
-        return NftPermissionError(f"{text}\n  It needs root or CAP_NET_ADMIN.")
-    return NftBusyError(text) if message.endswith(_PASSING) else NftError(text)
+        return NftPermissionError(f"{problem}\n  It needs root or CAP_NET_ADMIN.")
+    return NftBusyError(problem) if message.endswith(_PASSING) else NftError(problem)

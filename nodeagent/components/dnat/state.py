@@ -93,13 +93,13 @@ class DnatChange(Diff):
 
 
 def _lines(sign: str, rules: DnatRules) -> list[str]:
-    known = {ip_network(redirect.match.address) for redirect in rules.redirects}
+    seen = {ip_network(redirect.match.address) for redirect in rules.redirects}
     return [
-        *(f"{sign} {one.match} -> {one.to} ({one.load_balancer})" for one in rules.redirects),
+        *(f"{sign} {rule.match} -> {rule.to} ({rule.load_balancer})" for rule in rules.redirects),
         *(f"{sign} pods {network}" for network in rules.pods),
         *(f"{sign} guard {network}" for network in rules.guarded),
         *(f"{sign} admitted to the relay {network}" for network in rules.admitted),
-        *(f"{sign} let through to the relay {one}" for one in rules.balancers if one not in known),
+        *(f"{sign} let through to the relay {network}" for network in rules.balancers if network not in seen),
     ]
 
 
@@ -108,10 +108,10 @@ def normalised(rules: DnatRules) -> DnatRules:
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
         _check(redirect)
-        other = by_match.setdefault(redirect.match, redirect)
-        if other.to != redirect.to:
+        first = by_match.setdefault(redirect.match, redirect)
+        if first.to != redirect.to:
             raise ApplyError(
-                f"DNAT: {redirect.match} is to go to {other.to} for {other.load_balancer} "
+                f"DNAT: {redirect.match} is to go to {first.to} for {first.load_balancer} "
                 f"and to {redirect.to} for {redirect.load_balancer}; nothing was changed. "
                 "Remove one of the two."
             )
@@ -132,7 +132,7 @@ def normalised(rules: DnatRules) -> DnatRules:
 def _redirected(redirects: Iterable[Redirect], guarded: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
     """Return the addresses that the guard lets through, in its families."""
     watched = {network.version for network in guarded}
-    addresses = (one.match.address for one in redirects)
+    addresses = (redirect.match.address for redirect in redirects)
     return _in_order(ip_network(address) for address in addresses if address.version in watched)
 
 
@@ -162,7 +162,7 @@ def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> 
 def _grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     matches = {redirect.match for redirect in desired.redirects}
     others = (redirect for redirect in before.redirects if redirect.match not in matches)
-    ranges = {name: (*found, *before.ranges[name]) for name, found in desired.ranges.items()}
+    ranges = {name: (*networks, *before.ranges[name]) for name, networks in desired.ranges.items()}
     return with_elements(desired, (*desired.redirects, *others), ranges)
 
 
@@ -185,7 +185,7 @@ def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
     """Return the elements of `rules` that are not in `others`."""
     known = {_meaning(redirect) for redirect in others.redirects}
     redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
-    ranges = {name: {*found} - {*others.ranges[name]} for name, found in rules.ranges.items()}
+    ranges = {name: {*networks} - {*others.ranges[name]} for name, networks in rules.ranges.items()}
     return with_elements(NO_RULES, redirects, ranges)
 
 
@@ -217,7 +217,7 @@ def _collapsed(networks: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
 
 def _in_order(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(
-        sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
+        sorted(set(networks), key=lambda cidr: (cidr.version, int(cidr.network_address), cidr.prefixlen))
     )
 
 

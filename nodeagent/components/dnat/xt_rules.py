@@ -123,7 +123,7 @@ class Entry:
         words += ["! -i lo"] if rule.outside else []
         words += [f"-i {rule.interface.replace('*', '+')}"] if rule.interface else []
         words += ["-p tcp"] if rule.tcp else []
-        words += (text.format(rule) for text, _ in _extensions(rule))
+        words += (option.format(rule) for option, _ in _extensions(rule))
         words += [] if rule.to else [f"-j {rule.target}"]
         return " ".join(words)
 

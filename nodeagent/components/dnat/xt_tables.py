@@ -76,9 +76,9 @@ def change_table(key: Key, wanted: Table) -> None:
     for _ in range(_ATTEMPTS):
         try:
             with _opened(*key) as handle:
-                found = _part(key[0], handle)
-                if found != wanted:
-                    _write(key[0], handle, found, wanted)
+                actual = _part(key[0], handle)
+                if actual != wanted:
+                    _write(key[0], handle, actual, wanted)
                     handle.commit()
                 return
         except XtError as error:
@@ -111,11 +111,11 @@ def _opened(family: Family, name: TableName) -> Iterator[Any]:
 def _part(family: Family, handle: Any) -> Table:  # noqa: ANN401 - python-iptables has no types
     chains: dict[str, tuple[Entry, ...]] = {}
     jumps: dict[str, tuple[tuple[int, Entry], ...]] = {}
-    for chain in [found.name for found in handle.chains]:
-        if chain.startswith(PREFIX):
-            chains[chain] = tuple(entry for _, entry in _entries(family, handle, chain))
-        elif handle.builtin_chain(chain) and (found := tuple(_entries(family, handle, chain, only=PREFIX))):
-            jumps[chain] = found
+    for name in [chain.name for chain in handle.chains]:
+        if name.startswith(PREFIX):
+            chains[name] = tuple(entry for _, entry in _entries(family, handle, name))
+        elif handle.builtin_chain(name) and (entries := tuple(_entries(family, handle, name, only=PREFIX))):
+            jumps[name] = entries
     return Table(chains, jumps)
 
 
@@ -130,25 +130,25 @@ def _entries(family: Family, handle: Any, chain: str, only: str = "") -> Iterato
         place, rule = place + 1, handle.next_rule(rule)
 
 
-def _write(family: Family, handle: Any, found: Table, wanted: Table) -> None:  # noqa: ANN401
+def _write(family: Family, handle: Any, actual: Table, wanted: Table) -> None:  # noqa: ANN401
     """Write chains before anything leads to them, and delete them once nothing does."""
-    written = [name for name, entries in wanted.chains.items() if found.chains.get(name) != entries]
-    gone = [name for name in found.chains if name not in wanted.chains]
+    written = [name for name, entries in wanted.chains.items() if actual.chains.get(name) != entries]
+    gone = [name for name in actual.chains if name not in wanted.chains]
     for name in (*written, *gone):
-        if name in found.chains:
+        if name in actual.chains:
             handle.flush_entries(name)
         else:
             handle.create_chain(name)
     for name in written:
         for entry in wanted.chains[name]:
             handle.append_entry(name, _buffer(family, entry))
-    for chain in {*found.jumps, *wanted.jumps}:
-        before, after = found.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+    for chain in {*actual.jumps, *wanted.jumps}:
+        before, after = actual.jumps.get(chain, ()), wanted.jumps.get(chain, ())
         if before != after:
             for place, entry in reversed(before):
                 # delete_entry() takes a rule, not its place: so that place gets one that no other equals.
-                other = xt_rules.XtRule(entry.target, comment=secrets.token_hex(16))
-                unique = _buffer(family, xt_rules.entry_of(family, other))
+                placeholder = xt_rules.XtRule(entry.target, comment=secrets.token_hex(16))
+                unique = _buffer(family, xt_rules.entry_of(family, placeholder))
                 whole = ctypes.create_string_buffer(b"\xff" * len(unique), len(unique))
                 handle.replace_entry(chain, unique, place - 1)
                 handle.delete_entry(chain, unique, whole)
@@ -165,19 +165,19 @@ def _buffer(family: Family, entry: Entry) -> "ctypes.Array[ctypes.c_char]":
 
 def _explained(family: Family, name: TableName, error: Exception) -> XtError:
     program = PROGRAMS[family]
-    text = _BYTES_IN_TEXT.sub(r"\2", str(error))
-    told = f"{program}: table {name}: {text}; none of its rules was changed."
-    if "ermission denied" in text or "not permitted" in text:
+    reason = _BYTES_IN_TEXT.sub(r"\2", str(error))
+    problem = f"{program}: table {name}: {reason}; none of its rules was changed."
+    if "ermission denied" in reason or "not permitted" in reason:
         return XtError(
-            f"{told} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: "
+            f"{problem} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: "
             "daemonset/overlays/iptables)."
         )
-    if "can't initialize" in text:
+    if "can't initialize" in reason:
         modules = f"{_IP[family]}_tables and {_IP[family]}table_{name}"
         return XtMissingError(
-            f"{told} The kernel has no legacy {program} here: load {modules} on the host (modprobe)."
+            f"{problem} The kernel has no legacy {program} here: load {modules} on the host (modprobe)."
         )
-    return XtError(told)
+    return XtError(problem)
 
 
 @cache

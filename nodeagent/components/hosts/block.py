@@ -66,11 +66,11 @@ def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLi
         address, line_names = hosts_fields(line)
         if not _is_address(address):
             continue
-        found = UserHostsLine(number, address, by_hairpin_proxy=_is_legacy(line))
+        entry = UserHostsLine(number, address, by_hairpin_proxy=_is_legacy(line))
         for name in line_names:
             known = names.get(name)
-            if known is None or (known.by_hairpin_proxy and not found.by_hairpin_proxy):
-                names[name] = found
+            if known is None or (known.by_hairpin_proxy and not entry.by_hairpin_proxy):
+                names[name] = entry
     return names
 
 
@@ -194,8 +194,8 @@ def written(lines: Iterable[HostsLine]) -> bytes:
 def replaced(block: bytes, old: Sequence[HostsLine], new: Sequence[HostsLine]) -> bytes:
     """Return a block, sorted by name, in which the new lines replace all of their names, and of the old."""
     texts = {line.name.encode(): b"" for line in old}
-    for line, text in zip(new, map(_written, new), strict=True):
-        texts[line.name.encode()] = texts.get(line.name.encode(), b"") + text
+    for line, encoded in zip(new, map(_written, new), strict=True):
+        texts[line.name.encode()] = texts.get(line.name.encode(), b"") + encoded
 
     def name_at(offset: int) -> bytes:
         return block[block.rfind(b"\n", 0, offset) + 1 : block.index(b"\n", offset)].partition(b"\t")[2]
@@ -236,14 +236,14 @@ def shared_prefix(one: bytes, other: bytes) -> int:
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
     """Read the lines of a block, also a user's between the markers; what can't be written does not count."""
     parsed = lru_cache(ip_address)  # most lines have one of a few addresses
-    found: dict[str, frozenset[IPAddress]] = {}
+    addresses: dict[str, frozenset[IPAddress]] = {}
     for line in block.split(b"\n"):
-        text, names = hosts_fields(line)
+        field, names = hosts_fields(line)
         with suppress(ValueError):
-            address = parsed(text)
+            address = parsed(field)
             for name in filter(_SAFE_NAME.fullmatch, names):
-                found[name] = intern(found.get(name, frozenset()) | {address})
-    return found
+                addresses[name] = intern(addresses.get(name, frozenset()) | {address})
+    return addresses
 
 
 @dataclass(slots=True)
@@ -295,11 +295,11 @@ def _claim_unmatched(
     cut_off = not last.endswith(b"\n") and (END.startswith(last) or own.torn(last))
     if cut_off:
         claim.take((end,), ())
-    name, other, beside = ("BEGIN", "END", "below") if step > 0 else ("END", "BEGIN", "above")
+    name, missing, beside = ("BEGIN", "END", "below") if step > 0 else ("END", "BEGIN", "above")
     claim.problems.append(
         Problem(
             marker + 1,
-            f"{name} marker without its {other}: only it and the {len(inside) + cut_off} line(s) of "
+            f"{name} marker without its {missing}: only it and the {len(inside) + cut_off} line(s) of "
             f"nodeagent right {beside} it are replaced, everything else is kept as yours",
         )
     )
@@ -316,6 +316,6 @@ def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[byt
     noted = _NO_NEWLINE.search(notes)
     if noted is None or not added_to or not user.endswith(added):
         return user, False
-    found = user.removesuffix(added)
-    untouched = len(found) == int(noted[1]) > 0 and not found.endswith(b"\n")
-    return (found if untouched else user), False
+    original = user.removesuffix(added)
+    untouched = len(original) == int(noted[1]) > 0 and not original.endswith(b"\n")
+    return (original if untouched else user), False

@@ -51,10 +51,10 @@ class HostsState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        notes = [(one.line_number, one.text) for one in self.problems]
+        notes = [(problem.line_number, problem.text) for problem in self.problems]
         for number, names in block.legacy_lines(self.file.user, self.file.line_numbers).items():
             notes.append((number, f"hairpin-proxy's old line for {', '.join(names)}; --adopt removes it"))
-        return some_notes([f"{self.path}:{f'{number}:' if number else ''} {text}" for number, text in notes])
+        return some_notes([f"{self.path}:{f'{number}:' if number else ''} {note}" for number, note in notes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class HostsDiff(Diff):
         if self.before.content == self.after:
             return f"the journal of an earlier write of {self.before.path} removed"
         counts = (("added", self.added), ("removed", self.removed))
-        text = ", ".join(f"{count} line{'s' * (count > 1)} {what}" for what, count in counts if count)
-        text = text or "only the block, no hostname changed"
-        return f"{self.before.path} written ({self.before.how}): {text}"
+        summary = ", ".join(f"{count} line{'s' * (count > 1)} {change}" for change, count in counts if count)
+        summary = summary or "only the block, no hostname changed"
+        return f"{self.before.path} written ({self.before.how}): {summary}"
 
 
 class Hosts(Component[HostsState, HostsDiff]):
@@ -135,11 +135,11 @@ class Hosts(Component[HostsState, HostsDiff]):
 
     def diff(self, actual: HostsState, desired: Desired, *, keep: bool = False) -> HostsDiff:
         """Return the difference; with `keep`, a name of the block keeps its lines."""
-        held = actual.own_names if keep else {}
-        if not held:
+        own = actual.own_names if keep else {}
+        if not own:
             return self._towards(actual, desired.hosts)
-        new = (line for line in desired.hosts if line.name not in held)
-        kept = (HostsLine(address, name) for name, addresses in held.items() for address in addresses)
+        new = (line for line in desired.hosts if line.name not in own)
+        kept = (HostsLine(address, name) for name, addresses in own.items() for address in addresses)
         lines = tuple(sorted((*kept, *new), key=lambda line: (line.name, sort_key(line.address))))
         return self._towards(actual, actual.lines if actual.lines == lines else lines)
 
@@ -165,11 +165,11 @@ class Hosts(Component[HostsState, HostsDiff]):
         notes: tuple[Problem, ...] = ()
         write = file.load_journal(self._state_dir, self._path)
         if write is not None and content not in (write.old, write.new):
-            text = "a write was interrupted, and the file was edited since: it is kept as edited"
+            problem = "a write was interrupted, and the file was edited since: it is kept as edited"
             if file.torn(write.old, write.new, content):
                 content = write.new
-                text = "a write was interrupted: the next apply finishes it, nothing is lost"
-            notes = (Problem(None, text),)
+                problem = "a write was interrupted: the next apply finishes it, nothing is lost"
+            notes = (Problem(None, problem),)
         latest = self._latest
         journal = write is not None
         if latest is not None and not notes and not latest.problems and content == latest.reading.content:
@@ -190,8 +190,8 @@ class Hosts(Component[HostsState, HostsDiff]):
             wanted = block.replaced(before.replace(b"\r\n", b"\n"), *differing)
             added, removed = block.count_changes(*map(block.written, differing))
         else:
-            known, text = self._written
-            wanted = text if lines is known else block.written(lines)
+            known, written = self._written
+            wanted = written if lines is known else block.written(lines)
             added, removed = block.count_changes(before, wanted)
         self._written = lines, wanted
         after, parsed = block.assemble(state.file.user, wanted, adopt=self._adopt, absent=absent)
@@ -218,6 +218,6 @@ class Hosts(Component[HostsState, HostsDiff]):
 
 def _shown(content: bytes) -> Iterator[str]:
     for line in io.BytesIO(content).readlines():
-        text = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
-        safe = "\t".join(printable(part) for part in text.split("\t"))
+        decoded = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
+        safe = "\t".join(printable(part) for part in decoded.split("\t"))
         yield safe + ("\n" if line.endswith(b"\n") else "\n\\ No newline at end of file\n")
